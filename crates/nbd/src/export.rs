@@ -1,0 +1,261 @@
+//! What a server offers: exports, what they can do, and their block sizes.
+
+use crate::reply::ReplyStyle;
+use crate::wire::*;
+use thiserror::Error;
+
+/// Where a [`Session`](crate::Session) looks exports up; the driver implements it.
+pub trait Exports {
+    /// The export of that name. The empty name asks for the default export, if there is one
+    /// (`NBD_OPT_EXPORT_NAME`).
+    fn lookup(&self, name: &str) -> Option<Export>;
+
+    /// Calls `f` with the name and the description (may be empty) of each export that
+    /// `NBD_OPT_LIST` is to show.
+    fn list(&self, f: &mut dyn FnMut(&str, &str));
+}
+
+/// One export as it is offered to one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// The driver's own handle; not sent.
+    pub id: u32,
+    /// The canonical name (`NBD_INFO_NAME`), at most [`NAME_LEN_MAX`] bytes.
+    pub name: String,
+    /// For a human reader (`NBD_INFO_DESCRIPTION`); empty: none is sent.
+    pub description: String,
+    /// Size in bytes. Should be a multiple of the minimum block size: what lies behind the last
+    /// whole block cannot be reached.
+    pub size: u64,
+    /// What it can do; becomes the transmission flags.
+    pub abilities: Abilities,
+    /// "Size constraints".
+    pub block: BlockSize,
+    /// Refuses clients that do not ask for the block sizes (`NBD_REP_ERR_BLOCK_SIZE_REQD`)
+    /// instead of merely failing their unaligned requests. Without effect for
+    /// [`BlockSize::DEFAULT`].
+    pub require_block_size: bool,
+}
+
+impl Export {
+    /// An export that can be read and written and nothing more, with default block sizes.
+    pub fn new(id: u32, name: impl Into<String>, size: u64) -> Export {
+        Export {
+            id,
+            name: name.into(),
+            description: String::new(),
+            size,
+            abilities: Abilities::default(),
+            block: BlockSize::DEFAULT,
+            require_block_size: false,
+        }
+    }
+}
+
+/// What an export can do ("Transmission flags").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// `NBD_FLAG_READ_ONLY`: writes are answered with `NBD_EPERM`, and trim and write-zeroes
+    /// are not advertised.
+    pub read_only: bool,
+    /// `NBD_FLAG_SEND_FLUSH`.
+    pub flush: bool,
+    /// `NBD_FLAG_SEND_FUA`.
+    pub fua: bool,
+    /// `NBD_FLAG_ROTATIONAL`.
+    pub rotational: bool,
+    /// `NBD_FLAG_SEND_TRIM`.
+    pub trim: bool,
+    /// `NBD_FLAG_SEND_WRITE_ZEROES`.
+    pub write_zeroes: bool,
+    /// `NBD_FLAG_SEND_FAST_ZERO`; only together with `write_zeroes`.
+    pub fast_zero: bool,
+    /// `NBD_FLAG_SEND_DF`; advertised only once structured replies are negotiated. The driver
+    /// promises a single content chunk for such reads of up to 65,536 bytes at least.
+    pub df: bool,
+    /// `NBD_FLAG_CAN_MULTI_CONN`.
+    pub multi_conn: bool,
+    /// `NBD_FLAG_SEND_CACHE`.
+    pub cache: bool,
+    /// Offers the metadata context `base:allocation`, for `NBD_CMD_BLOCK_STATUS`.
+    pub block_status: bool,
+}
+
+impl Abilities {
+    /// The transmission flags that say so to a client that negotiated `style`.
+    pub fn transmission_flags(&self, style: ReplyStyle) -> u16 {
+        let writable = !self.read_only;
+        let zeroes = self.write_zeroes && writable;
+        [
+            (true, NBD_FLAG_HAS_FLAGS),
+            (self.read_only, NBD_FLAG_READ_ONLY),
+            (self.flush, NBD_FLAG_SEND_FLUSH),
+            (self.fua, NBD_FLAG_SEND_FUA),
+            (self.rotational, NBD_FLAG_ROTATIONAL),
+            (self.trim && writable, NBD_FLAG_SEND_TRIM),
+            (zeroes, NBD_FLAG_SEND_WRITE_ZEROES),
+            (self.df && style == ReplyStyle::Structured, NBD_FLAG_SEND_DF),
+            (self.multi_conn, NBD_FLAG_CAN_MULTI_CONN),
+            (self.cache, NBD_FLAG_SEND_CACHE),
+            (self.fast_zero && zeroes, NBD_FLAG_SEND_FAST_ZERO),
+        ]
+        .into_iter()
+        .filter_map(|(set, flag)| set.then_some(flag))
+        .fold(0, |flags, flag| flags | flag)
+    }
+}
+
+/// An export's block sizes ("Size constraints"), in bytes. Any value of this type keeps the
+/// specification's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    minimum: u32,
+    preferred: u32,
+    maximum: u32,
+}
+
+impl BlockSize {
+    /// What holds where nothing is advertised: 1, 4,096 and 2^25 bytes.
+    pub const DEFAULT: BlockSize = BlockSize {
+        minimum: 1,
+        preferred: 4096,
+        maximum: 1 << 25,
+    };
+
+    /// Checks the three sizes against the specification.
+    pub fn new(minimum: u32, preferred: u32, maximum: u32) -> Result<BlockSize, BlockSizeError> {
+        if !minimum.is_power_of_two() || minimum > 1 << 16 {
+            return Err(BlockSizeError::Minimum(minimum));
+        }
+        let at_least = minimum.max(512);
+        if !preferred.is_power_of_two() || preferred < at_least {
+            return Err(BlockSizeError::Preferred {
+                preferred,
+                at_least,
+            });
+        }
+        if maximum < preferred {
+            return Err(BlockSizeError::Maximum { maximum, preferred });
+        }
+        Ok(BlockSize {
+            minimum,
+            preferred,
+            maximum,
+        })
+    }
+
+    /// Offsets and lengths must be multiples of this; a power of 2.
+    pub const fn minimum(self) -> u32 {
+        self.minimum
+    }
+
+    /// The granularity of efficient I/O; a power of 2.
+    pub const fn preferred(self) -> u32 {
+        self.preferred
+    }
+
+    /// The longest read or write.
+    pub const fn maximum(self) -> u32 {
+        self.maximum
+    }
+}
+
+impl Default for BlockSize {
+    fn default() -> Self {
+        BlockSize::DEFAULT
+    }
+}
+
+/// Which block size breaks which rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BlockSizeError {
+    /// The minimum.
+    #[error("minimum block size is {0} B; it must be a power of 2 from 1 to 65536")]
+    Minimum(u32),
+    /// The preferred size.
+    #[error("preferred block size is {preferred} B; it must be a power of 2, at least {at_least}")]
+    Preferred {
+        /// What was given.
+        preferred: u32,
+        /// What is needed.
+        at_least: u32,
+    },
+    /// The maximum payload.
+    #[error("maximum payload is {maximum} B; it must be at least the preferred {preferred}")]
+    Maximum {
+        /// What was given.
+        maximum: u32,
+        /// What is needed.
+        preferred: u32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_keep_the_rules() {
+        assert!(BlockSize::new(1, 4096, 1 << 25).is_ok());
+        assert!(BlockSize::new(65536, 65536, u32::MAX).is_ok());
+        assert_eq!(BlockSize::new(0, 512, 512), Err(BlockSizeError::Minimum(0)));
+        assert_eq!(
+            BlockSize::new(131072, 131072, 1 << 25),
+            Err(BlockSizeError::Minimum(131072))
+        );
+        assert!(matches!(
+            BlockSize::new(1, 256, 4096),
+            Err(BlockSizeError::Preferred { .. })
+        ));
+        assert!(matches!(
+            BlockSize::new(4096, 512, 4096),
+            Err(BlockSizeError::Preferred { .. })
+        ));
+        assert!(matches!(
+            BlockSize::new(512, 4096, 512),
+            Err(BlockSizeError::Maximum { .. })
+        ));
+    }
+
+    #[test]
+    fn flags_say_what_the_export_can_do() {
+        let all = Abilities {
+            read_only: false,
+            flush: true,
+            fua: true,
+            rotational: true,
+            trim: true,
+            write_zeroes: true,
+            fast_zero: true,
+            df: true,
+            multi_conn: true,
+            cache: true,
+            block_status: true,
+        };
+        assert_eq!(
+            all.transmission_flags(ReplyStyle::Structured),
+            0b1101_1111_1101
+        );
+        assert_eq!(all.transmission_flags(ReplyStyle::Simple), 0b1101_0111_1101);
+        let read_only = Abilities {
+            read_only: true,
+            ..all
+        };
+        assert_eq!(
+            read_only.transmission_flags(ReplyStyle::Structured),
+            0b0101_1001_1111
+        );
+        let no_zeroes = Abilities {
+            write_zeroes: false,
+            ..all
+        };
+        assert_eq!(
+            no_zeroes.transmission_flags(ReplyStyle::Simple),
+            0b0101_0011_1101
+        );
+        assert_eq!(
+            Abilities::default().transmission_flags(ReplyStyle::Structured),
+            1
+        );
+    }
+}

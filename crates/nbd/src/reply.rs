@@ -1,0 +1,199 @@
+//! Replies of the transmission phase, encoded into the caller's buffers without allocation.
+//!
+//! Each function writes to the front of `out` and returns how many bytes it wrote; it panics if
+//! `out` is too small, which the constants here rule out. Data never pass through: a read's
+//! header is encoded here, and the driver sends its own buffer after it.
+//!
+//! | reply | simple | structured |
+//! |---|---|---|
+//! | success without data | [`ReplyStyle::done`] | [`ReplyStyle::done`] |
+//! | all of a read | [`ReplyStyle::data`], then the data | the same, one final chunk |
+//! | part of a read | cannot be said | [`offset_data`], [`offset_hole`] |
+//! | failure | [`ReplyStyle::error`] | [`ReplyStyle::error`], [`error_offset`] |
+//! | block status | cannot be said | [`block_status`] |
+
+use crate::error::NbdError;
+use crate::wire::*;
+
+/// Room enough for every header in this module that carries no message and no extents.
+pub const HEAD_LEN: usize = 32;
+
+/// Room enough for an error with any message of this crate's own; longer ones are clipped to
+/// the room there is.
+pub const ERROR_LEN: usize = 128;
+
+/// Most extents in one [`block_status`] chunk (2^20).
+pub const EXTENTS_MAX: usize = 1 << 20;
+
+const CHUNK_HEAD_LEN: usize = 20;
+/// A structured error without its message and its offset.
+const ERROR_HEAD_LEN: usize = CHUNK_HEAD_LEN + 6;
+
+/// How replies look: decided by `NBD_OPT_STRUCTURED_REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReplyStyle {
+    /// "Simple reply message".
+    #[default]
+    Simple,
+    /// "Structured reply chunk message".
+    Structured,
+}
+
+impl ReplyStyle {
+    /// Success without data, or the end of a chunked reply (`NBD_REPLY_TYPE_NONE`).
+    pub fn done(self, cookie: u64, out: &mut [u8]) -> usize {
+        let mut w = Writer::new(out);
+        match self {
+            ReplyStyle::Simple => simple(&mut w, 0, cookie),
+            ReplyStyle::Structured => chunk(&mut w, NBD_REPLY_TYPE_NONE, true, cookie, 0),
+        }
+        w.len()
+    }
+
+    /// The header of a whole read; `len` bytes of data must follow it in the stream. As it is
+    /// final, all the data must have been read already.
+    pub fn data(self, cookie: u64, offset: u64, len: u32, out: &mut [u8]) -> usize {
+        match self {
+            ReplyStyle::Simple => {
+                let mut w = Writer::new(out);
+                simple(&mut w, 0, cookie);
+                w.len()
+            }
+            ReplyStyle::Structured => offset_data(cookie, offset, len, true, out),
+        }
+    }
+
+    /// A failure; final. The message is for a human reader and may be empty; simple replies
+    /// cannot carry it, and it is clipped where `out` is too small.
+    pub fn error(self, cookie: u64, error: NbdError, message: &str, out: &mut [u8]) -> usize {
+        match self {
+            ReplyStyle::Simple => {
+                let mut w = Writer::new(out);
+                simple(&mut w, error.code(), cookie);
+                w.len()
+            }
+            ReplyStyle::Structured => {
+                let message = fit(message, out.len(), ERROR_HEAD_LEN);
+                let mut w = Writer::new(out);
+                let len = 6 + message.len();
+                chunk(&mut w, NBD_REPLY_TYPE_ERROR, true, cookie, len);
+                w.u32(error.code())
+                    .u16(message.len() as u16)
+                    .put(message.as_bytes());
+                w.len()
+            }
+        }
+    }
+}
+
+/// `NBD_REPLY_TYPE_OFFSET_DATA`: the header of `len` bytes (not zero) of a read, which must
+/// follow it in the stream. `last` makes it the reply's final chunk.
+pub fn offset_data(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8]) -> usize {
+    assert!(len > 0, "a content chunk describes at least one byte");
+    let mut w = Writer::new(out);
+    chunk(
+        &mut w,
+        NBD_REPLY_TYPE_OFFSET_DATA,
+        last,
+        cookie,
+        8 + len as usize,
+    );
+    w.u64(offset);
+    w.len()
+}
+
+/// `NBD_REPLY_TYPE_OFFSET_HOLE`: `len` bytes (not zero) of a read are zeroes and are not sent.
+pub fn offset_hole(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8]) -> usize {
+    assert!(len > 0, "a content chunk describes at least one byte");
+    let mut w = Writer::new(out);
+    chunk(&mut w, NBD_REPLY_TYPE_OFFSET_HOLE, last, cookie, 12);
+    w.u64(offset).u32(len);
+    w.len()
+}
+
+/// `NBD_REPLY_TYPE_ERROR_OFFSET`: a failure at a known place. Not for `NBD_CMD_FLUSH`.
+pub fn error_offset(
+    cookie: u64,
+    error: NbdError,
+    offset: u64,
+    message: &str,
+    last: bool,
+    out: &mut [u8],
+) -> usize {
+    let message = fit(message, out.len(), ERROR_HEAD_LEN + 8);
+    let mut w = Writer::new(out);
+    chunk(
+        &mut w,
+        NBD_REPLY_TYPE_ERROR_OFFSET,
+        last,
+        cookie,
+        14 + message.len(),
+    );
+    w.u32(error.code())
+        .u16(message.len() as u16)
+        .put(message.as_bytes())
+        .u64(offset);
+    w.len()
+}
+
+/// One extent of `base:allocation` ("`base:allocation` metadata context").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, not zero.
+    pub len: u32,
+    /// `NBD_STATE_HOLE`: not allocated.
+    pub hole: bool,
+    /// `NBD_STATE_ZERO`: reads as zeroes.
+    pub zero: bool,
+}
+
+/// Length of a [`block_status`] chunk of `extents` extents.
+pub const fn block_status_len(extents: usize) -> usize {
+    CHUNK_HEAD_LEN + 4 + 8 * extents
+}
+
+/// `NBD_REPLY_TYPE_BLOCK_STATUS`, final: consecutive extents from the request's offset on, at
+/// least one and at most [`EXTENTS_MAX`]. Only the last may reach past the request, and none if
+/// the request said [`one`](crate::Command::BlockStatus::one).
+pub fn block_status(cookie: u64, context: u32, extents: &[Extent], out: &mut [u8]) -> usize {
+    let count = extents.len();
+    assert!(
+        (1..=EXTENTS_MAX).contains(&count),
+        "{count} extents in a block status chunk"
+    );
+    let mut w = Writer::new(out);
+    chunk(
+        &mut w,
+        NBD_REPLY_TYPE_BLOCK_STATUS,
+        true,
+        cookie,
+        4 + 8 * count,
+    );
+    w.u32(context);
+    for e in extents {
+        assert!(e.len > 0, "an extent describes at least one byte");
+        let hole = if e.hole { NBD_STATE_HOLE } else { 0 };
+        let zero = if e.zero { NBD_STATE_ZERO } else { 0 };
+        w.u32(e.len).u32(hole | zero);
+    }
+    w.len()
+}
+
+fn simple(w: &mut Writer<'_>, error: u32, cookie: u64) {
+    w.u32(NBD_SIMPLE_REPLY_MAGIC).u32(error).u64(cookie);
+}
+
+fn chunk(w: &mut Writer<'_>, kind: u16, last: bool, cookie: u64, len: usize) {
+    let flags = if last { NBD_REPLY_FLAG_DONE } else { 0 };
+    let len = u32::try_from(len).expect("a chunk's length fits 32 bits; split longer reads");
+    w.u32(NBD_STRUCTURED_REPLY_MAGIC)
+        .u16(flags)
+        .u16(kind)
+        .u64(cookie)
+        .u32(len);
+}
+
+/// Clips a message to the protocol's limit and to the room behind `head` bytes.
+fn fit(message: &str, room: usize, head: usize) -> &str {
+    clip(message, NAME_LEN_MAX.min(room.saturating_sub(head)))
+}

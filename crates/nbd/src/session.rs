@@ -1,0 +1,255 @@
+//! One connection, as a state machine that a driver feeds bytes.
+//!
+//! ```text
+//!                +------- option, answered --------+
+//!                v                                 |
+//!  new() --> client flags --> option header --> payload or skip
+//!                |                |                |
+//!                |                |                +-- EXPORT_NAME, GO --> transmission
+//!                |                |                +-- ABORT ------------> closed
+//!                +------------- broken rule ------------------------------> failed
+//!
+//!  transmission: request header --> Request, or Rejected (payload skipped) --> request header
+//!                      |-- DISC --> closed
+//!                      +-- bad magic, absurd payload --> failed
+//! ```
+//!
+//! During the handshake the session holds at most one option's payload and one option's
+//! replies; it takes no further input until its output was consumed. When transmission begins
+//! both are freed, and from then on nothing is allocated.
+
+use crate::error::Fatal;
+use crate::export::{Export, Exports};
+use crate::handshake::{Event, Handshake};
+use crate::reply::ReplyStyle;
+use crate::request::{Rejected, Request};
+use crate::transmission::Transmission;
+use crate::wire::REQUEST_LEN;
+
+/// How much a client may ask of a session before it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest option payload that is kept, in bytes; up to
+    /// [`option_discard_max`](Self::option_discard_max) it is skipped and answered with
+    /// `NBD_REP_ERR_TOO_BIG`.
+    pub option_len_max: u32,
+    /// Longest option payload that is read at all; past it the connection is dropped.
+    pub option_discard_max: u32,
+    /// Most options one client may send.
+    pub options_max: u32,
+    /// Longest list of exports, in bytes; a longer one is answered with `NBD_REP_ERR_TOO_BIG`.
+    pub list_len_max: u32,
+    /// Longest payload of a refused write that is read and thrown away (the export's maximum
+    /// payload if that is larger); past it the connection is dropped.
+    pub write_discard_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            option_len_max: 16 << 10,
+            option_discard_max: 1 << 20,
+            options_max: 256,
+            list_len_max: 1 << 20,
+            write_discard_max: 64 << 20,
+        }
+    }
+}
+
+/// What the driver does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All input was consumed, and this many bytes more are needed until the next step. They
+    /// may be given in any pieces; the session remembers what it was given.
+    NeedMore(usize),
+    /// The handshake produced [`output`](Session::output). It must be sent and consumed before
+    /// the session takes more input.
+    Output,
+    /// Transmission begins. [`output`](Session::output) still holds the end of the handshake
+    /// and must be sent before any reply.
+    Opened(Box<Opened>),
+    /// A valid request. After a [`Write`](crate::Command::Write), the next
+    /// [`len`](Request::len) bytes of the stream are its payload: the driver takes them itself,
+    /// straight into its own buffer (or has them thrown away with
+    /// [`skip_payload`](Session::skip_payload)), and gives `handle` what follows them.
+    Request(Request),
+    /// A request to answer with an error. Its payload, if any, is skipped by the session.
+    Rejected(Rejected),
+    /// The client said good-bye: send what is in [`output`](Session::output), answer what is
+    /// still in flight, close.
+    Disconnect(Disconnect),
+}
+
+/// How a client said good-bye.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disconnect {
+    /// `NBD_OPT_ABORT`, during the handshake.
+    Abort,
+    /// `NBD_CMD_DISC`, during transmission.
+    Disc,
+}
+
+/// What the handshake agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The chosen export.
+    pub export: Export,
+    /// How replies must look.
+    pub style: ReplyStyle,
+    /// The transmission flags that were sent.
+    pub flags: u16,
+    /// The identifier of `base:allocation` if it was selected for this export; without it no
+    /// [`BlockStatus`](crate::Command::BlockStatus) request is let through.
+    pub allocation_context: Option<u32>,
+    /// Whether the client asked for the block sizes and so promised to keep them.
+    pub knows_block_size: bool,
+}
+
+/// The server's side of one connection. See the crate's documentation for a driver's loop.
+#[derive(Debug)]
+pub struct Session {
+    limits: Limits,
+    phase: Phase,
+    output: Output,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Handshake(Box<Handshake>),
+    Transmission(Transmission),
+    Closed(Disconnect),
+    Failed(Fatal),
+}
+
+impl Session {
+    /// A session for a client that has just connected. The greeting is in
+    /// [`output`](Self::output).
+    pub fn new(limits: Limits) -> Session {
+        let mut output = Output::default();
+        let handshake = Box::new(Handshake::new(&mut output));
+        Session {
+            limits,
+            phase: Phase::Handshake(handshake),
+            output,
+        }
+    }
+
+    /// Handshake bytes to send. Replies of the transmission phase are not here: the driver
+    /// encodes them with [`reply`](crate::reply) into its own buffers.
+    pub fn output(&self) -> &[u8] {
+        self.output.pending()
+    }
+
+    /// Forgets the first `n` bytes of [`output`](Self::output), which were sent.
+    pub fn consume_output(&mut self, n: usize) {
+        self.output.consume(n);
+    }
+
+    /// Takes received bytes up to the next step; returns how many were consumed. What was not
+    /// consumed must be given again, after the step was acted on.
+    ///
+    /// After [`Step::Disconnect`] and after an error, every further call returns the same.
+    pub fn handle(&mut self, input: &[u8], exports: &dyn Exports) -> Result<(usize, Step), Fatal> {
+        let result = match &mut self.phase {
+            Phase::Transmission(t) => t.handle(input),
+            Phase::Handshake(_) if !self.output.pending().is_empty() => Ok((0, Step::Output)),
+            Phase::Handshake(h) => match h.handle(input, exports, &mut self.output, &self.limits) {
+                Ok((n, event)) => Ok((n, self.after(event))),
+                Err(fatal) => Err(fatal),
+            },
+            Phase::Closed(reason) => return Ok((0, Step::Disconnect(*reason))),
+            Phase::Failed(fatal) => return Err(fatal.clone()),
+        };
+        match &result {
+            Ok((_, Step::Disconnect(reason))) => self.phase = Phase::Closed(*reason),
+            Err(fatal) => self.phase = Phase::Failed(fatal.clone()),
+            Ok(_) => {}
+        }
+        result
+    }
+
+    /// Has the next `n` bytes of the stream thrown away: what is left of the payload of a write
+    /// that the driver was given but cannot take. Panics outside of transmission.
+    pub fn skip_payload(&mut self, n: u32) {
+        let Phase::Transmission(t) = &mut self.phase else {
+            panic!("skip_payload outside of the transmission phase");
+        };
+        t.skip_payload(n);
+    }
+
+    /// From now on refuses everything: options with `NBD_REP_ERR_SHUTDOWN`, requests with
+    /// `NBD_ESHUTDOWN`. `NBD_OPT_ABORT` and `NBD_CMD_DISC` still work.
+    pub fn shut_down(&mut self) {
+        match &mut self.phase {
+            Phase::Handshake(h) => h.shut_down(),
+            Phase::Transmission(t) => t.shut_down(),
+            Phase::Closed(_) | Phase::Failed(_) => {}
+        }
+    }
+
+    /// How replies must look; settled once [`Step::Opened`] was returned.
+    pub fn reply_style(&self) -> ReplyStyle {
+        match &self.phase {
+            Phase::Handshake(h) => h.style(),
+            Phase::Transmission(t) => t.style(),
+            Phase::Closed(_) | Phase::Failed(_) => ReplyStyle::Simple,
+        }
+    }
+
+    /// Bytes of memory behind this session at the moment, besides itself; none during
+    /// transmission once the handshake's output was consumed.
+    pub fn memory(&self) -> usize {
+        let handshake = match &self.phase {
+            Phase::Handshake(h) => size_of::<Handshake>() + h.memory(),
+            _ => 0,
+        };
+        handshake + self.output.bytes.capacity()
+    }
+
+    fn after(&mut self, event: Event) -> Step {
+        match event {
+            Event::NeedMore(n) => Step::NeedMore(n),
+            Event::Output => Step::Output,
+            Event::Abort => Step::Disconnect(Disconnect::Abort),
+            Event::Open {
+                opened,
+                at,
+                shutting_down,
+            } => {
+                let mut t = Transmission::new(&opened, self.limits.write_discard_max, at);
+                if shutting_down {
+                    t.shut_down();
+                }
+                self.phase = Phase::Transmission(t);
+                Step::Opened(opened)
+            }
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Transmission>() <= 4 * REQUEST_LEN);
+
+/// The handshake's bytes on their way to the client.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    pub(crate) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    fn consume(&mut self, n: usize) {
+        assert!(
+            n <= self.pending().len(),
+            "more output consumed than there was"
+        );
+        self.sent += n;
+        if self.sent == self.bytes.len() {
+            // Not cleared but freed: a list of exports may have been long.
+            *self = Output::default();
+        }
+    }
+}

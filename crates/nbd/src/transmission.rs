@@ -1,0 +1,286 @@
+//! The transmission phase: request headers are parsed and held against what was negotiated.
+
+use crate::error::{Fatal, NbdError};
+use crate::reply::ReplyStyle;
+use crate::request::{Command, Reason, Rejected, Request};
+use crate::session::{Disconnect, Opened, Step};
+use crate::wire::*;
+
+/// What the transmission phase needs to know, and where it is in the stream.
+#[derive(Debug)]
+pub(crate) struct Transmission {
+    size: u64,
+    /// Position in the client's stream of the next byte.
+    at: u64,
+    /// Bytes of a refused payload still to be thrown away.
+    skip: u64,
+    minimum: u32,
+    maximum: u32,
+    discard_max: u32,
+    flags: u16,
+    style: ReplyStyle,
+    has_context: bool,
+    shutting_down: bool,
+    header: Gather<REQUEST_LEN>,
+}
+
+/// A request header as sent.
+struct Header {
+    flags: u16,
+    command: u16,
+    cookie: u64,
+    offset: u64,
+    len: u32,
+}
+
+type Refusal = (NbdError, Reason);
+
+impl Transmission {
+    pub(crate) fn new(opened: &Opened, write_discard_max: u32, at: u64) -> Transmission {
+        let block = opened.export.block;
+        Transmission {
+            size: opened.export.size,
+            at,
+            skip: 0,
+            minimum: block.minimum(),
+            maximum: block.maximum(),
+            discard_max: write_discard_max.max(block.maximum()),
+            flags: opened.flags,
+            style: opened.style,
+            has_context: opened.allocation_context.is_some(),
+            shutting_down: false,
+            header: Gather::new(),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, input: &[u8]) -> Result<(usize, Step), Fatal> {
+        let skipped = self.skip.min(input.len() as u64) as usize;
+        self.skip -= skipped as u64;
+        self.at += skipped as u64;
+        if self.skip > 0 {
+            // A hint only, so what does not fit may be cut off.
+            let need = usize::try_from(self.skip).unwrap_or(usize::MAX);
+            return Ok((skipped, Step::NeedMore(need.saturating_add(REQUEST_LEN))));
+        }
+        let rest = &input[skipped..];
+        let (taken, bytes) = match rest.first_chunk::<REQUEST_LEN>() {
+            Some(whole) if self.header.is_empty() => (REQUEST_LEN, Some(*whole)),
+            _ => self.header.fill(rest),
+        };
+        self.at += taken as u64;
+        let consumed = skipped + taken;
+        let step = match bytes {
+            None => Step::NeedMore(self.header.missing()),
+            Some(bytes) => self.request(&bytes)?,
+        };
+        Ok((consumed, step))
+    }
+
+    pub(crate) fn skip_payload(&mut self, n: u32) {
+        self.skip += u64::from(n);
+        // `request` already counted the payload as passed.
+        self.at -= u64::from(n);
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    pub(crate) fn style(&self) -> ReplyStyle {
+        self.style
+    }
+
+    fn request(&mut self, bytes: &[u8; REQUEST_LEN]) -> Result<Step, Fatal> {
+        let at = self.at - REQUEST_LEN as u64;
+        let header = parse(bytes).map_err(|found| Fatal::BadRequestMagic { found, at })?;
+        let Header {
+            command,
+            cookie,
+            len,
+            ..
+        } = header;
+        if command == NBD_CMD_DISC {
+            return Ok(Step::Disconnect(Disconnect::Disc));
+        }
+        match self.check(&header) {
+            Ok(request) => {
+                if request.command == Command::Write {
+                    // The driver takes the payload off the stream.
+                    self.at += u64::from(len);
+                }
+                Ok(Step::Request(request))
+            }
+            Err((error, reason)) => {
+                if command == NBD_CMD_WRITE {
+                    let max = self.discard_max;
+                    if len > max {
+                        return Err(Fatal::PayloadTooLong {
+                            cookie,
+                            at,
+                            len,
+                            max,
+                        });
+                    }
+                    self.skip = u64::from(len);
+                }
+                Ok(Step::Rejected(Rejected {
+                    cookie,
+                    command,
+                    error,
+                    reason,
+                }))
+            }
+        }
+    }
+
+    fn check(&self, h: &Header) -> Result<Request, Refusal> {
+        if self.shutting_down {
+            return Err((NbdError::Eshutdown, Reason::ShuttingDown));
+        }
+        let command = self.command(h)?;
+        self.check_flags(h)?;
+        match command {
+            Command::Flush if h.offset != 0 || h.len != 0 => {
+                return Err((NbdError::Einval, Reason::ReservedNotZero));
+            }
+            Command::Flush => {}
+            _ => self.check_range(command, h)?,
+        }
+        let fua = h.flags & NBD_CMD_FLAG_FUA != 0;
+        Ok(Request {
+            cookie: h.cookie,
+            command,
+            fua,
+            offset: h.offset,
+            len: h.len,
+        })
+    }
+
+    /// The command, if there is such a one and this export was advertised to have it.
+    fn command(&self, h: &Header) -> Result<Command, Refusal> {
+        let set = |flag| h.flags & flag != 0;
+        let (command, needs) = match h.command {
+            NBD_CMD_READ => (
+                Command::Read {
+                    df: set(NBD_CMD_FLAG_DF),
+                },
+                0,
+            ),
+            NBD_CMD_WRITE => (Command::Write, 0),
+            NBD_CMD_FLUSH => (Command::Flush, NBD_FLAG_SEND_FLUSH),
+            NBD_CMD_TRIM => (Command::Trim, NBD_FLAG_SEND_TRIM),
+            NBD_CMD_CACHE => (Command::Cache, NBD_FLAG_SEND_CACHE),
+            NBD_CMD_WRITE_ZEROES => (
+                Command::WriteZeroes {
+                    no_hole: set(NBD_CMD_FLAG_NO_HOLE),
+                    fast_zero: set(NBD_CMD_FLAG_FAST_ZERO),
+                },
+                NBD_FLAG_SEND_WRITE_ZEROES,
+            ),
+            NBD_CMD_BLOCK_STATUS => (
+                Command::BlockStatus {
+                    one: set(NBD_CMD_FLAG_REQ_ONE),
+                },
+                0,
+            ),
+            _ => return Err((NbdError::Einval, Reason::UnknownCommand)),
+        };
+        let writes = matches!(
+            command,
+            Command::Write | Command::Trim | Command::WriteZeroes { .. }
+        );
+        // Before the advertisement: a read-only export advertises neither trim nor zeroes, but
+        // the error to give is EPERM.
+        if writes && self.flags & NBD_FLAG_READ_ONLY != 0 {
+            return Err((NbdError::Eperm, Reason::ReadOnly));
+        }
+        if self.flags & needs != needs {
+            return Err((NbdError::Einval, Reason::NotAdvertised));
+        }
+        if matches!(command, Command::BlockStatus { .. }) && !self.has_context {
+            return Err((NbdError::Einval, Reason::NoMetaContext));
+        }
+        Ok(command)
+    }
+
+    /// Only flags that belong to the command and were negotiated ("Command flags").
+    fn check_flags(&self, h: &Header) -> Result<(), Refusal> {
+        let if_sent = |transmission, flag| {
+            if self.flags & transmission != 0 {
+                flag
+            } else {
+                0
+            }
+        };
+        let own = match h.command {
+            NBD_CMD_READ => if_sent(NBD_FLAG_SEND_DF, NBD_CMD_FLAG_DF),
+            NBD_CMD_WRITE_ZEROES => {
+                NBD_CMD_FLAG_NO_HOLE | if_sent(NBD_FLAG_SEND_FAST_ZERO, NBD_CMD_FLAG_FAST_ZERO)
+            }
+            NBD_CMD_BLOCK_STATUS => NBD_CMD_FLAG_REQ_ONE,
+            _ => 0,
+        };
+        let allowed = own | if_sent(NBD_FLAG_SEND_FUA, NBD_CMD_FLAG_FUA);
+        if h.flags & !allowed != 0 {
+            return Err((NbdError::Einval, Reason::UnknownFlag));
+        }
+        Ok(())
+    }
+
+    /// "Size constraints", with the errors of "Error values".
+    fn check_range(&self, command: Command, h: &Header) -> Result<(), Refusal> {
+        if h.len == 0 {
+            return Err((NbdError::Einval, Reason::ZeroLength));
+        }
+        if h.offset
+            .checked_add(u64::from(h.len))
+            .is_none_or(|end| end > self.size)
+        {
+            let error = match command {
+                Command::Write | Command::WriteZeroes { .. } => NbdError::Enospc,
+                _ => NbdError::Einval,
+            };
+            return Err((error, Reason::PastEnd));
+        }
+        // The minimum is a power of 2.
+        if (h.offset | u64::from(h.len)) & u64::from(self.minimum - 1) != 0 {
+            return Err((NbdError::Einval, Reason::Unaligned));
+        }
+        // Commands without payload may be longer than the maximum payload.
+        if h.len > self.maximum {
+            match (command, self.style) {
+                (Command::Read { .. }, ReplyStyle::Structured) => {
+                    return Err((NbdError::Eoverflow, Reason::TooLong));
+                }
+                (Command::Read { .. } | Command::Write, _) => {
+                    return Err((NbdError::Einval, Reason::TooLong));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Parses a header; the error is what stood in the place of its magic number.
+fn parse(bytes: &[u8; REQUEST_LEN]) -> Result<Header, u32> {
+    let mut r = Reader(bytes);
+    let mut fields = || {
+        Some((
+            r.u32()?,
+            Header {
+                flags: r.u16()?,
+                command: r.u16()?,
+                cookie: r.u64()?,
+                offset: r.u64()?,
+                len: r.u32()?,
+            },
+        ))
+    };
+    let (magic, header) = fields().expect("the header's fields are 28 bytes");
+    if magic == NBD_REQUEST_MAGIC {
+        Ok(header)
+    } else {
+        Err(magic)
+    }
+}
