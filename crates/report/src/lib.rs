@@ -1,0 +1,12 @@
+//! What Tidegate shows to people: tables, and numbers as people read them.
+//!
+//! Nothing here knows where the output goes. A caller decides once, by choosing a [`Style`],
+//! whether its terminal understands colours; machines are answered in JSON elsewhere.
+
+#![forbid(unsafe_code)]
+
+mod number;
+mod table;
+
+pub use number::{bytes, bytes_per_s, count, duration, exact_bytes, percent, rate};
+pub use table::{Align, Cell, Style, Table, Tone};

@@ -1,0 +1,135 @@
+//! Numbers as people read them: three or four significant digits and a unit.
+
+/// Scales `value` down by `step` until it is below it, and prints it with its unit.
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    let mut value = value;
+    let mut unit = 0;
+    // 999.95 would print as 1000.0: leave it to the next unit.
+    while value >= step * 0.99995 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let space = if units[unit].is_empty() { "" } else { " " };
+    format!("{}{space}{}", digits(value), units[unit])
+}
+
+/// As many decimals as three significant digits need.
+fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v == 0.0 || v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    // A whole number carries no ".00": nobody measured it that precisely.
+    match text.split_once('.') {
+        Some((whole, part)) if part.bytes().all(|b| b == b'0') => whole.to_owned(),
+        _ => text,
+    }
+}
+
+/// A size in binary units: `128 KiB`, `1.50 GiB`.
+pub fn bytes(value: u64) -> String {
+    scaled(
+        value as f64,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
+    )
+}
+
+/// A size in the largest binary unit that divides it, so that it can be written into a
+/// configuration file and mean the same: `20 GiB`, `1537 KiB`, `513 B`.
+pub fn exact_bytes(value: u64) -> String {
+    const UNITS: [(u32, &str); 5] = [
+        (50, "PiB"),
+        (40, "TiB"),
+        (30, "GiB"),
+        (20, "MiB"),
+        (10, "KiB"),
+    ];
+    for (shift, name) in UNITS {
+        if value != 0 && value.is_multiple_of(1 << shift) {
+            return format!("{} {name}", value >> shift);
+        }
+    }
+    format!("{value} B")
+}
+
+/// A bandwidth in decimal units: `30 MB/s`.
+pub fn bytes_per_s(value: f64) -> String {
+    scaled(value, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
+}
+
+/// How often a second: `118`, `4.20k`.
+pub fn rate(value: f64) -> String {
+    scaled(value, 1000.0, &["", "k", "M", "G"]).replace(' ', "")
+}
+
+/// A span of nanoseconds: `850 ns`, `12.3 ms`, `1.50 s`.
+pub fn duration(nanos: u64) -> String {
+    if nanos >= 1_000_000_000 {
+        return format!("{} s", digits(nanos as f64 / 1e9));
+    }
+    scaled(nanos as f64, 1000.0, &["ns", "us", "ms"])
+}
+
+/// A count with its thousands set apart: `1 234 567`.
+pub fn count(value: u64) -> String {
+    let text = value.to_string();
+    let mut out = String::with_capacity(text.len() * 4 / 3);
+    for (i, digit) in text.chars().enumerate() {
+        if i > 0 && (text.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A part of a whole: `37 %`; `-` where the whole is nothing.
+pub fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 {
+        format!("{:.0} %", 100.0 * part / whole)
+    } else {
+        "-".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(131_072), "128 KiB");
+        assert_eq!(bytes(1_610_612_736), "1.50 GiB");
+        assert_eq!(bytes_per_s(30e6), "30 MB/s");
+        assert_eq!(bytes_per_s(29_740_000.0), "29.7 MB/s");
+        assert_eq!(rate(118.2), "118");
+        assert_eq!(rate(4200.0), "4.20k");
+        assert_eq!(duration(12_345_678), "12.3 ms");
+        assert_eq!(duration(90_000_000_000), "90 s");
+    }
+
+    #[test]
+    fn rounding_up_moves_to_the_next_unit() {
+        assert_eq!(bytes_per_s(999_999.0), "1 MB/s");
+        assert_eq!(duration(999_999), "1 ms");
+    }
+
+    #[test]
+    fn exact_sizes_mean_the_same_when_read_back() {
+        assert_eq!(exact_bytes(20 << 30), "20 GiB");
+        assert_eq!(exact_bytes((1 << 20) + 1024), "1025 KiB");
+        assert_eq!(exact_bytes(513), "513 B");
+        assert_eq!(exact_bytes(0), "0 B");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!(count(7), "7");
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");
+    }
+}
