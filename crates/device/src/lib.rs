@@ -1,0 +1,16 @@
+//! Disk models: how long a device takes for each I/O, as a function of its inputs alone.
+//!
+//! The daemon's emulated backing store and the discrete-event simulator share these models, so
+//! that what one measures can be held against the other. A model reads no clock, owns no thread
+//! and opens no file: time is an argument, an I/O goes in, a completion with its time comes out.
+//! Same inputs, same outputs, on every machine.
+//!
+//! - [`Model`] is what a driver sees of a device.
+//! - [`units`] reads and writes figures with units, here and in the server's configuration.
+
+#![forbid(unsafe_code)]
+
+mod model;
+pub mod units;
+
+pub use model::{Completion, Model, ModelIo, Spec};

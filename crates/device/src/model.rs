@@ -1,0 +1,125 @@
+//! What a driver sees of a device model.
+
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+/// What a device is, as far as a driver has to know before it submits anything.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spec {
+    /// The name of its catalogue entry.
+    pub name: String,
+    /// Bytes; a multiple of `physical_block`.
+    pub capacity: u64,
+    /// Bytes: addresses and lengths are multiples of it. A power of two.
+    pub logical_block: u32,
+    /// Bytes: what the medium reads and writes at least. A multiple of `logical_block`.
+    pub physical_block: u32,
+    /// I/Os the device accepts before one of them completes and was popped. At least one.
+    pub queue_depth: u32,
+    /// Bytes: the longest read, write or write-zeroes. A multiple of `logical_block`.
+    pub max_io: u32,
+    /// True where the distance between addresses costs time.
+    pub rotational: bool,
+}
+
+/// One I/O as a model sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModelIo {
+    /// The caller's handle, returned with the [`Completion`]. A model never looks into it.
+    pub id: u64,
+    /// What to do.
+    pub op: Op,
+    /// First byte on the device. Zero for a flush.
+    pub addr: u64,
+    /// Bytes. Zero for a flush, positive for everything else.
+    pub len: u32,
+    /// Force unit access: durable when it completes.
+    pub fua: bool,
+}
+
+impl ModelIo {
+    /// A read of `len` bytes at byte `addr`.
+    pub const fn read(id: u64, addr: u64, len: u32) -> ModelIo {
+        ModelIo {
+            id,
+            op: Op::Read,
+            addr,
+            len,
+            fua: false,
+        }
+    }
+
+    /// A write of `len` bytes at byte `addr`.
+    pub const fn write(id: u64, addr: u64, len: u32) -> ModelIo {
+        ModelIo {
+            id,
+            op: Op::Write,
+            addr,
+            len,
+            fua: false,
+        }
+    }
+
+    /// A flush.
+    pub const fn flush(id: u64) -> ModelIo {
+        ModelIo {
+            id,
+            op: Op::Flush,
+            addr: 0,
+            len: 0,
+            fua: false,
+        }
+    }
+}
+
+/// An I/O has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The handle it was submitted with.
+    pub id: u64,
+    /// When it ended in model time: at most the time it was popped at.
+    pub at: Nanos,
+}
+
+/// A device that takes model time for each I/O.
+///
+/// ```text
+///            submit(now, io)                next_completion() <= now
+///   driver ------------------> in flight ----------------------------> pop_completed(now)
+///            asserts room                   in order of their ends
+/// ```
+///
+/// A driver that looks late loses nothing but its own time: work that was submitted proceeds in
+/// model time, so [`Completion::at`] is when the device was done, not when somebody looked. The
+/// place of an I/O in the queue is taken until it is popped.
+///
+/// Models allocate while they are built and never afterwards.
+///
+/// # Panics
+///
+/// `submit` asserts what a driver has to know from the [`Spec`]: room in the queue, addresses
+/// within the capacity, lengths in whole logical blocks and within `max_io`, time that never
+/// runs backwards.
+pub trait Model: Send {
+    /// What the device is.
+    fn spec(&self) -> &Spec;
+
+    /// Hands an I/O over at `now`.
+    fn submit(&mut self, now: Nanos, io: ModelIo);
+
+    /// When the next I/O ends: the time to call [`Model::pop_completed`] at. `None` while
+    /// nothing is in flight. A later submission may bring it forward or push it back, so ask
+    /// again after each.
+    fn next_completion(&self) -> Option<Nanos>;
+
+    /// The next I/O that had ended by `now`, in order of their ends.
+    fn pop_completed(&mut self, now: Nanos) -> Option<Completion>;
+
+    /// I/Os submitted and not yet popped.
+    fn in_flight(&self) -> u32;
+
+    /// True while [`Model::submit`] has room for one more.
+    fn has_room(&self) -> bool {
+        self.in_flight() < self.spec().queue_depth
+    }
+}

@@ -1,0 +1,488 @@
+//! Figures with units, as people write them: `"7200 rpm"`, `"8.9 ms"`, `"32 MiB"`, `"175 MB/s"`.
+//!
+//! A figure is a decimal number and a unit; the space between them may be left out. A bare
+//! number is refused, because nobody can tell what was meant. Decimal prefixes are powers of
+//! ten, binary ones powers of two: MB = 10^6 bytes, MiB = 2^20 bytes; B is a byte and there is no
+//! unit for bits. Everything is exact: a figure that is not a whole number of the base unit
+//! (byte, byte/s, nanosecond, rpm) is refused rather than rounded.
+//!
+//! The types [`Bytes`], [`Duration`], [`Bandwidth`] and [`Rotation`] deserialize such figures,
+//! so that a configuration format reports the line and the field of a bad one.
+
+use core::fmt;
+use serde::de;
+use tidegate_core::time::Nanos;
+
+/// What kind of figure was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quantity {
+    /// A number of bytes.
+    Bytes,
+    /// A span of time.
+    Duration,
+    /// Bytes a second.
+    Bandwidth,
+    /// Revolutions a minute.
+    Rotation,
+}
+
+impl Quantity {
+    /// With its article, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Quantity::Bytes => "a size",
+            Quantity::Duration => "a duration",
+            Quantity::Bandwidth => "a bandwidth",
+            Quantity::Rotation => "a rotational speed",
+        }
+    }
+
+    /// The units it may be written in.
+    pub const fn allowed(self) -> &'static str {
+        match self {
+            Quantity::Bytes => "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
+            Quantity::Duration => "ns, us, ms, s, min, h",
+            Quantity::Bandwidth => "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s",
+            Quantity::Rotation => "rpm",
+        }
+    }
+
+    /// How one looks.
+    pub const fn example(self) -> &'static str {
+        match self {
+            Quantity::Bytes => "32 MiB",
+            Quantity::Duration => "8.9 ms",
+            Quantity::Bandwidth => "175 MB/s",
+            Quantity::Rotation => "7200 rpm",
+        }
+    }
+
+    /// The smallest step, in words.
+    const fn base(self) -> &'static str {
+        match self {
+            Quantity::Bytes => "bytes",
+            Quantity::Duration => "nanoseconds",
+            Quantity::Bandwidth => "bytes a second",
+            Quantity::Rotation => "revolutions a minute",
+        }
+    }
+
+    /// How many base units one `unit` is.
+    fn scale(self, unit: &str) -> Option<u64> {
+        match self {
+            Quantity::Bytes => bytes_scale(unit),
+            Quantity::Bandwidth => bytes_scale(unit.strip_suffix("/s")?),
+            Quantity::Duration => Some(match unit {
+                "ns" => 1,
+                "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+                "ms" => 1_000_000,
+                "s" => 1_000_000_000,
+                "min" => 60_000_000_000,
+                "h" => 3_600_000_000_000,
+                _ => return None,
+            }),
+            Quantity::Rotation => (unit == "rpm").then_some(1),
+        }
+    }
+}
+
+fn bytes_scale(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "B" => 1,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    })
+}
+
+/// What is wrong with a figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnitErrorKind {
+    /// It does not begin with a plain decimal number.
+    NotANumber,
+    /// A number without a unit.
+    NoUnit,
+    /// A unit this quantity does not have.
+    UnknownUnit,
+    /// Not a whole number of the base unit.
+    NotWhole,
+    /// It does not fit 64 bits.
+    TooLarge,
+}
+
+/// A figure was refused: says what was found and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnitError {
+    /// What is wrong with it.
+    pub kind: UnitErrorKind,
+    /// What was asked for.
+    pub quantity: Quantity,
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (found, q) = (&self.found, self.quantity);
+        let (units, example) = (q.allowed(), q.example());
+        match self.kind {
+            UnitErrorKind::NotANumber => write!(
+                f,
+                "found \"{found}\", expected {}: a decimal number and a unit ({units}), such as \
+                 \"{example}\"",
+                q.name()
+            ),
+            UnitErrorKind::NoUnit => write!(
+                f,
+                "found \"{found}\" without a unit, allowed are {units}, such as \"{example}\""
+            ),
+            UnitErrorKind::UnknownUnit => write!(
+                f,
+                "found \"{found}\" with an unknown unit, allowed for {} are {units}, such as \
+                 \"{example}\"",
+                q.name()
+            ),
+            UnitErrorKind::NotWhole => {
+                write!(
+                    f,
+                    "found \"{found}\", which is not a whole number of {}",
+                    q.base()
+                )
+            }
+            UnitErrorKind::TooLarge => {
+                write!(
+                    f,
+                    "found \"{found}\", allowed are at most {} {}",
+                    u64::MAX,
+                    q.base()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnitError {}
+
+/// Parses a figure into its base unit, exactly.
+fn parse(text: &str, quantity: Quantity) -> Result<u64, UnitError> {
+    let fail = |kind| UnitError {
+        kind,
+        quantity,
+        found: text.to_owned(),
+    };
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let (whole, fraction) = match number.split_once('.') {
+        Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),
+        Some(_) => return Err(fail(UnitErrorKind::NotANumber)),
+        None => (number, ""),
+    };
+    if whole.is_empty() || fraction.contains('.') {
+        return Err(fail(UnitErrorKind::NotANumber));
+    }
+    let unit = unit.trim_start();
+    if unit.is_empty() {
+        return Err(fail(UnitErrorKind::NoUnit));
+    }
+    let scale = quantity
+        .scale(unit)
+        .ok_or_else(|| fail(UnitErrorKind::UnknownUnit))?;
+
+    let whole: u64 = whole.parse().map_err(|_| fail(UnitErrorKind::TooLarge))?;
+    // The finest scale that can divide evenly has 42 factors of two or five (TiB), so longer
+    // fractions are only ever whole when they end in zeroes.
+    let fraction = fraction.trim_end_matches('0');
+    let denominator = u32::try_from(fraction.len())
+        .ok()
+        .and_then(|digits| 10_u64.checked_pow(digits))
+        .ok_or_else(|| fail(UnitErrorKind::NotWhole))?;
+    let numerator: u64 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().unwrap_or(0)
+    };
+    // Both products are below 2^128: each factor is below 2^64.
+    let part = u128::from(numerator) * u128::from(scale);
+    if !part.is_multiple_of(u128::from(denominator)) {
+        return Err(fail(UnitErrorKind::NotWhole));
+    }
+    let total = u128::from(whole) * u128::from(scale) + part / u128::from(denominator);
+    u64::try_from(total).map_err(|_| fail(UnitErrorKind::TooLarge))
+}
+
+/// Parses a size such as `"32 MiB"` into bytes.
+///
+/// # Errors
+/// When it is not a number with a size's unit, or not a whole number of bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
+    parse(text, Quantity::Bytes)
+}
+
+/// Parses a duration such as `"8.9 ms"`.
+///
+/// # Errors
+/// When it is not a number with a unit of time, or not a whole number of nanoseconds.
+pub fn parse_duration(text: &str) -> Result<Nanos, UnitError> {
+    parse(text, Quantity::Duration).map(Nanos)
+}
+
+/// Parses a bandwidth such as `"175 MB/s"` into bytes a second.
+///
+/// # Errors
+/// When it is not a number with a bandwidth's unit, or not a whole number of bytes a second.
+pub fn parse_bandwidth(text: &str) -> Result<u64, UnitError> {
+    parse(text, Quantity::Bandwidth)
+}
+
+/// Parses a rotational speed such as `"7200 rpm"` into revolutions a minute.
+///
+/// # Errors
+/// When it is not a whole number of rpm.
+pub fn parse_rotation(text: &str) -> Result<u64, UnitError> {
+    parse(text, Quantity::Rotation)
+}
+
+const DECIMAL: [(u64, &str); 4] = [
+    (1_000_000_000_000, "TB"),
+    (1_000_000_000, "GB"),
+    (1_000_000, "MB"),
+    (1_000, "kB"),
+];
+const BINARY: [(u64, &str); 4] = [
+    (1 << 40, "TiB"),
+    (1 << 30, "GiB"),
+    (1 << 20, "MiB"),
+    (1 << 10, "KiB"),
+];
+
+/// `value` in units of `scale` with at most three decimals, trailing zeroes left out. Rounds
+/// half up.
+fn decimals(value: u64, scale: u64, unit: &str) -> String {
+    let thousandths = (u128::from(value) * 1_000 + u128::from(scale) / 2) / u128::from(scale);
+    let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
+    if rest == 0 {
+        return format!("{whole} {unit}");
+    }
+    let digits = format!("{rest:03}");
+    format!("{whole}.{} {unit}", digits.trim_end_matches('0'))
+}
+
+/// A size for people: exact in binary units where those make a short number (`"32 MiB"`), else
+/// in decimal ones with at most three decimals (`"1.000 TB"` prints as `"1 TB"`).
+pub fn format_bytes(bytes: u64) -> String {
+    let binary = BINARY
+        .iter()
+        .find(|(scale, _)| bytes >= *scale)
+        .filter(|(scale, _)| bytes.is_multiple_of(*scale));
+    if let Some((scale, unit)) = binary {
+        return format!("{} {unit}", bytes / scale);
+    }
+    match DECIMAL.iter().find(|(scale, _)| bytes >= *scale) {
+        Some((scale, unit)) => decimals(bytes, *scale, unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A bandwidth, given in bytes a second, for people: at most three decimals (`"175 MB/s"`).
+pub fn format_bandwidth(bytes_per_second: u64) -> String {
+    format!("{}/s", format_bytes(bytes_per_second))
+}
+
+/// A duration for people, in the largest unit up to seconds that it fills: at most three
+/// decimals (`"8.9 ms"`).
+pub fn format_duration(span: Nanos) -> String {
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    match units.iter().find(|(scale, _)| span.0 >= *scale) {
+        Some((scale, unit)) => decimals(span.0, *scale, unit),
+        None => format!("{} ns", span.0),
+    }
+}
+
+/// A rotational speed, given in revolutions a minute, for people.
+pub fn format_rotation(rpm: u64) -> String {
+    format!("{rpm} rpm")
+}
+
+/// Declares a type that deserializes a figure with its unit and refuses a bare number.
+macro_rules! figure {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $quantity:expr, $parse:ident, $format:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&$format(self.0))
+            }
+        }
+
+        impl core::str::FromStr for $name {
+            type Err = UnitError;
+            fn from_str(text: &str) -> Result<Self, UnitError> {
+                $parse(text).map($name)
+            }
+        }
+
+        impl<'de> de::Deserialize<'de> for $name {
+            fn deserialize<D: de::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        let q = $quantity;
+                        write!(
+                            f,
+                            "{} with its unit ({}), in quotes, such as \"{}\"",
+                            q.name(),
+                            q.allowed(),
+                            q.example()
+                        )
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                source.deserialize_str(Visitor)
+            }
+        }
+    };
+}
+
+figure! {
+    /// A size in bytes, written `"32 MiB"`.
+    Bytes(u64), Quantity::Bytes, parse_bytes, format_bytes
+}
+figure! {
+    /// A span of time, written `"8.9 ms"`.
+    Duration(Nanos), Quantity::Duration, parse_duration, format_duration
+}
+figure! {
+    /// A bandwidth in bytes a second, written `"175 MB/s"`.
+    Bandwidth(u64), Quantity::Bandwidth, parse_bandwidth, format_bandwidth
+}
+figure! {
+    /// A rotational speed in revolutions a minute, written `"7200 rpm"`.
+    Rotation(u64), Quantity::Rotation, parse_rotation, format_rotation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!(parse_bytes("32 MiB"), Ok(32 << 20));
+        assert_eq!(parse_bytes("20GiB"), Ok(20 << 30));
+        assert_eq!(parse_bytes("1.5 kB"), Ok(1_500));
+        assert_eq!(parse_bytes("0.5 KiB"), Ok(512));
+        assert_eq!(parse_bytes("1.50000000000000000000000000 kB"), Ok(1_500));
+        assert_eq!(parse_duration("8.9 ms"), Ok(Nanos(8_900_000)));
+        assert_eq!(parse_duration("60 \u{b5}s"), Ok(Nanos(60_000)));
+        assert_eq!(parse_duration(" 2 min "), Ok(Nanos(120_000_000_000)));
+        assert_eq!(parse_bandwidth("175 MB/s"), Ok(175_000_000));
+        assert_eq!(parse_bandwidth("30 MiB/s"), Ok(30 << 20));
+        assert_eq!(parse_rotation("7200 rpm"), Ok(7_200));
+        assert_eq!(parse_bytes("18446744073709551615 B"), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn refuses_what_could_mean_anything() {
+        use UnitErrorKind::*;
+        let kind = |r: Result<u64, UnitError>| r.unwrap_err().kind;
+        assert_eq!(kind(parse_bytes("4096")), NoUnit);
+        assert_eq!(kind(parse_bytes("0")), NoUnit);
+        assert_eq!(kind(parse_bytes("4096 ")), NoUnit);
+        assert_eq!(kind(parse_bytes("")), NotANumber);
+        assert_eq!(kind(parse_bytes("MiB")), NotANumber);
+        assert_eq!(kind(parse_bytes("-1 MiB")), NotANumber);
+        assert_eq!(kind(parse_bytes("1. MiB")), NotANumber);
+        assert_eq!(kind(parse_bytes(".5 MiB")), NotANumber);
+        assert_eq!(kind(parse_bytes("1.2.3 MiB")), NotANumber);
+        assert_eq!(kind(parse_bytes("1e3 B")), UnknownUnit);
+        assert_eq!(kind(parse_bytes("1 mb")), UnknownUnit);
+        assert_eq!(kind(parse_bytes("1 M")), UnknownUnit);
+        assert_eq!(kind(parse_bandwidth("175 MB")), UnknownUnit);
+        assert_eq!(kind(parse_bandwidth("175 Mb/s")), UnknownUnit);
+        assert_eq!(kind(parse_bytes("1.5 B")), NotWhole);
+        assert_eq!(kind(parse_bytes("0.1 KiB")), NotWhole);
+        assert_eq!(
+            kind(parse_bytes("0.00000000000000000000000001 TB")),
+            NotWhole
+        );
+        assert_eq!(kind(parse_bytes("18446744073709551616 B")), TooLarge);
+        assert_eq!(kind(parse_bytes("99999999 TiB")), TooLarge);
+        assert_eq!(kind(parse_rotation("7200.5 rpm")), NotWhole);
+    }
+
+    #[test]
+    fn errors_say_what_was_found_and_what_is_allowed() {
+        let message = parse_bandwidth("175").unwrap_err().to_string();
+        assert!(
+            message.starts_with("found \"175\" without a unit, allowed are B/s"),
+            "{message}"
+        );
+        let message = parse_duration("8.9 msec").unwrap_err().to_string();
+        assert!(
+            message.contains("\"8.9 msec\"") && message.contains("ns, us, ms"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn formats_for_people() {
+        assert_eq!(format_bytes(0), "0 B");
+        assert_eq!(format_bytes(512), "512 B");
+        assert_eq!(format_bytes(4_096), "4 KiB");
+        assert_eq!(format_bytes(32 << 20), "32 MiB");
+        assert_eq!(format_bytes(1_000_204_886_016), "1 TB");
+        assert_eq!(format_bytes(1_500), "1.5 kB");
+        assert_eq!(format_bandwidth(175_000_000), "175 MB/s");
+        assert_eq!(format_duration(Nanos(8_900_000)), "8.9 ms");
+        assert_eq!(format_duration(Nanos(17)), "17 ns");
+        assert_eq!(format_duration(Nanos(1_500_000_000)), "1.5 s");
+        assert_eq!(format_rotation(7_200), "7200 rpm");
+    }
+
+    #[test]
+    fn deserializes_and_names_the_field_of_a_bare_number() {
+        #[derive(serde::Deserialize, Debug)]
+        struct Raw {
+            rpm: Rotation,
+        }
+        assert_eq!(
+            toml::from_str::<Raw>("rpm = \"7200 rpm\"").unwrap().rpm,
+            Rotation(7_200)
+        );
+        let message = toml::from_str::<Raw>("rpm = 7200").unwrap_err().to_string();
+        assert!(message.contains("rpm = 7200"), "{message}");
+        assert!(
+            message.contains("a rotational speed with its unit (rpm)"),
+            "{message}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whole_figures_survive_printing(n in 0_u64..1_024, e in 0_usize..4) {
+            let bytes = n << (10 * e);
+            prop_assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
+            let ns = Nanos(n * 1_000_u64.pow(e as u32));
+            prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
+        }
+
+        #[test]
+        fn never_panics(text in ".{0,40}") {
+            let _ = (parse_bytes(&text), parse_duration(&text), parse_bandwidth(&text));
+        }
+    }
+}
