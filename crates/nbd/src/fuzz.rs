@@ -1,1 +1,184 @@
-//! placeholder
+//! Bodies of the fuzz targets, so that those stay one line each.
+
+use crate::client::{Decoded, decode_reply};
+use crate::{Abilities, BlockSize, Command, Export, Exports, Limits, Session, Step};
+
+/// Feeds `data` to a session and checks what must hold for any client, however hostile.
+///
+/// The first byte decides how the rest is cut into pieces. Panics if memory passes what
+/// [`Limits`] allow, if a request leaves its export, or if the session stops making progress.
+pub fn session(data: &[u8]) {
+    let Some((&cut, stream)) = data.split_first() else {
+        return;
+    };
+    let limits = Limits {
+        list_len_max: 4096,
+        options_max: 64,
+        ..Limits::default()
+    };
+    let mut session = Session::new(limits);
+    for piece in stream.chunks(usize::from(cut).max(1)) {
+        if !feed(&mut session, piece, &limits) {
+            return;
+        }
+    }
+}
+
+/// Reads `data` as what a server sends.
+pub fn replies(mut data: &[u8]) {
+    while let Ok(Decoded::Reply(n, _)) = decode_reply(data) {
+        assert!(n > 0 && n <= data.len());
+        data = &data[n..];
+    }
+}
+
+/// Returns whether the connection is still open.
+fn feed(session: &mut Session, mut input: &[u8], limits: &Limits) -> bool {
+    // Each step but the last takes input or sends output, so there cannot be more than this.
+    for _ in 0..=2 * input.len() + 2 {
+        let Ok((n, step)) = session.handle(input, &Shelf) else {
+            return false;
+        };
+        input = &input[n..];
+        check_memory(session, limits);
+        match step {
+            Step::NeedMore(more) => {
+                assert!(more > 0 && input.is_empty());
+                return true;
+            }
+            Step::Disconnect(_) => return false,
+            Step::Request(r) => {
+                assert!(r.offset + u64::from(r.len) <= SIZE);
+                if r.command == Command::Write {
+                    session.skip_payload(r.len);
+                }
+            }
+            Step::Output | Step::Opened(_) | Step::Rejected(_) => {}
+        }
+        session.consume_output(session.output().len());
+    }
+    panic!("the session makes no progress");
+}
+
+fn check_memory(session: &Session, limits: &Limits) {
+    // An option, the name a context was selected for, a reply with two strings, the list with
+    // the room a growing vector keeps in reserve, and the state machine itself.
+    let max = limits.option_len_max + 2 * limits.list_len_max + 8 * 4096;
+    assert!(
+        session.memory() <= max as usize,
+        "{} bytes of memory",
+        session.memory()
+    );
+}
+
+const SIZE: u64 = 1 << 20;
+
+/// A few exports, among them the default one.
+struct Shelf;
+
+impl Exports for Shelf {
+    fn lookup(&self, name: &str) -> Option<Export> {
+        let abilities = Abilities {
+            read_only: name == "r",
+            flush: true,
+            fua: true,
+            trim: true,
+            write_zeroes: true,
+            fast_zero: true,
+            df: true,
+            cache: true,
+            block_status: true,
+            ..Abilities::default()
+        };
+        let block = BlockSize::new(512, 4096, 1 << 16).expect("the sizes keep the rules");
+        let strict = Export {
+            abilities,
+            block,
+            ..Export::new(0, name, SIZE)
+        };
+        match name {
+            "" | "r" => Some(Export {
+                block: BlockSize::DEFAULT,
+                ..strict
+            }),
+            "s" => Some(Export {
+                require_block_size: true,
+                ..strict
+            }),
+            _ => None,
+        }
+    }
+
+    fn list(&self, f: &mut dyn FnMut(&str, &str)) {
+        f("r", "read-only");
+        f("s", &"x".repeat(3000));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::client::{header, put_option};
+    use crate::testing::{go, meta};
+    use proptest::prelude::*;
+
+    /// Bytes that look like what a client sends, for garbage gets nowhere.
+    fn message() -> impl Strategy<Value = Vec<u8>> {
+        let name = prop_oneof![Just(""), Just("r"), Just("s"), Just("none")];
+        let option = (0_u32..14, name, 0_u16..6, any::<Vec<u8>>(), 0_u8..4);
+        let option = option.prop_map(|(option, name, info, noise, kind)| {
+            let mut data = match kind {
+                0 => Vec::new(),
+                1 => go(name, &[info]),
+                2 => meta(name, &["base:allocation"]),
+                _ => noise,
+            };
+            if option == 1 {
+                data = name.as_bytes().to_vec();
+            }
+            let mut out = Vec::new();
+            put_option(&mut out, option, &data);
+            out
+        });
+        let request = (
+            0_u16..64,
+            0_u16..10,
+            any::<u64>(),
+            0_u64..1 << 21,
+            0_u32..1 << 12,
+        );
+        let request = request.prop_map(|(flags, command, cookie, offset, len)| {
+            let command = if command == 2 { 0 } else { command };
+            let payload = if command == 1 { len as usize } else { 0 };
+            let mut out = header(flags, command, cookie, offset, len).to_vec();
+            out.resize(28 + payload, 0x25);
+            out
+        });
+        prop_oneof![4 => option, 4 => request, 1 => any::<Vec<u8>>()]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn garbage_is_survived(data in any::<Vec<u8>>()) {
+            super::session(&data);
+            super::session(&[&[0, 0, 0, 0, 3], &data[..]].concat());
+            super::replies(&data);
+        }
+
+        #[test]
+        fn near_misses_are_survived(
+            cut in any::<u8>(),
+            messages in prop::collection::vec(message(), 1..12),
+            flip in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        ) {
+            let mut data = vec![cut, 0, 0, 0, 3];
+            data.extend(messages.concat());
+            if let Some((at, mask)) = flip {
+                let at = at.index(data.len());
+                data[at] ^= mask;
+            }
+            super::session(&data);
+        }
+    }
+}

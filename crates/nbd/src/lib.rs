@@ -63,9 +63,12 @@ mod export;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handshake;
+mod options;
 pub mod reply;
 mod request;
 mod session;
+#[cfg(test)]
+mod testing;
 mod transmission;
 mod wire;
 

@@ -197,3 +197,150 @@ fn chunk(w: &mut Writer<'_>, kind: u16, last: bool, cookie: u64, len: usize) {
 fn fit(message: &str, room: usize, head: usize) -> &str {
     clip(message, NAME_LEN_MAX.min(room.saturating_sub(head)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Decoded, Reply, decode_reply};
+    use ReplyStyle::{Simple, Structured};
+
+    const C: u64 = 0x0102_0304_0506_0708;
+
+    #[track_caller]
+    fn decoded(bytes: &[u8]) -> Reply<'_> {
+        for end in 0..bytes.len() {
+            let cut = decode_reply(&bytes[..end]);
+            assert!(matches!(cut, Ok(Decoded::NeedMore(n)) if n > end && n <= bytes.len()));
+        }
+        match decode_reply(bytes).unwrap() {
+            Decoded::Reply(n, reply) if n == bytes.len() => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn simple_replies_are_16_bytes() {
+        let mut out = [0; HEAD_LEN];
+        let bytes = b"\x67\x44\x66\x98\0\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08";
+        assert_eq!(Simple.done(C, &mut out), 16);
+        assert_eq!(&out[..16], bytes);
+        assert_eq!(Simple.data(C, 9, 9, &mut out), 16);
+        assert_eq!(&out[..16], bytes);
+        assert_eq!(Simple.error(C, NbdError::Enospc, "not sent", &mut out), 16);
+        let error = Some(NbdError::Enospc);
+        assert_eq!(decoded(&out[..16]), Reply::Simple { cookie: C, error });
+    }
+
+    #[test]
+    fn structured_chunks_have_their_layout() {
+        let mut out = [0; HEAD_LEN];
+        let n = Structured.data(C, 0x1000, 512, &mut out);
+        let head = b"\x66\x8e\x33\xef\0\x01\0\x01\x01\x02\x03\x04\x05\x06\x07\x08\0\0\x02\x08";
+        assert_eq!(
+            (&out[..20], &out[20..n]),
+            (&head[..], &0x1000_u64.to_be_bytes()[..])
+        );
+        let data = Reply::OffsetData {
+            cookie: C,
+            offset: 0x1000,
+            len: 512,
+            last: true,
+        };
+        assert_eq!(decoded(&out[..n]), data);
+        let n = Structured.done(C, &mut out);
+        assert_eq!(decoded(&out[..n]), Reply::None { cookie: C });
+        let n = offset_hole(C, 5, 7, false, &mut out);
+        assert_eq!(n, HEAD_LEN);
+        let hole = Reply::OffsetHole {
+            cookie: C,
+            offset: 5,
+            len: 7,
+            last: false,
+        };
+        assert_eq!(decoded(&out[..n]), hole);
+    }
+
+    #[test]
+    fn errors_carry_message_and_offset() {
+        let mut out = [0; ERROR_LEN];
+        let error = NbdError::Eio;
+        let n = Structured.error(C, error, "bad sector", &mut out);
+        let message = "bad sector";
+        let plain = Reply::Error {
+            cookie: C,
+            error,
+            message,
+            offset: None,
+            last: true,
+        };
+        assert_eq!(decoded(&out[..n]), plain);
+        let n = error_offset(C, error, 77, message, false, &mut out);
+        let at = Reply::Error {
+            cookie: C,
+            error,
+            message,
+            offset: Some(77),
+            last: false,
+        };
+        assert_eq!(decoded(&out[..n]), at);
+    }
+
+    #[test]
+    fn messages_are_clipped_to_whole_characters() {
+        let long = "ö".repeat(4000);
+        for room in [26, 27, 28, 34, 35, 100, 10_000] {
+            let mut out = vec![0; room.max(34)];
+            let n = Structured.error(C, NbdError::Eio, &long, &mut out[..room]);
+            let Reply::Error { message, .. } = decoded(&out[..n]) else {
+                panic!()
+            };
+            assert_eq!(message.len(), (room - 26).min(4096) / 2 * 2);
+            let n = error_offset(C, NbdError::Eio, 1, &long, true, &mut out);
+            assert!(matches!(
+                decoded(&out[..n]),
+                Reply::Error {
+                    offset: Some(1),
+                    ..
+                }
+            ));
+        }
+    }
+
+    #[test]
+    fn messages_of_this_crate_fit() {
+        assert!(crate::Reason::UnknownFlag.message().len() <= ERROR_LEN - ERROR_HEAD_LEN - 8);
+    }
+
+    #[test]
+    fn block_status_lists_extents() {
+        let list = [
+            Extent {
+                len: 4096,
+                hole: false,
+                zero: false,
+            },
+            Extent {
+                len: 512,
+                hole: true,
+                zero: true,
+            },
+            Extent {
+                len: 1,
+                hole: false,
+                zero: true,
+            },
+        ];
+        let mut out = vec![0; block_status_len(3)];
+        assert_eq!(block_status(C, 1, &list, &mut out), out.len());
+        let Reply::BlockStatus {
+            cookie: C,
+            context: 1,
+            extents,
+            last: true,
+        } = decoded(&out)
+        else {
+            panic!("{out:?}")
+        };
+        assert!(extents.eq(list));
+    }
+}

@@ -211,15 +211,8 @@ impl Session {
             Event::NeedMore(n) => Step::NeedMore(n),
             Event::Output => Step::Output,
             Event::Abort => Step::Disconnect(Disconnect::Abort),
-            Event::Open {
-                opened,
-                at,
-                shutting_down,
-            } => {
-                let mut t = Transmission::new(&opened, self.limits.write_discard_max, at);
-                if shutting_down {
-                    t.shut_down();
-                }
+            Event::Open { opened, at } => {
+                let t = Transmission::new(&opened, self.limits.write_discard_max, at);
                 self.phase = Phase::Transmission(t);
                 Step::Opened(opened)
             }

@@ -77,9 +77,10 @@ impl Transmission {
     }
 
     pub(crate) fn skip_payload(&mut self, n: u32) {
-        self.skip += u64::from(n);
         // `request` already counted the payload as passed.
-        self.at -= u64::from(n);
+        let at = self.at.checked_sub(u64::from(n));
+        self.at = at.expect("more payload to skip than was announced");
+        self.skip += u64::from(n);
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -282,5 +283,301 @@ fn parse(bytes: &[u8; REQUEST_LEN]) -> Result<Header, u32> {
         Ok(header)
     } else {
         Err(magic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::header;
+    use crate::testing::{Bench, SIZE, go};
+    use Reason::*;
+
+    const COOKIE: u64 = 0xfeed;
+
+    fn feed(bench: &mut Bench, flags: u16, command: u16, offset: u64, len: u32) -> Step {
+        let steps = bench
+            .feed(&header(flags, command, COOKIE, offset, len))
+            .unwrap();
+        let [step] = <[Step; 1]>::try_from(steps).unwrap();
+        step
+    }
+
+    #[track_caller]
+    fn accepts(export: &str, flags: u16, command: u16, offset: u64, len: u32) -> Command {
+        match feed(&mut Bench::opened(export), flags, command, offset, len) {
+            Step::Request(r) => {
+                assert_eq!((r.cookie, r.offset, r.len), (COOKIE, offset, len));
+                assert_eq!(r.fua, flags & NBD_CMD_FLAG_FUA != 0);
+                r.command
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn rejects(
+        export: &str,
+        (flags, command, offset, len): (u16, u16, u64, u32),
+        error: NbdError,
+        reason: Reason,
+    ) {
+        let mut bench = Bench::opened(export);
+        let expected = Rejected {
+            cookie: COOKIE,
+            command,
+            error,
+            reason,
+        };
+        assert_eq!(
+            feed(&mut bench, flags, command, offset, len),
+            Step::Rejected(expected)
+        );
+        // A payload is skipped and the next request understood.
+        if command == NBD_CMD_WRITE {
+            assert_eq!(bench.feed(&vec![0x25; len as usize]), Ok(vec![]));
+        }
+        let next = feed(&mut bench, 0, NBD_CMD_READ, 0, 512);
+        assert!(matches!(next, Step::Request(_)), "{next:?}");
+    }
+
+    #[test]
+    fn every_command_is_recognised_with_its_flags() {
+        let fua = NBD_CMD_FLAG_FUA;
+        assert_eq!(
+            accepts("disk", 0, NBD_CMD_READ, 1, 2),
+            Command::Read { df: false }
+        );
+        assert_eq!(
+            accepts("disk", fua | 4, NBD_CMD_READ, 0, 2),
+            Command::Read { df: true }
+        );
+        assert_eq!(
+            accepts("disk", fua, NBD_CMD_WRITE, SIZE - 1, 1),
+            Command::Write
+        );
+        assert_eq!(accepts("disk", fua, NBD_CMD_FLUSH, 0, 0), Command::Flush);
+        assert_eq!(
+            accepts("disk", fua, NBD_CMD_TRIM, 0, 1 << 20),
+            Command::Trim
+        );
+        assert_eq!(accepts("disk", fua, NBD_CMD_CACHE, 0, 1), Command::Cache);
+        let zeroes = |no_hole, fast_zero| Command::WriteZeroes { no_hole, fast_zero };
+        assert_eq!(
+            accepts("disk", fua, NBD_CMD_WRITE_ZEROES, 0, 1),
+            zeroes(false, false)
+        );
+        assert_eq!(
+            accepts("disk", 2, NBD_CMD_WRITE_ZEROES, 0, 1),
+            zeroes(true, false)
+        );
+        assert_eq!(
+            accepts("disk", 16, NBD_CMD_WRITE_ZEROES, 0, 1),
+            zeroes(false, true)
+        );
+        let status = |one| Command::BlockStatus { one };
+        assert_eq!(
+            accepts("disk", 0, NBD_CMD_BLOCK_STATUS, 0, 1),
+            status(false)
+        );
+        assert_eq!(
+            accepts("disk", fua | 8, NBD_CMD_BLOCK_STATUS, 0, 1),
+            status(true)
+        );
+    }
+
+    #[test]
+    fn disc_ends_the_session() {
+        let mut bench = Bench::opened("disk");
+        let expected = Step::Disconnect(Disconnect::Disc);
+        assert_eq!(feed(&mut bench, 0, NBD_CMD_DISC, 0, 0), expected);
+        assert_eq!(
+            bench.feed(b"more"),
+            Ok(vec![Step::Disconnect(Disconnect::Disc)])
+        );
+    }
+
+    #[test]
+    fn unknown_commands_and_flags_are_invalid() {
+        rejects("disk", (0, 8, 0, 512), NbdError::Einval, UnknownCommand);
+        rejects(
+            "disk",
+            (0, u16::MAX, 0, 512),
+            NbdError::Einval,
+            UnknownCommand,
+        );
+        for (command, flags) in [
+            (NBD_CMD_READ, 0b11_1010),
+            (NBD_CMD_WRITE, 0b11_1110),
+            (NBD_CMD_TRIM, 0b11_1110),
+            (NBD_CMD_CACHE, 0b11_1110),
+            (NBD_CMD_WRITE_ZEROES, 0b10_1100),
+            (NBD_CMD_BLOCK_STATUS, 0b11_0110),
+        ] {
+            for bit in (0..16)
+                .map(|b| 1 << b)
+                .filter(|b| (flags | 0xffc0) & b != 0)
+            {
+                rejects(
+                    "disk",
+                    (bit, command, 0, 512),
+                    NbdError::Einval,
+                    UnknownFlag,
+                );
+            }
+        }
+        rejects(
+            "disk",
+            (2, NBD_CMD_FLUSH, 0, 0),
+            NbdError::Einval,
+            UnknownFlag,
+        );
+    }
+
+    #[test]
+    fn what_was_not_advertised_is_invalid() {
+        for command in [
+            NBD_CMD_TRIM,
+            NBD_CMD_CACHE,
+            NBD_CMD_WRITE_ZEROES,
+            NBD_CMD_FLUSH,
+        ] {
+            rejects(
+                "plain",
+                (0, command, 0, 512),
+                NbdError::Einval,
+                NotAdvertised,
+            );
+        }
+        rejects(
+            "plain",
+            (0, NBD_CMD_BLOCK_STATUS, 0, 512),
+            NbdError::Einval,
+            NoMetaContext,
+        );
+        rejects(
+            "plain",
+            (NBD_CMD_FLAG_FUA, NBD_CMD_WRITE, 0, 512),
+            NbdError::Einval,
+            UnknownFlag,
+        );
+        rejects(
+            "plain",
+            (NBD_CMD_FLAG_DF, NBD_CMD_READ, 0, 512),
+            NbdError::Einval,
+            UnknownFlag,
+        );
+    }
+
+    #[test]
+    fn read_only_exports_refuse_to_be_changed() {
+        for command in [NBD_CMD_WRITE, NBD_CMD_TRIM, NBD_CMD_WRITE_ZEROES] {
+            rejects("ro", (0, command, 0, 512), NbdError::Eperm, ReadOnly);
+        }
+        accepts("ro", 0, NBD_CMD_READ, 0, 512);
+        accepts("ro", NBD_CMD_FLAG_FUA, NBD_CMD_FLUSH, 0, 0);
+    }
+
+    #[test]
+    fn ranges_end_with_the_export() {
+        for (command, error) in [
+            (NBD_CMD_READ, NbdError::Einval),
+            (NBD_CMD_TRIM, NbdError::Einval),
+            (NBD_CMD_CACHE, NbdError::Einval),
+            (NBD_CMD_BLOCK_STATUS, NbdError::Einval),
+            (NBD_CMD_WRITE, NbdError::Enospc),
+            (NBD_CMD_WRITE_ZEROES, NbdError::Enospc),
+        ] {
+            accepts("disk", 0, command, SIZE - 512, 512);
+            rejects("disk", (0, command, SIZE - 511, 512), error, PastEnd);
+            rejects("disk", (0, command, SIZE, 1), error, PastEnd);
+            rejects("disk", (0, command, u64::MAX, 1), error, PastEnd);
+            rejects("disk", (0, command, 0, 0), NbdError::Einval, ZeroLength);
+        }
+        rejects(
+            "disk",
+            (0, NBD_CMD_FLUSH, 0, 1),
+            NbdError::Einval,
+            ReservedNotZero,
+        );
+        rejects(
+            "disk",
+            (0, NBD_CMD_FLUSH, 1, 0),
+            NbdError::Einval,
+            ReservedNotZero,
+        );
+    }
+
+    #[test]
+    fn block_sizes_are_enforced() {
+        for command in [
+            NBD_CMD_READ,
+            NBD_CMD_TRIM,
+            NBD_CMD_WRITE,
+            NBD_CMD_WRITE_ZEROES,
+        ] {
+            rejects("lax", (0, command, 1, 512), NbdError::Einval, Unaligned);
+            rejects("lax", (0, command, 512, 513), NbdError::Einval, Unaligned);
+            accepts("lax", 0, command, 512, 1 << 16);
+        }
+        rejects(
+            "lax",
+            (0, NBD_CMD_READ, 0, 66048),
+            NbdError::Eoverflow,
+            TooLong,
+        );
+        rejects(
+            "lax",
+            (0, NBD_CMD_WRITE, 0, 66048),
+            NbdError::Einval,
+            TooLong,
+        );
+        // No payload: as long as it likes.
+        accepts("lax", 0, NBD_CMD_WRITE_ZEROES, 0, 1 << 20);
+
+        let mut simple = Bench::new();
+        simple.option(NBD_OPT_GO, &go("lax", &[]));
+        let step = feed(&mut simple, 0, NBD_CMD_READ, 0, 66048);
+        assert!(matches!(step, Step::Rejected(r) if r.error == NbdError::Einval));
+    }
+
+    #[test]
+    fn absurd_payloads_and_lost_places_are_fatal() {
+        let mut bench = Bench::opened("disk");
+        let at = match bench.feed(&[0; 28]).unwrap_err() {
+            Fatal::BadRequestMagic { found: 0, at } => at,
+            other => panic!("{other}"),
+        };
+        let mut bench = Bench::opened("disk");
+        feed(&mut bench, 0, NBD_CMD_WRITE, 0, 1000);
+        bench.session.skip_payload(600);
+        bench.feed(&[1; 600]).unwrap();
+        let len = (64 << 20) + 1;
+        let fatal = bench
+            .feed(&header(0, NBD_CMD_WRITE, 7, 0, len))
+            .unwrap_err();
+        let at = at + 28 + 1000;
+        assert_eq!(
+            fatal,
+            Fatal::PayloadTooLong {
+                cookie: 7,
+                at,
+                len,
+                max: 64 << 20
+            }
+        );
+    }
+
+    #[test]
+    fn shutting_down_refuses_all_but_disc() {
+        let mut bench = Bench::opened("disk");
+        bench.session.shut_down();
+        let step = feed(&mut bench, 0, NBD_CMD_WRITE, 0, 8);
+        assert!(matches!(step, Step::Rejected(r) if r.error == NbdError::Eshutdown));
+        bench.feed(&[0; 8]).unwrap();
+        assert!(matches!(
+            feed(&mut bench, 0, NBD_CMD_DISC, 0, 0),
+            Step::Disconnect(_)
+        ));
     }
 }

@@ -26,6 +26,9 @@ pub(crate) const NBD_OPT_STRUCTURED_REPLY: u32 = 8;
 pub(crate) const NBD_OPT_LIST_META_CONTEXT: u32 = 9;
 pub(crate) const NBD_OPT_SET_META_CONTEXT: u32 = 10;
 
+/// Length of the header of a reply to an option.
+pub(crate) const REP_HEAD_LEN: usize = 20;
+
 pub(crate) const NBD_REP_ACK: u32 = 1;
 pub(crate) const NBD_REP_SERVER: u32 = 2;
 pub(crate) const NBD_REP_INFO: u32 = 3;

@@ -1,0 +1,296 @@
+//! The client's handshake: greeting, then up to three options, of which the last is
+//! `NBD_OPT_GO`.
+//!
+//! ```text
+//!  greeting --> [STRUCTURED_REPLY] --> [SET_META_CONTEXT] --> GO --> ready
+//! ```
+
+use super::ClientError;
+use crate::export::BlockSize;
+use crate::reply::ReplyStyle;
+use crate::wire::*;
+
+const GREETING_LEN: usize = 18;
+/// Longest reply to an option that is taken from a server.
+const REPLY_LEN_MAX: usize = 16 << 10;
+
+/// What the client would like to have; the server may not offer it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// `NBD_OPT_STRUCTURED_REPLY`.
+    pub structured_replies: bool,
+    /// `base:allocation`; only together with `structured_replies`.
+    pub allocation_context: bool,
+}
+
+/// What the handshake agreed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Size of the export in bytes.
+    pub size: u64,
+    /// Transmission flags.
+    pub flags: u16,
+    /// The export's canonical name, if the server told.
+    pub name: Option<String>,
+    /// The export's description, if the server told.
+    pub description: Option<String>,
+    /// The export's block sizes, the default ones if the server did not tell.
+    pub block: BlockSize,
+    /// How replies will look.
+    pub style: ReplyStyle,
+    /// The identifier of `base:allocation`, if it was selected.
+    pub allocation_context: Option<u32>,
+}
+
+/// What the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many bytes are needed, in all.
+    NeedMore(usize),
+    /// Send what is in [`output`](Handshake::output).
+    Send,
+    /// The transmission phase begins.
+    Ready(Negotiated),
+}
+
+/// The client's side of the handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    export: String,
+    wishes: Wishes,
+    /// The option whose replies are awaited; `None`: the greeting is.
+    pending: Option<u32>,
+    output: Vec<u8>,
+    result: Negotiated,
+    knows_size: bool,
+}
+
+impl Handshake {
+    /// A client that will ask for the export of that name (at most
+    /// [`NAME_LEN_MAX`] bytes); empty is the default export.
+    pub fn new(export: &str, wishes: Wishes) -> Handshake {
+        Handshake {
+            export: clip(export, NAME_LEN_MAX).to_owned(),
+            wishes,
+            pending: None,
+            output: Vec::new(),
+            result: Negotiated::default(),
+            knows_size: false,
+        }
+    }
+
+    /// Bytes to send.
+    pub fn output(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// Forgets the first `n` bytes of [`output`](Self::output), which were sent.
+    pub fn consume_output(&mut self, n: usize) {
+        self.output.drain(..n);
+    }
+
+    /// Takes received bytes; returns how many were consumed. The others must be given again,
+    /// with more behind them.
+    pub fn handle(&mut self, input: &[u8]) -> Result<(usize, Progress), ClientError> {
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            let (taken, progress) = match self.pending {
+                None => self.greeting(rest)?,
+                Some(option) => self.reply(option, rest)?,
+            };
+            consumed += taken;
+            if let Some(progress) = progress {
+                return Ok((consumed, progress));
+            }
+        }
+    }
+
+    fn greeting(&mut self, input: &[u8]) -> Result<(usize, Option<Progress>), ClientError> {
+        let mut r = Reader(input);
+        let (Some(first), Some(second), Some(flags)) = (r.u64(), r.u64(), r.u16()) else {
+            return Ok((0, Some(Progress::NeedMore(GREETING_LEN))));
+        };
+        for (found, expected) in [(first, NBDMAGIC), (second, IHAVEOPT)] {
+            if found != expected {
+                return Err(ClientError::BadMagic {
+                    message: "greeting",
+                    found,
+                    expected,
+                });
+            }
+        }
+        if flags & NBD_FLAG_FIXED_NEWSTYLE == 0 {
+            return Err(ClientError::NotFixedNewstyle);
+        }
+        let no_zeroes = if flags & NBD_FLAG_NO_ZEROES != 0 {
+            NBD_FLAG_C_NO_ZEROES
+        } else {
+            0
+        };
+        self.output
+            .extend((NBD_FLAG_C_FIXED_NEWSTYLE | no_zeroes).to_be_bytes());
+        if self.wishes.structured_replies {
+            self.send(NBD_OPT_STRUCTURED_REPLY, &[]);
+        } else {
+            self.send_go();
+        }
+        Ok((GREETING_LEN, Some(Progress::Send)))
+    }
+
+    fn reply(
+        &mut self,
+        option: u32,
+        input: &[u8],
+    ) -> Result<(usize, Option<Progress>), ClientError> {
+        let mut r = Reader(input);
+        let (Some(magic), Some(to), Some(kind), Some(len)) = (r.u64(), r.u32(), r.u32(), r.u32())
+        else {
+            return Ok((0, Some(Progress::NeedMore(REP_HEAD_LEN))));
+        };
+        if magic != NBD_REP_MAGIC {
+            let (found, expected) = (magic, NBD_REP_MAGIC);
+            return Err(ClientError::BadMagic {
+                message: "option reply",
+                found,
+                expected,
+            });
+        }
+        if to != option {
+            return Err(ClientError::Malformed(
+                "a reply to an option that was not sent",
+            ));
+        }
+        let len = len as usize;
+        if len > REPLY_LEN_MAX {
+            return Err(ClientError::Malformed(
+                "an option reply of excessive length",
+            ));
+        }
+        let whole = REP_HEAD_LEN + len;
+        let Some(data) = r.bytes(len) else {
+            return Ok((0, Some(Progress::NeedMore(whole))));
+        };
+        let progress = match kind {
+            NBD_REP_ACK => Some(self.acknowledged(option)?),
+            NBD_REP_INFO if option == NBD_OPT_GO => {
+                self.info(data)
+                    .ok_or(ClientError::Malformed("NBD_REP_INFO"))??;
+                None
+            }
+            NBD_REP_META_CONTEXT if option == NBD_OPT_SET_META_CONTEXT => {
+                let mut r = Reader(data);
+                let id = r
+                    .u32()
+                    .ok_or(ClientError::Malformed("NBD_REP_META_CONTEXT"))?;
+                if r.0 == BASE_ALLOCATION.as_bytes() {
+                    self.result.allocation_context = Some(id);
+                }
+                None
+            }
+            _ if kind & NBD_REP_FLAG_ERROR != 0 => Some(self.refused(option, kind, data)?),
+            _ => {
+                return Err(ClientError::Malformed(
+                    "an option reply that does not belong here",
+                ));
+            }
+        };
+        Ok((whole, progress))
+    }
+
+    fn acknowledged(&mut self, option: u32) -> Result<Progress, ClientError> {
+        match option {
+            NBD_OPT_STRUCTURED_REPLY => {
+                self.result.style = ReplyStyle::Structured;
+                if self.wishes.allocation_context {
+                    self.send_set_meta_context();
+                } else {
+                    self.send_go();
+                }
+                Ok(Progress::Send)
+            }
+            NBD_OPT_SET_META_CONTEXT => {
+                self.send_go();
+                Ok(Progress::Send)
+            }
+            _ if self.knows_size => Ok(Progress::Ready(std::mem::take(&mut self.result))),
+            _ => Err(ClientError::Malformed(
+                "NBD_OPT_GO acknowledged without NBD_INFO_EXPORT",
+            )),
+        }
+    }
+
+    /// The client does without what it merely wished for.
+    fn refused(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<Progress, ClientError> {
+        if option == NBD_OPT_GO {
+            let message = String::from_utf8_lossy(data).into_owned();
+            return Err(ClientError::Refused {
+                option,
+                kind,
+                message,
+            });
+        }
+        self.result.allocation_context = None;
+        self.send_go();
+        Ok(Progress::Send)
+    }
+
+    fn info(&mut self, data: &[u8]) -> Option<Result<(), ClientError>> {
+        let mut r = Reader(data);
+        match r.u16()? {
+            NBD_INFO_EXPORT => {
+                self.result.size = r.u64()?;
+                self.result.flags = r.u16()?;
+                self.knows_size = true;
+            }
+            NBD_INFO_NAME => self.result.name = Some(string(r.0).ok()?.to_owned()),
+            NBD_INFO_DESCRIPTION => self.result.description = Some(string(r.0).ok()?.to_owned()),
+            NBD_INFO_BLOCK_SIZE => match BlockSize::new(r.u32()?, r.u32()?, r.u32()?) {
+                Ok(block) => self.result.block = block,
+                Err(e) => return Some(Err(e.into())),
+            },
+            // "The client MUST ignore information replies it does not understand."
+            _ => {}
+        }
+        Some(Ok(()))
+    }
+
+    fn send_set_meta_context(&mut self) {
+        let name = std::mem::take(&mut self.export);
+        let (name_len, one) = ((name.len() as u32).to_be_bytes(), 1_u32.to_be_bytes());
+        let query_len = (BASE_ALLOCATION.len() as u32).to_be_bytes();
+        let data = [
+            &name_len,
+            name.as_bytes(),
+            &one,
+            &query_len,
+            BASE_ALLOCATION.as_bytes(),
+        ];
+        self.send(NBD_OPT_SET_META_CONTEXT, &data.concat());
+        self.export = name;
+    }
+
+    fn send_go(&mut self) {
+        let name = std::mem::take(&mut self.export);
+        let mut data = (name.len() as u32).to_be_bytes().to_vec();
+        data.extend(name.as_bytes());
+        let wanted = [NBD_INFO_NAME, NBD_INFO_DESCRIPTION, NBD_INFO_BLOCK_SIZE];
+        data.extend((wanted.len() as u16).to_be_bytes());
+        data.extend(wanted.iter().flat_map(|w| w.to_be_bytes()));
+        self.send(NBD_OPT_GO, &data);
+        self.export = name;
+    }
+
+    fn send(&mut self, option: u32, data: &[u8]) {
+        put_option(&mut self.output, option, data);
+        self.pending = Some(option);
+    }
+}
+
+/// Any option, valid or not.
+pub(crate) fn put_option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
+    out.extend(IHAVEOPT.to_be_bytes());
+    out.extend(option.to_be_bytes());
+    out.extend((data.len() as u32).to_be_bytes());
+    out.extend(data);
+}

@@ -1,0 +1,197 @@
+//! What the unit tests share: a few exports, and a client that says anything.
+
+use crate::client::put_option;
+use crate::wire::*;
+use crate::*;
+
+/// Size of every export here.
+pub(crate) const SIZE: u64 = 1 << 20;
+
+/// Everything an export can do.
+pub(crate) const ALL: Abilities = Abilities {
+    read_only: false,
+    flush: true,
+    fua: true,
+    rotational: true,
+    trim: true,
+    write_zeroes: true,
+    fast_zero: true,
+    df: true,
+    multi_conn: true,
+    cache: true,
+    block_status: true,
+};
+
+/// `disk` can do everything and is the default, `plain` nothing, `ro` is read-only, `strict`
+/// requires clients that know its blocks of 512 bytes and 64 KiB at most, `lax` has the same
+/// blocks and does not.
+pub(crate) struct Shelf;
+
+impl Exports for Shelf {
+    fn lookup(&self, name: &str) -> Option<Export> {
+        let block = BlockSize::new(512, 4096, 1 << 16).unwrap();
+        let disk = Export {
+            abilities: ALL,
+            ..Export::new(1, "disk", SIZE)
+        };
+        Some(match name {
+            "" | "disk" => Export {
+                description: "all of it".into(),
+                ..disk
+            },
+            "plain" => Export::new(2, "plain", SIZE),
+            "ro" => Export {
+                abilities: Abilities {
+                    read_only: true,
+                    ..ALL
+                },
+                ..Export::new(3, "ro", SIZE)
+            },
+            "strict" => Export {
+                name: "strict".into(),
+                block,
+                require_block_size: true,
+                ..disk
+            },
+            "lax" => Export {
+                name: "lax".into(),
+                block,
+                ..disk
+            },
+            _ => return None,
+        })
+    }
+
+    fn list(&self, f: &mut dyn FnMut(&str, &str)) {
+        f("disk", "all of it");
+        f("plain", "");
+    }
+}
+
+/// A session, and all it has said.
+pub(crate) struct Bench {
+    pub(crate) session: Session,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Bench {
+    /// A client that has read the greeting and sent these flags.
+    pub(crate) fn with_flags(flags: u32) -> Bench {
+        Bench::with_limits(flags, Limits::default())
+    }
+
+    pub(crate) fn with_limits(flags: u32, limits: Limits) -> Bench {
+        let mut bench = Bench {
+            session: Session::new(limits),
+            output: Vec::new(),
+        };
+        assert!(bench.feed(&flags.to_be_bytes()).unwrap().is_empty());
+        bench.output.clear();
+        bench
+    }
+
+    pub(crate) fn new() -> Bench {
+        Bench::with_flags(NBD_FLAG_C_FIXED_NEWSTYLE | NBD_FLAG_C_NO_ZEROES)
+    }
+
+    /// In transmission, with structured replies and `base:allocation` if it can be had.
+    pub(crate) fn opened(name: &str) -> Bench {
+        let mut bench = Bench::new();
+        bench.option(NBD_OPT_STRUCTURED_REPLY, &[]);
+        bench.option(NBD_OPT_SET_META_CONTEXT, &meta(name, &["base:allocation"]));
+        bench.option(NBD_OPT_GO, &go(name, &[NBD_INFO_BLOCK_SIZE]));
+        assert_eq!(bench.session.reply_style(), ReplyStyle::Structured);
+        bench
+    }
+
+    /// Gives the session all of `input`; returns the steps other than for more input or output.
+    pub(crate) fn feed(&mut self, mut input: &[u8]) -> Result<Vec<Step>, Fatal> {
+        let mut steps = Vec::new();
+        loop {
+            self.output.extend_from_slice(self.session.output());
+            self.session.consume_output(self.session.output().len());
+            let (n, step) = self.session.handle(input, &Shelf)?;
+            input = &input[n..];
+            match step {
+                Step::NeedMore(_) => {
+                    assert!(input.is_empty(), "NeedMore leaves {} bytes", input.len());
+                    return Ok(steps);
+                }
+                Step::Output => assert!(!self.session.output().is_empty()),
+                Step::Disconnect(_) => {
+                    self.output.extend_from_slice(self.session.output());
+                    steps.push(step);
+                    return Ok(steps);
+                }
+                _ => steps.push(step),
+            }
+        }
+    }
+
+    /// Sends an option; returns the steps and the replies, as type and data.
+    pub(crate) fn try_option(
+        &mut self,
+        option: u32,
+        data: &[u8],
+    ) -> Result<(Vec<Step>, Vec<(u32, Vec<u8>)>), Fatal> {
+        let mut bytes = Vec::new();
+        put_option(&mut bytes, option, data);
+        self.output.clear();
+        let steps = self.feed(&bytes)?;
+        let mut replies = Vec::new();
+        let mut r = Reader(&self.output);
+        while !r.is_empty() {
+            assert_eq!(r.u64(), Some(NBD_REP_MAGIC));
+            assert_eq!(r.u32(), Some(option), "a reply names its option");
+            let (kind, len) = (r.u32().unwrap(), r.u32().unwrap());
+            replies.push((kind, r.bytes(len as usize).unwrap().to_vec()));
+        }
+        Ok((steps, replies))
+    }
+
+    /// Sends an option; returns the replies.
+    pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        self.try_option(option, data).unwrap().1
+    }
+
+    /// Sends an option that must fail; returns the error.
+    pub(crate) fn refused(&mut self, option: u32, data: &[u8]) -> u32 {
+        let replies = self.option(option, data);
+        let (kind, message) = replies.last().unwrap();
+        assert!(
+            str::from_utf8(message).is_ok_and(|m| !m.is_empty()),
+            "an error says why"
+        );
+        *kind
+    }
+
+    /// Sends an option that must open an export.
+    pub(crate) fn open(&mut self, name: &str, infos: &[u16]) -> Box<Opened> {
+        let (mut steps, _) = self.try_option(NBD_OPT_GO, &go(name, infos)).unwrap();
+        match steps.pop() {
+            Some(Step::Opened(opened)) => opened,
+            other => panic!("{other:?} instead of Opened"),
+        }
+    }
+}
+
+/// The data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
+pub(crate) fn go(name: &str, infos: &[u16]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend((infos.len() as u16).to_be_bytes());
+    data.extend(infos.iter().flat_map(|i| i.to_be_bytes()));
+    data
+}
+
+/// The data of the metadata context options.
+pub(crate) fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend((queries.len() as u32).to_be_bytes());
+    for q in queries {
+        data.extend((q.len() as u32).to_be_bytes());
+        data.extend(q.as_bytes());
+    }
+    data
+}
