@@ -117,44 +117,8 @@ impl Exports for Shelf {
 
 #[cfg(test)]
 mod tests {
-    use crate::client::{header, put_option};
-    use crate::testing::{go, meta};
+    use crate::testing::message;
     use proptest::prelude::*;
-
-    /// Bytes that look like what a client sends, for garbage gets nowhere.
-    fn message() -> impl Strategy<Value = Vec<u8>> {
-        let name = prop_oneof![Just(""), Just("r"), Just("s"), Just("none")];
-        let option = (0_u32..14, name, 0_u16..6, any::<Vec<u8>>(), 0_u8..4);
-        let option = option.prop_map(|(option, name, info, noise, kind)| {
-            let mut data = match kind {
-                0 => Vec::new(),
-                1 => go(name, &[info]),
-                2 => meta(name, &["base:allocation"]),
-                _ => noise,
-            };
-            if option == 1 {
-                data = name.as_bytes().to_vec();
-            }
-            let mut out = Vec::new();
-            put_option(&mut out, option, &data);
-            out
-        });
-        let request = (
-            0_u16..64,
-            0_u16..10,
-            any::<u64>(),
-            0_u64..1 << 21,
-            0_u32..1 << 12,
-        );
-        let request = request.prop_map(|(flags, command, cookie, offset, len)| {
-            let command = if command == 2 { 0 } else { command };
-            let payload = if command == 1 { len as usize } else { 0 };
-            let mut out = header(flags, command, cookie, offset, len).to_vec();
-            out.resize(28 + payload, 0x25);
-            out
-        });
-        prop_oneof![4 => option, 4 => request, 1 => any::<Vec<u8>>()]
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]

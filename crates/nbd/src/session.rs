@@ -246,3 +246,117 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Command;
+    use crate::testing::{Bench, Shelf, message};
+    use proptest::prelude::*;
+
+    /// All that a session makes of a stream.
+    #[derive(Debug, Default, PartialEq)]
+    struct Heard {
+        steps: Vec<Step>,
+        output: Vec<u8>,
+        payload: Vec<u8>,
+        fatal: Option<Fatal>,
+    }
+
+    /// Plays a driver that receives the stream in these pieces.
+    fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Heard {
+        let mut session = Session::new(Limits::default());
+        let mut heard = Heard::default();
+        let mut payload_left = 0;
+        'pieces: for mut input in pieces {
+            loop {
+                heard.output.extend(session.output());
+                session.consume_output(session.output().len());
+                let (payload, rest) = input.split_at(input.len().min(payload_left));
+                heard.payload.extend(payload);
+                payload_left -= payload.len();
+                input = rest;
+                if payload_left > 0 {
+                    break;
+                }
+                match session.handle(input, &Shelf) {
+                    Ok((n, step)) => {
+                        input = &input[n..];
+                        match step {
+                            Step::NeedMore(_) => break,
+                            Step::Output => continue,
+                            Step::Request(r) if r.command == Command::Write => {
+                                payload_left = r.len as usize;
+                            }
+                            Step::Disconnect(_) => {
+                                heard.output.extend(session.output());
+                                heard.steps.push(step);
+                                break 'pieces;
+                            }
+                            _ => {}
+                        }
+                        heard.steps.push(step);
+                    }
+                    Err(fatal) => {
+                        heard.fatal = Some(fatal);
+                        break 'pieces;
+                    }
+                }
+            }
+        }
+        heard
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn pieces_do_not_matter(
+            open in prop::bool::weighted(0.7),
+            messages in prop::collection::vec(message(), 1..12),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let mut stream = vec![0, 0, 0, 3];
+            if open {
+                crate::client::put_option(&mut stream, 7, &crate::testing::go("disk", &[]));
+            }
+            stream.extend(messages.concat());
+            let mut cuts: Vec<usize> = cuts.iter().map(|i| i.index(stream.len())).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let whole = hear(std::iter::once(&stream[..]));
+            let cut = hear(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
+            prop_assert_eq!(&whole, &cut);
+            prop_assert_eq!(&whole, &hear(stream.chunks(1)));
+            prop_assert!(!open || !whole.steps.is_empty());
+        }
+    }
+
+    #[test]
+    fn need_more_says_how_much() {
+        let mut session = Session::new(Limits::default());
+        session.consume_output(18);
+        let mut need = |input: &[u8]| match session.handle(input, &Shelf) {
+            Ok((n, Step::NeedMore(more))) if n == input.len() => more,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(need(&[]), 4);
+        assert_eq!(need(&[0]), 3);
+        assert_eq!(need(&[0, 0, 3]), 16);
+        assert_eq!(need(b"IHAVEOPT"), 8);
+        assert_eq!(need(&[0, 0, 0, 7, 0, 0, 0, 10]), 10);
+        assert_eq!(need(&[0, 0, 0, 4]), 6);
+    }
+
+    #[test]
+    fn steps_are_small() {
+        // They are returned by value, once for each request.
+        assert!(size_of::<Step>() <= 48, "{}", size_of::<Step>());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of the transmission phase")]
+    fn there_is_no_payload_in_the_handshake() {
+        Bench::new().session.skip_payload(1);
+    }
+}

@@ -1,8 +1,9 @@
 //! What the unit tests share: a few exports, and a client that says anything.
 
-use crate::client::put_option;
+use crate::client::{header, put_option};
 use crate::wire::*;
 use crate::*;
+use proptest::prelude::*;
 
 /// Size of every export here.
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -67,6 +68,9 @@ impl Exports for Shelf {
         f("plain", "");
     }
 }
+
+/// Type and data of one reply to an option.
+pub(crate) type OptionReply = (u32, Vec<u8>);
 
 /// A session, and all it has said.
 pub(crate) struct Bench {
@@ -133,7 +137,7 @@ impl Bench {
         &mut self,
         option: u32,
         data: &[u8],
-    ) -> Result<(Vec<Step>, Vec<(u32, Vec<u8>)>), Fatal> {
+    ) -> Result<(Vec<Step>, Vec<OptionReply>), Fatal> {
         let mut bytes = Vec::new();
         put_option(&mut bytes, option, data);
         self.output.clear();
@@ -150,7 +154,7 @@ impl Bench {
     }
 
     /// Sends an option; returns the replies.
-    pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    pub(crate) fn option(&mut self, option: u32, data: &[u8]) -> Vec<OptionReply> {
         self.try_option(option, data).unwrap().1
     }
 
@@ -194,4 +198,39 @@ pub(crate) fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
         data.extend(q.as_bytes());
     }
     data
+}
+
+/// Bytes that look like what a client sends, for garbage gets nowhere.
+pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
+    let name = prop_oneof![Just(""), Just("r"), Just("s"), Just("disk"), Just("none")];
+    let option = (0_u32..14, name, 0_u16..6, any::<Vec<u8>>(), 0_u8..4);
+    let option = option.prop_map(|(option, name, info, noise, kind)| {
+        let mut data = match kind {
+            0 => Vec::new(),
+            1 => go(name, &[info]),
+            2 => meta(name, &["base:allocation"]),
+            _ => noise,
+        };
+        if option == 1 {
+            data = name.as_bytes().to_vec();
+        }
+        let mut out = Vec::new();
+        put_option(&mut out, option, &data);
+        out
+    });
+    let request = (
+        0_u16..64,
+        0_u16..10,
+        any::<u64>(),
+        0_u64..1 << 21,
+        0_u32..1 << 12,
+    );
+    let request = request.prop_map(|(flags, command, cookie, offset, len)| {
+        let command = if command == 2 { 0 } else { command };
+        let payload = if command == 1 { len as usize } else { 0 };
+        let mut out = header(flags, command, cookie, offset, len).to_vec();
+        out.resize(28 + payload, 0x25);
+        out
+    });
+    prop_oneof![4 => option, 4 => request, 1 => any::<Vec<u8>>()]
 }

@@ -245,33 +245,45 @@ fn decode_chunk(
     let Some(payload) = rest.get(..need) else {
         return Ok(Decoded::NeedMore(20 + need));
     };
+    let reply = if kind & NBD_REPLY_FLAG_ERROR != 0 {
+        decode_error(kind, last, cookie, payload)
+    } else {
+        decode_content(kind, last, cookie, len, payload)
+    };
+    match reply {
+        Some(reply) => Ok(Decoded::Reply(20 + need, reply)),
+        None => malformed("a chunk of unknown type, or whose parts do not add up"),
+    }
+}
+
+/// Any chunk but an error; of data, `payload` is the offset only, `len` counts all.
+fn decode_content(
+    kind: u16,
+    last: bool,
+    cookie: u64,
+    len: u32,
+    payload: &[u8],
+) -> Option<Reply<'_>> {
     let mut r = Reader(payload);
-    let reply = match kind {
-        NBD_REPLY_TYPE_NONE if last && len == 0 => Reply::None { cookie },
-        NBD_REPLY_TYPE_OFFSET_DATA if len > 8 => {
-            let Some(offset) = r.u64() else {
-                return malformed("data chunk");
-            };
-            Reply::OffsetData {
-                cookie,
-                offset,
-                len: len - 8,
-                last,
-            }
-        }
-        NBD_REPLY_TYPE_OFFSET_HOLE if len == 12 => match (r.u64(), r.u32()) {
-            (Some(offset), Some(len @ 1..)) => Reply::OffsetHole {
+    Some(match (kind, len) {
+        (NBD_REPLY_TYPE_NONE, 0) if last => Reply::None { cookie },
+        (NBD_REPLY_TYPE_OFFSET_DATA, 9..) => Reply::OffsetData {
+            cookie,
+            offset: r.u64()?,
+            len: len - 8,
+            last,
+        },
+        (NBD_REPLY_TYPE_OFFSET_HOLE, 12) => {
+            let (offset, len) = (r.u64()?, r.u32().filter(|len| *len > 0)?);
+            Reply::OffsetHole {
                 cookie,
                 offset,
                 len,
                 last,
-            },
-            _ => return malformed("hole chunk"),
-        },
-        NBD_REPLY_TYPE_BLOCK_STATUS if len >= 12 && len % 8 == 4 => {
-            let Some(context) = r.u32() else {
-                return malformed("block status chunk");
-            };
+            }
+        }
+        (NBD_REPLY_TYPE_BLOCK_STATUS, 12..) if len % 8 == 4 => {
+            let context = r.u32()?;
             Reply::BlockStatus {
                 cookie,
                 context,
@@ -279,31 +291,26 @@ fn decode_chunk(
                 last,
             }
         }
-        _ if kind & NBD_REPLY_FLAG_ERROR != 0 => {
-            let Some((error, message)) = decode_error(&mut r) else {
-                return malformed("error chunk");
-            };
-            let offset = if kind == NBD_REPLY_TYPE_ERROR_OFFSET {
-                r.u64()
-            } else {
-                None
-            };
-            Reply::Error {
-                cookie,
-                error,
-                message,
-                offset,
-                last,
-            }
-        }
-        _ => return malformed("a chunk of unknown type or impossible length"),
-    };
-    Ok(Decoded::Reply(20 + need, reply))
+        _ => return None,
+    })
 }
 
-fn decode_error<'a>(r: &mut Reader<'a>) -> Option<(NbdError, &'a str)> {
+/// An error chunk, of a known type or not.
+fn decode_error(kind: u16, last: bool, cookie: u64, payload: &[u8]) -> Option<Reply<'_>> {
+    let mut r = Reader(payload);
     let error = NbdError::from_code(r.u32()?)?;
     let len = usize::from(r.u16()?);
     let message = string(r.bytes(len)?).ok()?;
-    Some((error, message))
+    let offset = if kind == NBD_REPLY_TYPE_ERROR_OFFSET {
+        Some(r.u64()?)
+    } else {
+        None
+    };
+    Some(Reply::Error {
+        cookie,
+        error,
+        message,
+        offset,
+        last,
+    })
 }
