@@ -6,10 +6,14 @@
 //! Same inputs, same outputs, on every machine.
 //!
 //! - [`Model`] is what a driver sees of a device.
+//! - [`catalogue`] holds device descriptions with their figures and builds models from them.
+//! - [`hdd`] is a hard disk.
 //! - [`units`] reads and writes figures with units, here and in the server's configuration.
 
 #![forbid(unsafe_code)]
 
+pub mod catalogue;
+pub mod hdd;
 mod model;
 pub mod units;
 

@@ -22,6 +22,37 @@ pub struct Spec {
     pub rotational: bool,
 }
 
+impl Spec {
+    /// Asserts that `io` is one the device takes: whole logical blocks within the capacity and,
+    /// but for a discard, within `max_io`. Models do so at submission.
+    ///
+    /// # Panics
+    /// When it is not: the driver has ignored the specification.
+    pub fn assert_valid(&self, io: &ModelIo) {
+        if io.op == Op::Flush {
+            return;
+        }
+        let (len, capacity) = (u64::from(io.len), self.capacity);
+        let block = u64::from(self.logical_block);
+        assert!(len > 0, "an empty {:?}", io.op);
+        assert!(
+            io.addr.is_multiple_of(block) && len.is_multiple_of(block),
+            "{len} bytes at {} are not whole blocks of {block}",
+            io.addr
+        );
+        assert!(
+            io.addr <= capacity && len <= capacity - io.addr,
+            "{len} bytes at {} exceed the capacity of {capacity}",
+            io.addr
+        );
+        let most = self.max_io;
+        assert!(
+            io.op == Op::Discard || io.len <= most,
+            "{len} bytes exceed {most}"
+        );
+    }
+}
+
 /// One I/O as a model sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelIo {

@@ -1,0 +1,104 @@
+//! The segments of the drive's buffer: which bytes it holds since they were read.
+
+/// A run of bytes in the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Segment {
+    /// First byte held.
+    pub(super) start: u64,
+    /// First byte no longer held; `start` when empty.
+    pub(super) end: u64,
+    /// Larger is more recent.
+    used: u64,
+}
+
+/// A fixed number of equally large segments; the one unused for longest is taken over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Segments {
+    segments: Box<[Segment]>,
+    /// Bytes a segment holds.
+    size: u64,
+    uses: u64,
+}
+
+impl Segments {
+    pub(super) fn new(count: u32, size: u64) -> Segments {
+        Segments {
+            segments: vec![Segment::default(); count as usize].into(),
+            size,
+            uses: 0,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn get(&self, index: usize) -> Segment {
+        self.segments[index]
+    }
+
+    /// The segment that holds `byte`.
+    pub(super) fn find(&self, byte: u64) -> Option<usize> {
+        self.segments
+            .iter()
+            .position(|s| s.start <= byte && byte < s.end)
+    }
+
+    /// Marks a segment as the most recently used.
+    pub(super) fn touch(&mut self, index: usize) {
+        self.uses += 1;
+        self.segments[index].used = self.uses;
+    }
+
+    /// Empties the segment unused for longest and lets it start at `byte`.
+    pub(super) fn take_over(&mut self, byte: u64) -> usize {
+        let (index, segment) = self
+            .segments
+            .iter_mut()
+            .enumerate()
+            .min_by_key(|(_, s)| s.used)
+            .expect("a drive has at least one segment");
+        (segment.start, segment.end) = (byte, byte);
+        self.touch(index);
+        index
+    }
+
+    /// Everything up to `end` has been read into the segment; what no longer fits is dropped
+    /// from its beginning.
+    pub(super) fn fill(&mut self, index: usize, end: u64) {
+        let segment = &mut self.segments[index];
+        segment.end = segment.end.max(end);
+        segment.start = segment.start.max(segment.end.saturating_sub(self.size));
+    }
+
+    /// Drops every segment that holds a byte of `start..end`: the medium now says otherwise.
+    pub(super) fn invalidate(&mut self, start: u64, end: u64) {
+        for segment in &mut self.segments {
+            if segment.start < end && start < segment.end {
+                *segment = Segment::default();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_latest_bytes_and_the_latest_segments() {
+        let mut s = Segments::new(2, 100);
+        let a = s.take_over(1_000);
+        s.fill(a, 1_150);
+        assert_eq!(
+            (s.find(1_049), s.find(1_050), s.find(1_150)),
+            (None, Some(a), None)
+        );
+        let b = s.take_over(5_000);
+        s.fill(b, 5_010);
+        s.touch(a);
+        assert_eq!(s.take_over(9_000), b);
+        s.invalidate(1_149, 1_200);
+        assert_eq!(s.find(1_100), None);
+    }
+}

@@ -1,0 +1,481 @@
+//! The hard disk model against what its datasheet promises.
+
+use proptest::prelude::*;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::hdd::{Hdd, HddFigures, ReadAheadFigures, SeekFigures};
+use tidegate_device::units::{Bandwidth, Bytes, Duration, Rotation};
+use tidegate_device::{Completion, Model, ModelIo, catalogue};
+
+const NAME: &str = "hdd-7200-1tb";
+const OVERHEAD: f64 = 0.3e6;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn disk() -> Box<dyn Model> {
+    catalogue::load(NAME).unwrap().build()
+}
+
+/// A small drive with round figures: 4 KiB physical blocks, four segments of 256 KiB.
+fn small() -> Hdd {
+    let ms = |n| Duration(Nanos::from_millis(n));
+    let figures = HddFigures {
+        capacity: Bytes(1 << 30),
+        logical_block: Bytes(512),
+        physical_block: Bytes(4_096),
+        queue_depth: 8,
+        max_io: Bytes(MIB),
+        rotation: Rotation(6_000),
+        outer_rate: Bandwidth(100_000_000),
+        inner_rate: Bandwidth(50_000_000),
+        zones: 4,
+        command_overhead: Duration(Nanos::from_micros(100)),
+        interface_rate: Bandwidth(300_000_000),
+        write_settle: Duration(Nanos::from_micros(500)),
+        seek: SeekFigures {
+            track_to_track: ms(1),
+            average: ms(8),
+            full_stroke: ms(16),
+        },
+        read_ahead: ReadAheadFigures {
+            cache: Bytes(MIB),
+            segments: 4,
+        },
+    };
+    Hdd::new("small", &figures).unwrap()
+}
+
+/// A small generator, so that a run is a function of its seed (xorshift64*).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % n
+    }
+}
+
+/// One I/O alone: when it ends.
+fn once(disk: &mut dyn Model, now: Nanos, io: ModelIo) -> Nanos {
+    disk.submit(now, io);
+    let at = disk.next_completion().unwrap();
+    assert_eq!(disk.pop_completed(at), Some(Completion { id: io.id, at }));
+    at
+}
+
+/// Keeps `depth` I/Os in flight until `count` have ended; returns when.
+fn keep(disk: &mut dyn Model, depth: u32, count: u64, mut io: impl FnMut(u64) -> ModelIo) -> Nanos {
+    let (mut now, mut sent, mut ended) = (Nanos::ZERO, 0, 0);
+    while ended < count {
+        while sent < count && disk.in_flight() < depth {
+            disk.submit(now, io(sent));
+            sent += 1;
+        }
+        now = disk.next_completion().unwrap();
+        while disk.pop_completed(now).is_some() {
+            ended += 1;
+        }
+    }
+    now
+}
+
+fn random_iops(op: Op, depth: u32) -> f64 {
+    let (mut disk, mut rng, count) = (disk(), Rng(7), 20_000);
+    let blocks = disk.spec().capacity / 4_096;
+    let end = keep(&mut *disk, depth, count, |id| {
+        let io = ModelIo::read(id, rng.below(blocks) * 4_096, 4_096);
+        ModelIo { op, ..io }
+    });
+    count as f64 / end.as_secs_f64()
+}
+
+fn sequential_rate(op: Op, depth: u32, from: u64) -> f64 {
+    let (mut disk, count, len) = (disk(), 4_000, 128 * KIB);
+    let end = keep(&mut *disk, depth, count, |id| {
+        let io = ModelIo::read(id, from + id * len, len as u32);
+        ModelIo { op, ..io }
+    });
+    (count * len) as f64 / end.as_secs_f64()
+}
+
+/// Where 4000 reads of 128 KiB end at the innermost track.
+fn inside() -> u64 {
+    (disk().spec().capacity - 4_000 * 128 * KIB) / 4_096 * 4_096
+}
+
+#[track_caller]
+fn close(found: f64, expected: f64, percent: f64) {
+    let off = (found / expected - 1.0) * 100.0;
+    assert!(off.abs() <= percent, "{found} is {off:.2} % off {expected}");
+}
+
+/// `cargo test -p tidegate-device figures -- --nocapture` prints what docs/devices.md states.
+#[test]
+fn figures() {
+    for depth in [1, 4, 32] {
+        println!(
+            "random 4 KiB read, depth {depth}: {:.1} IOPS",
+            random_iops(Op::Read, depth)
+        );
+        println!(
+            "random 4 KiB write, depth {depth}: {:.1} IOPS",
+            random_iops(Op::Write, depth)
+        );
+        for (place, from) in [("outside", 0), ("inside", inside())] {
+            let rate = |op| sequential_rate(op, depth, from) / 1e6;
+            println!(
+                "sequential 128 KiB, depth {depth}, {place}: read {:.1} MB/s, write {:.1} MB/s",
+                rate(Op::Read),
+                rate(Op::Write)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_random_read_takes_overhead_seek_and_half_a_revolution() {
+    let expected = OVERHEAD + 8.5e6 + 60e9 / 7_200.0 / 2.0;
+    close(1e9 / random_iops(Op::Read, 1), expected, 3.0);
+    let iops = random_iops(Op::Read, 1);
+    assert!((70.0..85.0).contains(&iops), "{iops} IOPS");
+}
+
+#[test]
+fn a_random_write_takes_longer_by_its_settling() {
+    let (read, write) = (
+        1e9 / random_iops(Op::Read, 1),
+        1e9 / random_iops(Op::Write, 1),
+    );
+    close(write - read, 1e6, 15.0);
+}
+
+#[test]
+fn overhead_hides_behind_the_mechanism_when_commands_queue() {
+    let (alone, queued) = (
+        1e9 / random_iops(Op::Read, 1),
+        1e9 / random_iops(Op::Read, 4),
+    );
+    close(alone - queued, OVERHEAD, 15.0);
+    // In order of arrival: more depth gains no more.
+    close(random_iops(Op::Read, 32), 1e9 / queued, 0.1);
+}
+
+#[test]
+fn sequential_reads_reach_the_rate_of_their_zone() {
+    for depth in [1, 2, 32] {
+        close(sequential_rate(Op::Read, depth, 0), 175e6, 3.0);
+        close(sequential_rate(Op::Read, depth, inside()), 83e6, 3.0);
+    }
+}
+
+#[test]
+fn sequential_writes_lose_a_revolution_each_unless_they_queue() {
+    close(sequential_rate(Op::Write, 2, 0), 175e6, 3.0);
+    let alone = sequential_rate(Op::Write, 1, 0);
+    // 128 KiB in a revolution and what the write itself takes.
+    assert!((12e6..16e6).contains(&alone), "{alone} B/s");
+}
+
+#[test]
+fn what_was_read_ahead_is_served_at_interface_speed() {
+    let mut disk = disk();
+    let len = 64 * KIB;
+    let mut now = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, len as u32));
+    now += Nanos::from_millis(100);
+    let transfer = len as f64 / 600e6 * 1e9;
+    // 2 MiB were read ahead in this time and then it stopped.
+    for id in 1..=32 {
+        let end = once(&mut *disk, now, ModelIo::read(id, id * len, len as u32));
+        close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
+        now = end;
+    }
+    // Reading freed room, so the head has read on once its place came round.
+    now += Nanos::from_millis(100);
+    let end = once(&mut *disk, now, ModelIo::read(33, 33 * len, len as u32));
+    close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
+}
+
+#[test]
+fn a_read_that_the_head_is_about_to_pass_waits_for_it() {
+    let mut disk = disk();
+    let first = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096));
+    // Submitted at once: the medium delivers 1 MiB at the track's rate, without another turn.
+    let end = once(&mut *disk, first, ModelIo::read(1, 4_096, MIB as u32));
+    close(end.since(first).0 as f64, MIB as f64 / 175e6 * 1e9, 15.0);
+}
+
+#[test]
+fn a_stream_interleaved_with_random_reads_collapses() {
+    let (mut disk, mut rng, len) = (disk(), Rng(3), 128 * KIB);
+    let blocks = disk.spec().capacity / 4_096;
+    let end = keep(&mut *disk, 1, 4_000, |id| match id % 2 {
+        0 => ModelIo::read(id, id / 2 * len, len as u32),
+        _ => ModelIo::read(id, rng.below(blocks) * 4_096, 4_096),
+    });
+    let rate = (2_000 * len) as f64 / end.as_secs_f64();
+    assert!(rate < 175e6 / 20.0, "{rate} B/s");
+}
+
+#[test]
+fn as_many_streams_as_segments_keep_what_was_read_for_them() {
+    let mut disk = small();
+    let spread = 200 * MIB;
+    // A pause after each read lets the head read ahead for it before the next stream's turn.
+    let mut now = Nanos::ZERO;
+    for id in 0..4 {
+        now = once(&mut disk, now, ModelIo::read(id, id * spread, 4_096)) + Nanos::from_millis(50);
+    }
+    for id in 0..4 {
+        let end = once(
+            &mut disk,
+            now,
+            ModelIo::read(id, id * spread + 4_096, 4_096),
+        );
+        assert!(
+            end.since(now) < Nanos::from_micros(120),
+            "stream {id}: {}",
+            end.since(now)
+        );
+        now = end;
+    }
+    // A fifth stream takes over the segment unused for longest, the first stream's.
+    now = once(&mut disk, now, ModelIo::read(9, 4 * spread, 4_096));
+    let end = once(&mut disk, now, ModelIo::read(0, 8_192, 4_096));
+    assert!(end.since(now) > Nanos::from_millis(1), "{}", end.since(now));
+}
+
+#[test]
+fn a_write_drops_what_the_buffer_held_of_it() {
+    let mut disk = small();
+    let now = once(&mut disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096)) + Nanos::from_millis(50);
+    let now = once(&mut disk, now, ModelIo::write(1, 8_192, 4_096));
+    let end = once(&mut disk, now, ModelIo::read(2, 8_192, 4_096));
+    assert!(end.since(now) > Nanos::from_millis(5), "{}", end.since(now));
+}
+
+#[test]
+fn a_partial_physical_block_costs_a_revolution_to_write() {
+    let end = |io| once(&mut small(), Nanos::ZERO, io);
+    let whole = end(ModelIo::write(0, 409_600, 4_096));
+    assert_eq!(
+        end(ModelIo::write(0, 409_600 + 512, 512)),
+        whole + small().revolution()
+    );
+    assert_eq!(
+        end(ModelIo::write(0, 409_600, 512)),
+        whole + small().revolution()
+    );
+}
+
+#[test]
+fn flush_and_discard_cost_their_overhead_and_flush_ends_last() {
+    let mut disk = small();
+    let overhead = Nanos::from_micros(100);
+    let discard = ModelIo {
+        op: Op::Discard,
+        ..ModelIo::write(1, 0, 1 << 29)
+    };
+    assert_eq!(once(&mut disk, Nanos::ZERO, ModelIo::flush(0)), overhead);
+    assert_eq!(once(&mut disk, overhead, discard), overhead + overhead);
+    let now = Nanos::SECOND;
+    disk.submit(now, ModelIo::write(2, MIB, 4_096));
+    disk.submit(now, ModelIo::flush(3));
+    let written = disk.next_completion().unwrap();
+    assert!(written > now + Nanos::from_millis(1));
+    assert_eq!(disk.pop_completed(written).unwrap().id, 2);
+    assert_eq!(
+        disk.pop_completed(written),
+        Some(Completion { id: 3, at: written })
+    );
+    let zeroes = ModelIo {
+        op: Op::WriteZeroes,
+        ..ModelIo::write(4, 0, 4_096)
+    };
+    assert_eq!(
+        once(&mut small(), Nanos::ZERO, zeroes),
+        once(&mut small(), Nanos::ZERO, ModelIo::write(4, 0, 4_096))
+    );
+}
+
+#[test]
+fn a_driver_that_looks_late_loses_only_its_own_time() {
+    let (mut prompt, mut late) = (small(), small());
+    let ios: Vec<ModelIo> = (0..8)
+        .map(|i| ModelIo::read(i, i * 100 * MIB, 4_096))
+        .collect();
+    for io in &ios {
+        prompt.submit(Nanos::ZERO, *io);
+        late.submit(Nanos::ZERO, *io);
+    }
+    let a: Vec<Completion> = std::iter::from_fn(|| {
+        let at = prompt.next_completion()?;
+        prompt.pop_completed(at)
+    })
+    .collect();
+    let b: Vec<Completion> =
+        std::iter::from_fn(|| late.pop_completed(Nanos::from_secs(60))).collect();
+    assert_eq!(a, b);
+}
+
+#[test]
+fn nothing_ends_before_its_time() {
+    let mut disk = small();
+    disk.submit(Nanos::ZERO, ModelIo::read(0, 0, 4_096));
+    let at = disk.next_completion().unwrap();
+    assert_eq!(disk.pop_completed(Nanos(at.0 - 1)), None);
+    assert_eq!(disk.in_flight(), 1);
+    assert!(disk.pop_completed(at).is_some());
+    assert_eq!((disk.in_flight(), disk.next_completion()), (0, None));
+}
+
+#[test]
+fn a_year_later_it_serves_as_on_the_first_day() {
+    let mut disk = small();
+    // A whole number of revolutions of 10 ms.
+    let year = Nanos::from_secs(365 * 86_400);
+    let early = once(
+        &mut small(),
+        Nanos::ZERO,
+        ModelIo::read(0, 500 * MIB, 4_096),
+    );
+    assert_eq!(
+        once(&mut disk, year, ModelIo::read(0, 500 * MIB, 4_096)),
+        year + early
+    );
+    // Reading ahead for a year ends at the segment's size, too.
+    let later = year + year;
+    let end = once(&mut disk, later, ModelIo::read(1, 500 * MIB + 4_096, 4_096));
+    assert!(
+        end.since(later) < Nanos::from_micros(120),
+        "{}",
+        end.since(later)
+    );
+}
+
+#[test]
+fn the_last_block_can_be_read_and_written() {
+    let mut disk = small();
+    let last = (1 << 30) - 4_096;
+    let now = once(&mut disk, Nanos::ZERO, ModelIo::read(0, last, 4_096));
+    let now = once(&mut disk, now, ModelIo::write(1, last, 4_096));
+    once(
+        &mut disk,
+        now,
+        ModelIo::read(2, last - MIB + 4_096, MIB as u32),
+    );
+}
+
+#[test]
+#[should_panic(expected = "exceed the capacity")]
+fn an_address_beyond_the_capacity_is_refused() {
+    small().submit(Nanos::ZERO, ModelIo::read(0, 1 << 30, 512));
+}
+
+#[test]
+#[should_panic(expected = "not whole blocks of 512")]
+fn a_length_that_is_no_whole_block_is_refused() {
+    small().submit(Nanos::ZERO, ModelIo::read(0, 0, 100));
+}
+
+#[test]
+#[should_panic(expected = "the queue of 8 is full")]
+fn one_more_than_the_queue_depth_is_refused() {
+    let mut disk = small();
+    (0..9).for_each(|id| disk.submit(Nanos::ZERO, ModelIo::flush(id)));
+}
+
+#[test]
+#[should_panic(expected = "time runs backwards")]
+fn time_that_runs_backwards_is_refused() {
+    let mut disk = small();
+    disk.submit(Nanos(1), ModelIo::flush(0));
+    disk.submit(Nanos(0), ModelIo::flush(1));
+}
+
+/// An arbitrary I/O on the small drive, clustered so that streams, overlaps and the end of the
+/// disk occur, and the time the driver waits before it.
+fn any_io() -> impl Strategy<Value = (ModelIo, u64)> {
+    let op = prop_oneof![
+        4 => Just(Op::Read),
+        2 => Just(Op::Write),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Discard),
+        1 => Just(Op::WriteZeroes),
+    ];
+    let place = prop_oneof![0_u64..64, 2_097_000_u64..2_097_152, 0_u64..2_097_152];
+    let wait = prop_oneof![Just(0_u64), 0..200_000_u64, 0..30_000_000_u64];
+    (op, place, 1_u64..=2_048, wait, any::<bool>()).prop_map(|(op, block, blocks, wait, fua)| {
+        let blocks = blocks.min(2_097_152 - block);
+        let (addr, len) = if op == Op::Flush {
+            (0, 0)
+        } else {
+            (block * 512, (blocks * 512) as u32)
+        };
+        (
+            ModelIo {
+                id: 0,
+                op,
+                addr,
+                len,
+                fua,
+            },
+            wait,
+        )
+    })
+}
+
+/// Submits all, popping only when the queue is full; returns submission times and completions.
+fn run(disk: &mut Hdd, ios: &[(ModelIo, u64)]) -> (Vec<Nanos>, Vec<Completion>) {
+    let (mut now, mut sent, mut ended) = (Nanos::ZERO, Vec::new(), Vec::new());
+    for (id, (io, wait)) in ios.iter().enumerate() {
+        now += Nanos(*wait);
+        if !disk.has_room() {
+            now = now.max(disk.next_completion().unwrap());
+        }
+        while let Some(c) = disk.pop_completed(now) {
+            ended.push(c);
+        }
+        disk.submit(
+            now,
+            ModelIo {
+                id: id as u64,
+                ..*io
+            },
+        );
+        sent.push(now);
+    }
+    while let Some(c) = disk.pop_completed(Nanos::MAX) {
+        ended.push(c);
+    }
+    (sent, ended)
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_ends_once_in_order_and_not_too_soon(
+        ios in proptest::collection::vec(any_io(), 1..200)
+    ) {
+        let (sent, ended) = run(&mut small(), &ios);
+        prop_assert_eq!(ended.len(), ios.len());
+        let mut last = Nanos::ZERO;
+        for (i, c) in ended.iter().enumerate() {
+            prop_assert_eq!(c.id, i as u64);
+            prop_assert!(c.at >= last);
+            last = c.at;
+            let (io, _) = ios[i];
+            let data = matches!(io.op, Op::Read | Op::Write);
+            let transfer = if data { u64::from(io.len) * 10 / 3 } else { 0 };
+            prop_assert!(c.at >= sent[i] + Nanos(100_000 + transfer));
+            // Alone in the drive: overhead, the longest seek, a turn to find the place, the
+            // length at the innermost rate, a turn to read a partial block first.
+            let begun = sent[i].max(if i > 0 { ended[i - 1].at } else { Nanos::ZERO });
+            let medium = if io.op == Op::Discard { 0 } else { u64::from(io.len) * 22 };
+            let most = Nanos(100_000 + 16_500_000 + 2 * 11_000_000 + medium + transfer);
+            prop_assert!(c.at <= begun + most, "{:?} took {}", io, c.at.since(begun));
+        }
+        // The same inputs give the same outputs.
+        prop_assert_eq!(run(&mut small(), &ios).1, ended);
+    }
+}
