@@ -1,0 +1,356 @@
+//! mClock: reservation, limit and weight for every VM (Gulati, Merchant, Varman, OSDI 2010).
+//!
+//! Each VM carries three tags, and only for its head: when its reservation is next due (R),
+//! when its limit next allows (L), and its place in the order of shares (P, in virtual time).
+//!
+//! ```text
+//!              R due ------------------------------> reservation phase: smallest R first
+//!  pick(now) <
+//!              else, L due and smallest P ----------> weight phase
+//!              else ---------------------------------> idle until the next R or L
+//! ```
+//!
+//! Every service moves L and P on; only a service in the reservation phase moves R on, so that
+//! what a VM got by weight does not count against its floor (the paper's step that subtracts
+//! 1/r from R after a weight-phase service).
+//!
+//! Readings, where the paper leaves room:
+//! - Tags are start tags: a service moves its VM's tags on by its own cost, so the head's tag
+//!   does not depend on the head's size and never needs recomputing when it grows by merging.
+//!   With requests of one size this is the paper's order.
+//! - Rates in requests and bytes have a pacer each. A floor asks when the first of both is
+//!   due, a cap holds until the later.
+//! - A VM that wakes joins at the virtual time of the one that would be served next: O(log n)
+//!   where the paper shifts every other VM's tags.
+//! - A limit never catches up: a late dispatch is made good for at most `slack` (1 ms).
+//! - A reservation that fell behind while its VM was backlogged is made good, for at most
+//!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
+//! - A VM whose limit held it back does not save up its share meanwhile.
+//! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
+//!   counts for neither reservation nor limit.
+//!
+//! Starvation bound: a VM without a reservation is served as long as reservations leave room
+//! (they are to be feasible); then it waits for at most one service of each other VM per
+//! (its cost / its weight) of theirs.
+
+use crate::facts::Facts;
+use crate::heap::IndexedHeap;
+use crate::objective::Objective;
+use crate::pace::RatePacer;
+use crate::policy::Capacity;
+use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick};
+use crate::time::Nanos;
+
+/// Virtual time: bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
+/// Compares modulo 2^64: tags of VMs that compete lie far closer together than 2^63.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Virtual(u64);
+
+const VIRTUAL_SHIFT: u32 = 8;
+
+impl Ord for Virtual {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        (self.0.wrapping_sub(other.0) as i64).cmp(&0)
+    }
+}
+
+impl PartialOrd for Virtual {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// One VM's tags.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    reservation: RatePacer,
+    limit: RatePacer,
+    share: Virtual,
+    share_carry: u32,
+    weight: u32,
+    /// Its head stands in the heaps.
+    active: bool,
+    /// Since when its limit has held it back, while it does; else never.
+    held_since: Nanos,
+    /// How long it was held back since its last service: for the account.
+    held: Nanos,
+}
+
+/// mClock's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MClockParams {
+    /// An I/O costs its bytes, at least this many, against its VM's share.
+    pub cost_size: u32,
+    /// A limit makes good a late dispatch for at most this long.
+    pub slack: Nanos,
+    /// A reservation makes good at most this long.
+    pub catch_up: Nanos,
+}
+
+/// The dispatcher.
+pub struct MClock {
+    params: MClockParams,
+    tags: Vec<Tags>,
+    /// VMs with a reservation, by R.
+    reserved: IndexedHeap<Nanos>,
+    /// VMs whose limit allows their head, by P.
+    ready: IndexedHeap<Virtual>,
+    /// VMs whose limit does not, by L.
+    limited: IndexedHeap<Nanos>,
+    /// Smallest P among those served lately: where a waking VM joins.
+    clock: Virtual,
+    /// Whether the last pick was made for a reservation.
+    by_reservation: bool,
+}
+
+impl MClock {
+    /// Room for all the engine can hold.
+    pub fn new(params: MClockParams, capacity: &Capacity) -> MClock {
+        let vms = capacity.vms as usize;
+        let vacant = Tags {
+            reservation: RatePacer::default(),
+            limit: RatePacer::default(),
+            share: Virtual(0),
+            share_carry: 0,
+            weight: Objective::DEFAULT_WEIGHT,
+            active: false,
+            held_since: Nanos::MAX,
+            held: Nanos::ZERO,
+        };
+        MClock {
+            params,
+            tags: vec![vacant; vms],
+            reserved: IndexedHeap::with_capacity(vms),
+            ready: IndexedHeap::with_capacity(vms),
+            limited: IndexedHeap::with_capacity(vms),
+            clock: Virtual(0),
+            by_reservation: false,
+        }
+    }
+
+    /// A VM's head came: idle time earned it nothing.
+    fn wake(&mut self, facts: &Facts, vm: usize) {
+        let now = facts.now();
+        let join = self.ready.peek().map_or(self.clock, |(share, _)| share.max(self.clock));
+        let tags = &mut self.tags[vm];
+        tags.active = true;
+        tags.reservation.forget_before(now);
+        tags.limit.forget_before(now - self.params.slack);
+        if tags.share < join {
+            tags.share = join;
+            tags.share_carry = 0;
+        }
+        self.place(facts, vm);
+    }
+
+    fn sleep(&mut self, vm: usize) {
+        self.tags[vm].active = false;
+        self.tags[vm].held_since = Nanos::MAX;
+        self.tags[vm].held = Nanos::ZERO;
+        self.reserved.remove(vm);
+        self.ready.remove(vm);
+        self.limited.remove(vm);
+    }
+
+    /// Puts an active VM into the heaps its tags ask for.
+    fn place(&mut self, facts: &Facts, vm: usize) {
+        let now = facts.now();
+        let tags = &mut self.tags[vm];
+        match tags.reservation.any_due() {
+            Some(due) => self.reserved.set(vm, due),
+            None => {
+                self.reserved.remove(vm);
+            }
+        }
+        let allowed = tags.limit.all_due();
+        if allowed <= now {
+            tags.let_go(now);
+            self.ready.set(vm, tags.share);
+            if tags.limit.is_set() {
+                self.limited.remove(vm);
+            }
+        } else {
+            if tags.held_since == Nanos::MAX {
+                tags.held_since = now;
+            }
+            self.limited.set(vm, allowed);
+            self.ready.remove(vm);
+        }
+    }
+
+    /// VMs whose limit has come to allow them compete again.
+    fn release(&mut self, now: Nanos) {
+        while let Some((allowed, vm)) = self.limited.peek() {
+            if allowed > now {
+                break;
+            }
+            self.limited.remove(vm);
+            let tags = &mut self.tags[vm];
+            tags.let_go(now);
+            if tags.share < self.clock {
+                tags.share = self.clock;
+                tags.share_carry = 0;
+            }
+            self.ready.set(vm, tags.share);
+        }
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let now = facts.now();
+        let vm = io.vm.index();
+        let tags = &mut self.tags[vm];
+        let share_before = tags.share;
+        tags.spend_share(data_bytes(facts, io).max(self.params.cost_size as u64));
+        if io.op != Op::Flush {
+            tags.limit.forget_before(now - self.params.slack);
+            tags.limit.spend(data_bytes(facts, io), io.first_served());
+            if self.by_reservation {
+                tags.reservation.forget_before(now - self.params.catch_up);
+                tags.reservation.spend(data_bytes(facts, io), io.first_served());
+            }
+        }
+        if tags.active && facts.head(io.vm).is_some() {
+            self.place(facts, vm);
+        } else {
+            self.sleep(vm);
+        }
+        let least = self.ready.peek().map_or(share_before, |(share, _)| share.min(share_before));
+        self.clock = self.clock.max(least);
+    }
+
+    fn set_vm(&mut self, facts: &Facts, vm: VmId) {
+        let objective = facts.objective(vm);
+        let tags = &mut self.tags[vm.index()];
+        tags.reservation.set_rate(&objective.reservation, facts.now());
+        tags.limit.set_rate(&objective.limit.total, facts.now());
+        tags.weight = objective.weight;
+        self.refresh(facts, vm);
+    }
+
+    /// The VM's head, rates or gates changed otherwise than by a service.
+    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+        let index = vm.index();
+        match (self.tags[index].active, facts.head(vm).is_some()) {
+            (true, true) => self.place(facts, index),
+            (true, false) => self.sleep(index),
+            (false, true) => self.wake(facts, index),
+            (false, false) => {}
+        }
+    }
+}
+
+impl Tags {
+    fn let_go(&mut self, now: Nanos) {
+        if self.held_since != Nanos::MAX {
+            self.held += now.since(self.held_since);
+            self.held_since = Nanos::MAX;
+        }
+    }
+
+    fn spend_share(&mut self, cost: u64) {
+        let virtual_cost = (cost << VIRTUAL_SHIFT) + self.share_carry as u64;
+        let weight = self.weight as u64;
+        self.share = Virtual(self.share.0.wrapping_add(virtual_cost / weight));
+        self.share_carry = (virtual_cost % weight) as u32;
+    }
+}
+
+/// What an I/O moves, for rates in bytes.
+fn data_bytes(facts: &Facts, io: &DeviceIo) -> u64 {
+    match io.op {
+        Op::Read | Op::Write => io.len as u64,
+        Op::WriteZeroes if facts.device().spec.zeroes_are_writes => io.len as u64,
+        Op::WriteZeroes | Op::Discard | Op::Flush => 0,
+    }
+}
+
+impl Dispatcher for MClock {
+    fn interests(&self) -> Interests {
+        Interests::STARTED.and(Interests::VMS)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if !self.tags[vm.index()].active {
+            self.refresh(facts, vm);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        // After a service `charge` has seen to it; this is for units taken back.
+        if self.tags[vm.index()].active && facts.head(vm).is_none() {
+            self.sleep(vm.index());
+        }
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_vm(facts, vm),
+            Event::VmRemoved(vm) => {
+                self.sleep(vm.index());
+                self.tags[vm.index()].reservation = RatePacer::default();
+                self.tags[vm.index()].limit = RatePacer::default();
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        if let Knob::Weight(weight) = knob {
+            self.tags[vm.index()].weight = weight.clamp(1, Objective::MAX_WEIGHT);
+            self.refresh(facts, vm);
+        }
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let now = facts.now();
+        let reserved = self.reserved.peek();
+        let vm = match reserved {
+            Some((due, vm)) if due <= now => {
+                self.by_reservation = true;
+                vm
+            }
+            _ => {
+                self.by_reservation = false;
+                self.release(now);
+                match self.ready.peek() {
+                    Some((_, vm)) => vm,
+                    None => {
+                        let never = (Nanos::MAX, 0);
+                        let limited = self.limited.peek().unwrap_or(never).0;
+                        return Pick::Idle(limited.min(reserved.unwrap_or(never).0));
+                    }
+                }
+            }
+        };
+        self.tags[vm].let_go(now);
+        let held = core::mem::take(&mut self.tags[vm].held);
+        let head = facts.head(facts.vm_at(vm)).expect("a VM in the heaps has a head");
+        Pick::Start { head, max: u32::MAX, held }
+    }
+
+    fn consumed(&self, vm: VmId) -> Consumed {
+        let limit = &self.tags[vm.index()].limit;
+        let mut consumed = Consumed::default();
+        consumed.due[0] = [
+            limit.ops.is_set().then(|| limit.ops.due()),
+            limit.bytes.is_set().then(|| limit.bytes.due()),
+        ];
+        consumed
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        let limit = &mut self.tags[vm.index()].limit;
+        let due = consumed.due[0].map(|d| d.unwrap_or(facts.now()));
+        limit.ops.forget_before(due[0]);
+        limit.bytes.forget_before(due[1]);
+        self.refresh(facts, vm);
+    }
+}

@@ -1,0 +1,302 @@
+//! VMs, disks, clients and policies come, change and go at run time.
+
+use super::{Engine, EngineError, interests};
+use crate::facts::{Life, NIL, Vm, state};
+use crate::objective::Objective;
+use crate::policy::PolicySpec;
+use crate::request::{ClientId, DiskId, Lane, VmId};
+use crate::roles::{Consumed, Event, Stage};
+use crate::stats::VmStats;
+use crate::time::Nanos;
+
+/// A disk of a VM: a range of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskSpec {
+    /// First byte on the device. Disks do not overlap; the driver sees to it.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Refuse changes.
+    pub read_only: bool,
+}
+
+pub(super) struct Disk {
+    pub generation: u32,
+    pub live: bool,
+    pub vm: u32,
+    pub spec: DiskSpec,
+    /// Waiting flushes, linked by `chain_next`.
+    pub flush_first: u32,
+    pub flush_last: u32,
+    pub flushes: u32,
+    /// A flush is in flight.
+    pub flushing: bool,
+    pub next_free: u32,
+}
+
+impl Disk {
+    pub(super) fn id(&self, slot: u32) -> DiskId {
+        DiskId { index: slot, generation: self.generation }
+    }
+}
+
+pub(super) struct Client {
+    pub generation: u32,
+    pub connected: bool,
+    pub vm: u32,
+    pub disk: u32,
+    /// Its requests inside the engine.
+    pub requests: u32,
+    pub next_free: u32,
+}
+
+impl Engine {
+    /// Adds a VM.
+    ///
+    /// # Errors
+    /// When the objective contradicts itself, or `max_vms` are there.
+    pub fn add_vm(&mut self, now: Nanos, objective: &Objective) -> Result<VmId, EngineError> {
+        self.advance(now);
+        objective.validate()?;
+        let max = self.config.max_vms as u64;
+        let index = self.free_vm.pop().ok_or(EngineError::Full { what: "VM", max })?;
+        let slot = index as usize;
+        if self.facts.vms.len() <= slot {
+            self.facts.vms.resize_with(slot + 1, Vm::vacant);
+            self.facts.objectives.resize(slot + 1, Objective::default());
+            self.facts.stats.resize_with(slot + 1, VmStats::default);
+        }
+        let generation = self.facts.vms[slot].generation;
+        let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
+        self.facts.vms[slot] = Vm { generation, life: Life::Live, merge_limit, ..Vm::vacant() };
+        self.facts.objectives[slot] = *objective;
+        self.facts.stats[slot] = VmStats::default();
+        let id = VmId { index, generation };
+        self.emit(&Event::VmAdded(id));
+        Ok(id)
+    }
+
+    /// Changes what a VM was promised. What its limit had used stays used.
+    ///
+    /// # Errors
+    /// When the objective contradicts itself, or there is no such VM.
+    pub fn set_objective(
+        &mut self,
+        now: Nanos,
+        vm: VmId,
+        objective: &Objective,
+    ) -> Result<(), EngineError> {
+        self.advance(now);
+        self.check_vm(vm)?;
+        objective.validate()?;
+        self.facts.objectives[vm.index()] = *objective;
+        self.emit(&Event::VmChanged(vm));
+        Ok(())
+    }
+
+    /// Removes a VM with its disks and clients: what waits is answered as cancelled, what is
+    /// in flight is answered when it ends.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
+        self.advance(now);
+        self.check_vm(vm)?;
+        self.facts.vms[vm.index()].life = Life::Leaving;
+        // Held by the VM itself until its last request is out: see `vm_left`.
+        self.facts.vms[vm.index()].requests += 1;
+        self.cancel_waiting(vm.index, None);
+        for slot in 0..self.disks.len() as u32 {
+            let disk = &self.disks[slot as usize];
+            if disk.live && disk.vm == vm.index {
+                self.cancel_flushes(slot, None);
+            }
+        }
+        for slot in 0..self.clients.len() as u32 {
+            let client = &self.clients[slot as usize];
+            if client.connected && client.vm == vm.index {
+                self.release_client(slot);
+            }
+        }
+        self.facts.vms[vm.index()].requests -= 1;
+        if self.facts.vms[vm.index()].requests == 0 {
+            self.vm_left(vm.index);
+        }
+        Ok(())
+    }
+
+    /// The last request of a removed VM is out: its slots may be used again.
+    pub(super) fn vm_left(&mut self, vm: u32) {
+        let id = self.facts.vm_at(vm as usize);
+        self.emit(&Event::VmRemoved(id));
+        for slot in 0..self.disks.len() as u32 {
+            let disk = &mut self.disks[slot as usize];
+            if disk.live && disk.vm == vm {
+                disk.live = false;
+                disk.generation = disk.generation.wrapping_add(1);
+                disk.next_free = self.free_disk;
+                self.free_disk = slot;
+            }
+        }
+        let vacated = &mut self.facts.vms[vm as usize];
+        vacated.life = Life::Free;
+        vacated.generation = vacated.generation.wrapping_add(1);
+        self.free_vm.push(vm);
+    }
+
+    /// Gives a VM a disk.
+    ///
+    /// # Errors
+    /// When there is no such VM, or the range is empty or beyond 64 bits.
+    pub fn add_disk(&mut self, vm: VmId, spec: DiskSpec) -> Result<DiskId, EngineError> {
+        self.check_vm(vm)?;
+        if spec.size == 0 || spec.base.checked_add(spec.size).is_none() {
+            return Err(EngineError::DiskRange { base: spec.base, size: spec.size });
+        }
+        let disk = |generation| Disk {
+            generation,
+            live: true,
+            vm: vm.index,
+            spec,
+            flush_first: NIL,
+            flush_last: NIL,
+            flushes: 0,
+            flushing: false,
+            next_free: NIL,
+        };
+        let slot = self.free_disk;
+        let slot = if slot == NIL {
+            self.disks.push(disk(0));
+            self.express.reserve(self.disks.len());
+            self.disks.len() as u32 - 1
+        } else {
+            self.free_disk = self.disks[slot as usize].next_free;
+            self.disks[slot as usize] = disk(self.disks[slot as usize].generation);
+            slot
+        };
+        Ok(self.disks[slot as usize].id(slot))
+    }
+
+    /// A client opens a disk.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub fn connect(&mut self, disk: DiskId) -> Result<ClientId, EngineError> {
+        let vm = self.disk(disk)?.vm;
+        if self.facts.vms[vm as usize].life != Life::Live {
+            return Err(EngineError::Unknown { what: "the VM" });
+        }
+        let client = |generation| Client {
+            generation,
+            connected: true,
+            vm,
+            disk: disk.index,
+            requests: 0,
+            next_free: NIL,
+        };
+        let slot = self.free_client;
+        let slot = if slot == NIL {
+            self.clients.push(client(0));
+            self.clients.len() as u32 - 1
+        } else {
+            self.free_client = self.clients[slot as usize].next_free;
+            self.clients[slot as usize] = client(self.clients[slot as usize].generation);
+            slot
+        };
+        Ok(ClientId { index: slot, generation: self.clients[slot as usize].generation })
+    }
+
+    /// The connection is gone; the slot is free once its last request is out.
+    pub(super) fn release_client(&mut self, slot: u32) {
+        let client = &mut self.clients[slot as usize];
+        client.connected = false;
+        if client.requests == 0 {
+            self.free_client_slot(slot);
+        }
+    }
+
+    pub(super) fn free_client_slot(&mut self, slot: u32) {
+        let client = &mut self.clients[slot as usize];
+        client.generation = client.generation.wrapping_add(1);
+        client.next_free = self.free_client;
+        self.free_client = slot;
+    }
+
+    /// Changes the policy under load: everything waiting goes into the new one in the order
+    /// of arrival, what is in flight is announced to it, and consumed limits stay consumed.
+    pub fn set_policy(&mut self, now: Nanos, policy: &PolicySpec) {
+        self.advance(now);
+        let vms: Vec<VmId> = self.present().collect();
+        let consumed: Vec<Consumed> = vms
+            .iter()
+            .map(|&vm| self.roles.regulator.consumed(vm).max(self.roles.dispatcher.consumed(vm)))
+            .collect();
+        self.open_all_gates(&vms);
+        self.facts.device.deliberate = self.deliberate_time();
+        self.waiting_since = None;
+        self.pick_at = Nanos::MAX;
+        self.policy = policy.clone();
+        self.roles = policy.build(&self.config.capacity());
+        self.interests = interests(&self.roles);
+        self.stage = self.roles.regulator.stage();
+        self.set_all_waiting(self.stage == Stage::Admission, &vms);
+        for (&vm, consumed) in vms.iter().zip(&consumed) {
+            let default_limit = self.config.merge_limit.min(self.config.device.max_io);
+            self.facts.vms[vm.index()].merge_limit = default_limit;
+            self.emit(&Event::VmAdded(vm));
+            self.roles.regulator.adopt(&self.facts, vm, consumed);
+            self.roles.dispatcher.adopt(&self.facts, vm, consumed);
+        }
+        for index in 0..self.in_flight.len() {
+            if self.in_flight[index].live {
+                let io = self.in_flight[index].io;
+                self.emit(&Event::Inherited(&io));
+            }
+        }
+        for unit in self.facts.admitted_in_order() {
+            self.roles.dispatcher.insert(&self.facts, unit);
+        }
+        for vm in vms {
+            for lane in Lane::ALL {
+                self.ask_gate(vm.index, lane);
+            }
+        }
+    }
+
+    /// VMs that are there or not quite gone, in the order of their slots.
+    fn present(&self) -> impl Iterator<Item = VmId> + '_ {
+        let slots = 0..self.facts.vms.len();
+        slots.filter(|&i| self.facts.vms[i].life != Life::Free).map(|i| self.facts.vm_at(i))
+    }
+
+    fn open_all_gates(&mut self, vms: &[VmId]) {
+        self.gates.clear();
+        for vm in vms {
+            for queue in &mut self.facts.vms[vm.index()].lanes {
+                queue.shut_total = queue.shut_time(self.facts.now);
+                queue.shut = false;
+            }
+        }
+    }
+
+    /// Everything that waits becomes pending again, or all of it admitted.
+    fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
+        let to = if pending { state::PENDING } else { state::ADMITTED };
+        for hot in &mut self.facts.hot {
+            if hot.state == state::PENDING || hot.state == state::ADMITTED {
+                hot.state = to;
+            }
+        }
+        for vm in vms {
+            for queue in &mut self.facts.vms[vm.index()].lanes {
+                queue.pending = if pending { queue.head } else { NIL };
+            }
+        }
+    }
+
+    fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
+        let known = self.facts.vms.get(vm.index());
+        let live = known.is_some_and(|v| v.generation == vm.generation && v.life == Life::Live);
+        if live { Ok(()) } else { Err(EngineError::Unknown { what: "the VM" }) }
+    }
+}

@@ -1,0 +1,454 @@
+//! The engine: requests in, device I/Os out, and every request answered exactly once.
+//!
+//! ```text
+//! handle_request --> [ lane of its VM: units in order of arrival, merging ]
+//!                        | regulator (admission): pending --> admitted
+//!                        v
+//!                    [ dispatcher's index ] -- regulator (dispatch): lane gates
+//!                        v
+//! poll_dispatch  <-- device I/O: a whole unit, or a part of one large request
+//! handle_completion --> part of its requests done --> poll_done
+//! ```
+//!
+//! A guest request is in one of these states:
+//!
+//! ```text
+//! PENDING --admit--> ADMITTED --last byte handed out--> STARTED --last part ended--> answered
+//!    |                  |  ^                               |
+//!    +---- merged ------+--|--> PASSENGER --unit started---+
+//!    |                  |  +---- failed in company: again, alone
+//!    +---- client gone -+--> answered as cancelled
+//! EXPRESS (a flush) --its disk's turn--> STARTED
+//! ```
+//!
+//! The modules: `arrive` (checks, merging, admission), `start` (dispatch, splitting), `finish`
+//! (completions, cancelling), `control` (VMs, disks, clients, policies), `queue` (the slab and
+//! the lanes).
+
+mod arrive;
+mod control;
+mod finish;
+mod queue;
+mod start;
+
+#[cfg(test)]
+mod tests;
+
+pub use crate::facts::{DeviceFacts, DeviceSpec};
+pub use control::DiskSpec;
+
+use crate::facts::{Facts, Life, NIL};
+use crate::heap::IndexedHeap;
+use crate::objective::{Objective, ObjectiveError};
+use crate::policy::{Capacity, PolicySpec, Roles};
+use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
+use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage};
+use crate::stats::VmStats;
+use crate::time::Nanos;
+use control::{Client, Disk};
+use std::collections::VecDeque;
+
+/// What an engine is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineConfig {
+    /// The device.
+    pub device: DeviceSpec,
+    /// Guest requests inside the engine at most, waiting or in flight, over all VMs.
+    pub max_requests: u32,
+    /// Guest requests one VM may have inside the engine.
+    pub max_pending_per_vm: u32,
+    /// Adjacent requests are merged up to this many bytes; 0: never.
+    pub merge_limit: u32,
+    /// VMs at most.
+    pub max_vms: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig {
+            device: DeviceSpec {
+                depth: 32,
+                physical_block: 4096,
+                max_io: 1 << 20,
+                zeroes_are_writes: false,
+            },
+            max_requests: 16_384,
+            max_pending_per_vm: 1024,
+            merge_limit: 128 << 10,
+            max_vms: 4096,
+        }
+    }
+}
+
+/// Why a request was not taken. Nothing has changed; the frontend answers it or waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
+    /// [`Done`]. [`Engine::room`] tells beforehand.
+    #[error("no room: the queue is full")]
+    Full,
+    /// The client was disconnected, or its VM removed.
+    #[error("the client is not connected")]
+    NotConnected,
+    /// The request lies beyond the end of the disk.
+    #[error("bytes {offset}..{end} lie beyond the disk's end at {size}")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The disk's size.
+        size: u64,
+    },
+    /// A request other than a flush of no bytes.
+    #[error("a request of no bytes")]
+    Empty,
+    /// A change of a read-only disk.
+    #[error("the disk is read-only")]
+    ReadOnly,
+}
+
+/// Why a control call was refused. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A figure of [`EngineConfig`] out of range.
+    #[error("{what} is {value}; allowed is {allowed}")]
+    Config {
+        /// The field.
+        what: &'static str,
+        /// What it says.
+        value: u64,
+        /// What it may say.
+        allowed: &'static str,
+    },
+    /// The objective contradicts itself.
+    #[error(transparent)]
+    Objective(#[from] ObjectiveError),
+    /// All slots are taken.
+    #[error("no room for another {what}: there are {max}")]
+    Full {
+        /// VM, disk or client.
+        what: &'static str,
+        /// How many there may be.
+        max: u64,
+    },
+    /// The handle names nothing that is there.
+    #[error("{what} is not there (any more)")]
+    Unknown {
+        /// VM, disk or client.
+        what: &'static str,
+    },
+    /// A disk's range is empty or overflows.
+    #[error("a disk of {size} bytes at {base} does not fit 64 bits, or is empty")]
+    DiskRange {
+        /// First byte on the device.
+        base: u64,
+        /// Bytes.
+        size: u64,
+    },
+}
+
+/// An I/O in flight.
+struct InFlight {
+    io: DeviceIo,
+    generation: u32,
+    live: bool,
+    /// The first guest request, where in it the I/O starts, and over how many it reaches.
+    first: u32,
+    first_offset: u32,
+    reqs: u32,
+    started: Nanos,
+    next_free: u32,
+}
+
+/// See the [module](self).
+pub struct Engine {
+    config: EngineConfig,
+    policy: PolicySpec,
+    facts: Facts,
+    roles: Roles,
+    stage: Stage,
+    interests: [Interests; 3],
+    disks: Vec<Disk>,
+    clients: Vec<Client>,
+    free_disk: u32,
+    free_client: u32,
+    free_vm: Vec<u32>,
+    free_req: u32,
+    in_flight: Vec<InFlight>,
+    free_io: u32,
+    next_seq: u64,
+    /// When a shut gate is to be asked again: lanes (dispatch) or VMs' first lanes (admission).
+    gates: IndexedHeap<Nanos>,
+    /// Disks with waiting flushes and none in flight, in the order of their turn.
+    express: VecDeque<u32>,
+    express_went_last: bool,
+    /// When the dispatcher wants to be asked again, and since when it waits on purpose.
+    pick_at: Nanos,
+    waiting_since: Option<Nanos>,
+    last_vm: Option<VmId>,
+    done: VecDeque<Done>,
+    reopened: Reopened,
+    knobs: Knobs,
+}
+
+impl Engine {
+    /// An engine with no VMs.
+    ///
+    /// # Errors
+    /// When a figure of the configuration is out of range.
+    pub fn new(config: EngineConfig, policy: &PolicySpec) -> Result<Engine, EngineError> {
+        config.check()?;
+        let roles = policy.build(&config.capacity());
+        let mut engine = Engine {
+            facts: config.empty_facts(),
+            stage: roles.regulator.stage(),
+            interests: interests(&roles),
+            roles,
+            policy: policy.clone(),
+            disks: Vec::new(),
+            clients: Vec::new(),
+            free_disk: NIL,
+            free_client: NIL,
+            free_vm: (0..config.max_vms).rev().collect(),
+            free_req: NIL,
+            in_flight: Vec::new(),
+            free_io: NIL,
+            next_seq: 0,
+            gates: IndexedHeap::with_capacity(config.max_vms as usize * Lane::ALL.len()),
+            express: VecDeque::new(),
+            express_went_last: false,
+            pick_at: Nanos::MAX,
+            waiting_since: None,
+            last_vm: None,
+            done: VecDeque::with_capacity(config.max_requests as usize),
+            reopened: Reopened(Vec::with_capacity(64)),
+            knobs: Knobs(Vec::with_capacity(64)),
+            config,
+        };
+        engine.fill_slabs();
+        Ok(engine)
+    }
+
+    /// The next guest request that is finished; to be called until `None` after every batch
+    /// of completions, disconnects and removals.
+    pub fn poll_done(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// When [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] want to be called next,
+    /// if nothing else happens before.
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        let mut next = self.next_timer();
+        if self.facts.device.in_flight < self.config.device.depth {
+            next = next.min(self.pick_at);
+        }
+        (next != Nanos::MAX).then_some(next)
+    }
+
+    /// Time has come to [`Engine::next_timeout`]. Calling it early or late is harmless:
+    /// what is due is done, and [`Engine::poll_dispatch`] does it itself when it is late.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.advance(now);
+        if self.regulator_timer() <= now {
+            let ended = self.roles.regulator.on_timer(&self.facts, &mut self.reopened);
+            self.ask_reopened();
+            if let Some(interval) = ended {
+                self.emit(&Event::IntervalEnded(interval));
+            }
+        }
+        if self.controller_timer() <= now
+            && let Some(controller) = &mut self.roles.controller
+        {
+            controller.on_timer(&self.facts, &mut self.knobs);
+            self.apply_knobs();
+        }
+        while let Some((due, lane)) = self.gates.peek() {
+            if due > now {
+                break;
+            }
+            self.gates.remove(lane);
+            self.ask_gate((lane / 2) as u32, Lane::ALL[lane % 2]);
+        }
+    }
+
+    /// The memory of an I/O: pieces of guest requests in the order of their addresses. Valid
+    /// from the I/O's [`Engine::poll_dispatch`] to its completion; empty for other handles.
+    pub fn io_segments(&self, io: IoId) -> impl Iterator<Item = Segment> + '_ {
+        let io = self.in_flight.get(io.index()).filter(|f| f.live && f.generation == io.generation);
+        let (mut slot, mut left, mut offset) =
+            io.map_or((NIL, 0, 0), |f| (f.first, f.io.len, f.first_offset));
+        core::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let (hot, cold) = (&self.facts.hot[slot as usize], &self.facts.cold[slot as usize]);
+            let segment = Segment {
+                req: self.facts.req_id(slot),
+                tag: cold.tag,
+                client: cold.client,
+                offset,
+                len: (hot.len - offset).min(left),
+            };
+            (slot, left, offset) = (hot.chain_next, left - segment.len, 0);
+            Some(segment)
+        })
+    }
+
+    /// How many requests this client may hand in now; 0 also for one that is gone.
+    pub fn room(&self, client: ClientId) -> u32 {
+        let Ok(client) = self.client(client) else { return 0 };
+        let vm = &self.facts.vms[client.vm as usize];
+        if vm.life != Life::Live {
+            return 0;
+        }
+        let of_vm = self.config.max_pending_per_vm - vm.requests.min(self.config.max_pending_per_vm);
+        of_vm.min(self.config.max_requests - self.facts.device.requests)
+    }
+
+    /// What every role may read.
+    pub fn view(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The device as it stands.
+    pub fn facts(&self) -> DeviceFacts {
+        self.facts.device
+    }
+
+    /// What the engine was made for.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &PolicySpec {
+        &self.policy
+    }
+
+    /// A VM's statistics. Panics on a handle that was never given out.
+    pub fn vm_stats(&self, vm: VmId) -> &VmStats {
+        self.facts.stats(vm)
+    }
+
+    /// The objective in force.
+    pub fn objective(&self, vm: VmId) -> &Objective {
+        self.facts.objective(vm)
+    }
+
+    /// Guest requests of a VM that wait.
+    pub fn pending(&self, vm: VmId) -> u32 {
+        self.facts.waiting(vm)
+    }
+
+    /// Device I/Os of a VM in flight.
+    pub fn in_flight(&self, vm: VmId) -> u32 {
+        self.facts.in_flight(vm)
+    }
+
+    /// Time never runs backwards, even if a driver's does.
+    fn advance(&mut self, now: Nanos) {
+        self.facts.now = self.facts.now.max(now);
+    }
+
+    fn next_timer(&self) -> Nanos {
+        let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
+        gate.min(self.regulator_timer()).min(self.controller_timer())
+    }
+
+    fn regulator_timer(&self) -> Nanos {
+        if !self.interests[0].has(Interests::TIMERS) {
+            return Nanos::MAX;
+        }
+        self.roles.regulator.next_timer()
+    }
+
+    fn controller_timer(&self) -> Nanos {
+        self.roles.controller.as_ref().map_or(Nanos::MAX, |c| c.next_timer())
+    }
+
+    /// Tells the roles that asked to hear of it.
+    fn emit(&mut self, event: &Event) {
+        let interest = event.interest();
+        if self.interests[0].has(interest) {
+            self.roles.regulator.on_event(&self.facts, event, &mut self.reopened);
+        }
+        if self.interests[1].has(interest) {
+            self.roles.dispatcher.on_event(&self.facts, event);
+        }
+        if self.interests[2].has(interest)
+            && let Some(controller) = &mut self.roles.controller
+        {
+            controller.on_event(&self.facts, event, &mut self.knobs);
+            self.apply_knobs();
+        }
+        self.ask_reopened();
+    }
+
+    fn apply_knobs(&mut self) {
+        while let Some((vm, knob)) = self.knobs.0.pop() {
+            if let Knob::MergeLimit(bytes) = knob {
+                self.facts.vms[vm.index()].merge_limit = bytes.min(self.config.device.max_io);
+            }
+            self.roles.regulator.set(&self.facts, vm, knob);
+            self.roles.dispatcher.set(&self.facts, vm, knob);
+        }
+    }
+
+    fn ask_reopened(&mut self) {
+        while let Some(vm) = self.reopened.0.pop() {
+            for lane in Lane::ALL {
+                self.ask_gate(vm.index, lane);
+            }
+        }
+    }
+
+    fn client(&self, id: ClientId) -> Result<&Client, EngineError> {
+        let client = self.clients.get(id.index()).filter(|c| c.generation == id.generation);
+        client.filter(|c| c.connected).ok_or(EngineError::Unknown { what: "the client" })
+    }
+
+    fn disk(&self, id: DiskId) -> Result<&Disk, EngineError> {
+        let disk = self.disks.get(id.index()).filter(|d| d.generation == id.generation && d.live);
+        disk.ok_or(EngineError::Unknown { what: "the disk" })
+    }
+}
+
+fn interests(roles: &Roles) -> [Interests; 3] {
+    let controller = roles.controller.as_ref().map_or(Interests::NONE, |c| c.interests());
+    [roles.regulator.interests(), roles.dispatcher.interests(), controller]
+}
+
+impl EngineConfig {
+    pub(crate) fn capacity(&self) -> Capacity {
+        Capacity { vms: self.max_vms, requests: self.max_requests }
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        let device = &self.device;
+        let check = |ok: bool, what, value: u32, allowed| {
+            if ok { Ok(()) } else { Err(EngineError::Config { what, value: value as u64, allowed }) }
+        };
+        check((1..=4096).contains(&device.depth), "depth", device.depth, "1 to 4096")?;
+        let block = device.physical_block;
+        let block_fits = block.is_power_of_two() && (512..=1 << 20).contains(&block);
+        check(block_fits, "physical_block", block, "a power of two, 512 to 1 MiB")?;
+        let max_io = device.max_io;
+        let io_fits = max_io >= block && max_io.is_multiple_of(block) && max_io <= 1 << 30;
+        check(io_fits, "max_io", max_io, "a multiple of physical_block, up to 1 GiB")?;
+        check((1..=1 << 24).contains(&self.max_vms), "max_vms", self.max_vms, "1 to 2^24")?;
+        let requests = self.max_requests;
+        check((1..=1 << 26).contains(&requests), "max_requests", requests, "1 to 2^26")?;
+        check(self.max_pending_per_vm > 0, "max_pending_per_vm", 0, "at least 1")
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let left = self.facts.device.requests;
+        if left > 0 && !std::thread::panicking() {
+            panic!("an engine was dropped with {left} requests that nobody answered");
+        }
+    }
+}

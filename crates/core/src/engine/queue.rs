@@ -1,0 +1,276 @@
+//! The slab of requests and the lanes they wait in.
+
+use super::{Engine, EngineConfig, InFlight};
+use crate::facts::{Cold, DeviceFacts, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
+use crate::objective::Objective;
+use crate::request::{Account, ClientId, DeviceIo, DiskId, IoId, Lane, Op, VmId};
+use crate::stats::VmStats;
+use crate::time::Nanos;
+
+const NO_CLIENT: ClientId = ClientId { index: NIL, generation: NIL };
+const NO_DISK: DiskId = DiskId { index: NIL, generation: NIL };
+
+impl EngineConfig {
+    pub(super) fn empty_facts(&self) -> Facts {
+        Facts {
+            now: Nanos::ZERO,
+            device: DeviceFacts {
+                spec: self.device,
+                in_flight: 0,
+                requests: 0,
+                queued: 0,
+                started: 0,
+                ended: 0,
+                errors: 0,
+                last_end: Nanos::ZERO,
+                last_addr: 0,
+                deliberate: Nanos::ZERO,
+            },
+            vms: Vec::new(),
+            objectives: Vec::<Objective>::new(),
+            stats: Vec::<VmStats>::new(),
+            hot: Vec::new(),
+            cold: Vec::new(),
+        }
+    }
+}
+
+impl Vm {
+    pub(super) fn vacant() -> Vm {
+        Vm {
+            lanes: [LaneQueue::EMPTY; 2],
+            generation: 0,
+            life: Life::Free,
+            waiting: 0,
+            requests: 0,
+            in_flight: 0,
+            merge_limit: 0,
+            quiet_since: Nanos::MAX,
+        }
+    }
+}
+
+impl Engine {
+    /// Everything the request path will ever need, allocated once.
+    pub(super) fn fill_slabs(&mut self) {
+        let hot = Hot {
+            generation: 0,
+            state: state::FREE,
+            op: Op::Read,
+            flags: 0,
+            vm: NIL,
+            len: 0,
+            issued: 0,
+            unit_len: 0,
+            seq: 0,
+            addr: 0,
+            next: NIL,
+            prev: NIL,
+            chain_next: NIL,
+            chain_last: NIL,
+            unit_reqs: 0,
+            chain_first: NIL,
+        };
+        let cold = Cold {
+            tag: 0,
+            client: NO_CLIENT,
+            disk: NO_DISK,
+            arrived: Nanos::ZERO,
+            since: Nanos::ZERO,
+            shut_mark: Nanos::ZERO,
+            deliberate_mark: Nanos::ZERO,
+            account: Account::default(),
+            outstanding: 0,
+            error: None,
+        };
+        let requests = self.config.max_requests;
+        self.facts.hot = (1..=requests).map(|next| Hot { next, ..hot }).collect();
+        self.facts.hot[requests as usize - 1].next = NIL;
+        self.facts.cold = vec![cold; requests as usize];
+        self.free_req = 0;
+
+        let depth = self.config.device.depth;
+        let vacant = |next: u32| InFlight {
+            io: DeviceIo {
+                id: IoId { index: 0, generation: 0 },
+                vm: VmId { index: NIL, generation: NIL },
+                disk: NO_DISK,
+                op: Op::Read,
+                addr: 0,
+                offset: 0,
+                len: 0,
+                fua: false,
+                keep_allocated: false,
+                first_ops: 0,
+                first_bytes: 0,
+            },
+            generation: 0,
+            live: false,
+            first: NIL,
+            first_offset: 0,
+            reqs: 0,
+            started: Nanos::ZERO,
+            next_free: if next == depth { NIL } else { next },
+        };
+        self.in_flight = (1..=depth).map(vacant).collect();
+        self.free_io = 0;
+    }
+
+    pub(super) fn take_req(&mut self) -> Option<u32> {
+        let slot = self.free_req;
+        if slot == NIL {
+            return None;
+        }
+        self.free_req = self.facts.hot[slot as usize].next;
+        self.facts.device.requests += 1;
+        Some(slot)
+    }
+
+    pub(super) fn free_req(&mut self, slot: u32) {
+        let hot = &mut self.facts.hot[slot as usize];
+        assert!(hot.state != state::FREE, "a request ends only once");
+        hot.state = state::FREE;
+        hot.generation = hot.generation.wrapping_add(1);
+        hot.next = self.free_req;
+        self.free_req = slot;
+        self.facts.device.requests -= 1;
+    }
+
+    /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
+    /// is admitted; admitted units stand before pending ones.
+    pub(super) fn link(&mut self, slot: u32, next: u32) {
+        let hot = &mut self.facts.hot;
+        let (vm, lane) = (hot[slot as usize].vm as usize, hot[slot as usize].op.lane().index());
+        let queue = &mut self.facts.vms[vm].lanes[lane];
+        let prev = if next == NIL { queue.tail } else { hot[next as usize].prev };
+        hot[slot as usize].next = next;
+        hot[slot as usize].prev = prev;
+        match prev {
+            NIL => queue.head = slot,
+            p => hot[p as usize].next = slot,
+        }
+        match next {
+            NIL => queue.tail = slot,
+            n => hot[n as usize].prev = slot,
+        }
+        if hot[slot as usize].state == state::PENDING && queue.pending == next {
+            queue.pending = slot;
+        }
+        self.facts.device.queued += 1;
+    }
+
+    /// Takes a unit out of its lane; returns the unit that stood behind it.
+    pub(super) fn unlink(&mut self, slot: u32) -> u32 {
+        let hot = &mut self.facts.hot;
+        let Hot { next, prev, vm, op, .. } = hot[slot as usize];
+        let queue = &mut self.facts.vms[vm as usize].lanes[op.lane().index()];
+        match prev {
+            NIL => queue.head = next,
+            p => hot[p as usize].next = next,
+        }
+        match next {
+            NIL => queue.tail = prev,
+            n => hot[n as usize].prev = prev,
+        }
+        if queue.pending == slot {
+            queue.pending = next;
+        }
+        self.facts.device.queued -= 1;
+        next
+    }
+
+    /// The slots of a unit's guest requests, in the order of their addresses.
+    pub(super) fn chain(&self, unit: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut slot = self.facts.hot[unit as usize].chain_first;
+        let mut left = self.facts.hot[unit as usize].unit_reqs;
+        core::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            left -= 1;
+            let this = slot;
+            slot = self.facts.hot[this as usize].chain_next;
+            Some(this)
+        })
+    }
+
+    /// Makes one guest request a unit of its own (not linked yet).
+    pub(super) fn make_unit(&mut self, slot: u32, state: u8, seq: u64) {
+        let hot = &mut self.facts.hot[slot as usize];
+        hot.state = state;
+        hot.seq = seq;
+        hot.unit_len = hot.len;
+        hot.unit_reqs = 1;
+        hot.chain_first = slot;
+        hot.chain_last = slot;
+        hot.chain_next = NIL;
+    }
+
+    /// Splits a unit behind its first `reqs` guest requests into two that take its place.
+    /// Returns the front one.
+    pub(super) fn split_unit(&mut self, unit: u32, reqs: u32) -> u32 {
+        let Hot { state: was, seq, chain_first, chain_last, unit_len, unit_reqs, .. } =
+            self.facts.hot[unit as usize];
+        debug_assert!(reqs > 0 && reqs < unit_reqs);
+        let (last_of_front, front_len) = self
+            .chain(unit)
+            .take(reqs as usize)
+            .fold((NIL, 0), |(_, len), slot| (slot, len + self.facts.hot[slot as usize].len));
+        let rest = self.facts.hot[last_of_front as usize].chain_next;
+        self.withdraw(unit);
+        let next = self.unlink(unit);
+        for slot in [chain_first, rest] {
+            let this = &mut self.facts.hot[slot as usize];
+            let front = slot == chain_first;
+            // Both keep the unit's place in the order of arrival.
+            this.seq = seq;
+            this.chain_first = slot;
+            this.chain_last = if front { last_of_front } else { chain_last };
+            this.unit_len = if front { front_len } else { unit_len - front_len };
+            this.unit_reqs = if front { reqs } else { unit_reqs - reqs };
+        }
+        self.facts.hot[last_of_front as usize].chain_next = NIL;
+        if unit != chain_first && unit != rest {
+            self.facts.hot[unit as usize].state = state::PASSENGER;
+        }
+        for slot in [rest, chain_first] {
+            self.facts.hot[slot as usize].state = was;
+        }
+        self.link(rest, next);
+        self.link(chain_first, rest);
+        for slot in [chain_first, rest] {
+            self.announce(slot);
+        }
+        chain_first
+    }
+
+    /// Splits a unit into one for each of its guest requests.
+    pub(super) fn break_up(&mut self, unit: u32) {
+        let mut rest = unit;
+        while self.facts.hot[rest as usize].unit_reqs > 1 {
+            let front = self.split_unit(rest, 1);
+            rest = self.facts.hot[front as usize].next;
+        }
+    }
+
+    /// An admitted unit leaves the dispatcher's index.
+    pub(super) fn withdraw(&mut self, unit: u32) {
+        if self.facts.hot[unit as usize].state == state::ADMITTED {
+            let id = self.facts.req_id(unit);
+            self.roles.dispatcher.remove(&self.facts, id);
+        }
+    }
+
+    /// An admitted unit enters the dispatcher's index.
+    pub(super) fn announce(&mut self, unit: u32) {
+        if self.facts.hot[unit as usize].state == state::ADMITTED {
+            let id = self.facts.req_id(unit);
+            self.roles.dispatcher.insert(&self.facts, id);
+        }
+    }
+
+    /// The time a lane's gate has been shut, in all.
+    pub(super) fn shut_time(&self, vm: u32, lane: Lane) -> Nanos {
+        self.facts.vms[vm as usize].lanes[lane.index()].shut_time(self.facts.now)
+    }
+}

@@ -1,0 +1,303 @@
+//! The device has room: what goes next, and how much of it.
+
+use super::Engine;
+use crate::facts::{Hot, LaneQueue, NIL, flag, state};
+use crate::request::{Account, DeviceIo, IoId, Lane, Op};
+use crate::roles::{Event, Interests, Pick, Stage};
+use crate::time::Nanos;
+
+impl Engine {
+    /// What the device does next, if anything; to be called until `None` after every batch of
+    /// events. The I/O is in flight from here until its
+    /// [`handle_completion`](Engine::handle_completion).
+    pub fn poll_dispatch(&mut self, now: Nanos) -> Option<DeviceIo> {
+        self.advance(now);
+        if self.next_timer() <= self.facts.now {
+            self.handle_timeout(now);
+        }
+        self.pick_at = Nanos::MAX;
+        if self.facts.device.in_flight >= self.config.device.depth {
+            return None;
+        }
+        // A flush waits for no data, but never takes two turns in a row from them.
+        if !self.express_went_last
+            && let Some(io) = self.start_flush()
+        {
+            return Some(io);
+        }
+        let io = self.pick();
+        self.express_went_last = false;
+        io.or_else(|| self.start_flush())
+    }
+
+    /// Time the dispatcher has left room unused on purpose, until now.
+    pub(super) fn deliberate_time(&self) -> Nanos {
+        let current = self.waiting_since.map_or(Nanos::ZERO, |since| self.facts.now.since(since));
+        self.facts.device.deliberate + current
+    }
+
+    fn pick(&mut self) -> Option<DeviceIo> {
+        self.facts.device.deliberate = self.deliberate_time();
+        self.waiting_since = None;
+        loop {
+            if self.facts.device.queued == 0 {
+                return None;
+            }
+            match self.roles.dispatcher.pick(&self.facts) {
+                Pick::Start { head, max, held } => {
+                    let hot = &self.facts.hot[head.index()];
+                    assert!(
+                        hot.generation == head.generation && hot.state == state::ADMITTED,
+                        "a dispatcher may only start a unit it was given"
+                    );
+                    debug_assert!(!self.lane_of(head.index).shut, "a shut lane's unit was picked");
+                    if let Some(io) = self.start_unit(head.index, max, held) {
+                        return Some(io);
+                    }
+                }
+                Pick::Wait(until) => {
+                    self.waiting_since = Some(self.facts.now);
+                    self.pick_at = until;
+                    return None;
+                }
+                Pick::Idle(until) => {
+                    self.pick_at = until;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn lane_of(&self, slot: u32) -> &LaneQueue {
+        let hot = &self.facts.hot[slot as usize];
+        &self.facts.vms[hot.vm as usize].lanes[hot.op.lane().index()]
+    }
+
+    /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
+    /// smaller units first: then the dispatcher is asked again.
+    fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<DeviceIo> {
+        let this = self.facts.hot[unit as usize];
+        let budget = max.min(self.largest_io(this.op)).max(1);
+        if this.unit_reqs > 1 && this.unit_len > budget {
+            let mut len = 0;
+            let fits = self.chain(unit).take_while(|&slot| {
+                len += self.facts.hot[slot as usize].len;
+                len <= budget
+            });
+            let whole = (fits.count() as u32).max(1);
+            self.split_unit(unit, whole);
+            return None;
+        }
+        let len = match this.unit_reqs {
+            1 => self.part_len(&this, budget),
+            _ => this.unit_len,
+        };
+        Some(self.start_io(unit, len, held))
+    }
+
+    fn largest_io(&self, op: Op) -> u32 {
+        match op {
+            Op::Read | Op::Write => self.config.device.max_io,
+            Op::WriteZeroes if self.config.device.zeroes_are_writes => self.config.device.max_io,
+            Op::WriteZeroes | Op::Discard | Op::Flush => u32::MAX,
+        }
+    }
+
+    /// How much of a single request goes now: parts end on physical blocks, so that none of
+    /// them makes the device read a block to write a piece of it.
+    fn part_len(&self, this: &Hot, budget: u32) -> u32 {
+        let left = this.len - this.issued;
+        if left <= budget {
+            return left;
+        }
+        let start = this.addr + this.issued as u64;
+        let block = self.config.device.physical_block as u64;
+        let end = (start + budget as u64) / block * block;
+        // A budget below one block: up to the next boundary, or nothing would ever go.
+        let end = if end > start { end } else { (start / block + 1) * block };
+        left.min((end - start) as u32)
+    }
+
+    fn start_io(&mut self, unit: u32, len: u32, held: Nanos) -> DeviceIo {
+        let Hot { vm, op, flags, unit_reqs, chain_first, unit_len, .. } =
+            self.facts.hot[unit as usize];
+        let first_offset = self.facts.hot[chain_first as usize].issued;
+        self.charge_held(vm, held);
+        let (first_ops, first_bytes) = self.hand_out(unit, len);
+        let disk = self.facts.cold[chain_first as usize].disk;
+        let addr = self.facts.hot[chain_first as usize].addr + first_offset as u64;
+        let io = DeviceIo {
+            id: IoId { index: 0, generation: 0 },
+            vm: self.facts.vm_at(vm as usize),
+            disk,
+            op,
+            addr,
+            offset: addr - self.disks[disk.index()].spec.base,
+            len,
+            fua: flags & flag::FUA != 0,
+            keep_allocated: flags & flag::KEEP_ALLOCATED != 0,
+            first_ops,
+            first_bytes,
+        };
+        let io = self.enter_flight(io, chain_first, first_offset, unit_reqs);
+        let whole = first_offset + len == unit_len;
+        if whole {
+            for _ in 0..unit_reqs {
+                self.facts.vms[vm as usize].waiting -= 1;
+            }
+            self.unlink(unit);
+        } else if first_offset > 0 || !whole {
+            self.facts.stats[vm as usize].split += 1;
+        }
+        let id = self.facts.req_id(unit);
+        self.emit_started(&io);
+        if whole {
+            self.roles.dispatcher.remove(&self.facts, id);
+        }
+        if self.stage == Stage::Dispatch {
+            // What was spent may hold back the other lane too: the total is common to both.
+            for lane in Lane::ALL {
+                self.ask_gate(vm, lane);
+            }
+        }
+        io
+    }
+
+    /// Marks `len` bytes of a unit as handed out and settles its requests' waiting. Returns
+    /// how many requests are served here for the first time, and their bytes.
+    fn hand_out(&mut self, unit: u32, len: u32) -> (u32, u64) {
+        let Hot { vm, op, chain_first, unit_reqs, .. } = self.facts.hot[unit as usize];
+        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+        let shut = self.shut_time(vm, op.lane());
+        let (mut first_ops, mut first_bytes) = (0, 0);
+        let mut slot = chain_first;
+        let mut queued = Nanos::ZERO;
+        for _ in 0..unit_reqs {
+            let hot = &mut self.facts.hot[slot as usize];
+            let cold = &mut self.facts.cold[slot as usize];
+            hot.issued = if unit_reqs == 1 { hot.issued + len } else { hot.len };
+            let passenger = slot != unit;
+            if hot.issued == hot.len {
+                hot.state = state::STARTED;
+            }
+            if hot.flags & flag::CHARGED == 0 {
+                hot.flags |= flag::CHARGED;
+                first_ops += 1;
+                first_bytes += hot.len as u64;
+            }
+            if cold.outstanding == 0 {
+                let wait = now.since(cold.since);
+                let account = &mut cold.account;
+                queued += wait_parts(account, wait, passenger, || {
+                    (shut - cold.shut_mark, deliberate - cold.deliberate_mark)
+                });
+                cold.since = now;
+            }
+            cold.outstanding += 1;
+            slot = hot.chain_next;
+        }
+        if let (Some(behind), true) = (self.last_vm, queued > Nanos::ZERO)
+            && behind.index != vm
+        {
+            self.facts.stats[vm as usize].waited(behind, queued);
+        }
+        (first_ops, first_bytes)
+    }
+
+    /// The dispatcher's own holding back counts as the lanes' being shut.
+    fn charge_held(&mut self, vm: u32, held: Nanos) {
+        for queue in &mut self.facts.vms[vm as usize].lanes {
+            queue.shut_total += held;
+        }
+    }
+
+    fn start_flush(&mut self) -> Option<DeviceIo> {
+        let disk_slot = self.express.pop_front()?;
+        let disk = &mut self.disks[disk_slot as usize];
+        let (first, reqs) = (disk.flush_first, disk.flushes);
+        disk.flush_first = NIL;
+        disk.flush_last = NIL;
+        disk.flushes = 0;
+        disk.flushing = true;
+        let (vm, disk_id) = (disk.vm, disk.id(disk_slot));
+        let mut slot = first;
+        for _ in 0..reqs {
+            let hot = &mut self.facts.hot[slot as usize];
+            let cold = &mut self.facts.cold[slot as usize];
+            hot.state = state::STARTED;
+            cold.account.queued += self.facts.now.since(cold.since);
+            cold.since = self.facts.now;
+            cold.outstanding = 1;
+            slot = hot.chain_next;
+        }
+        self.facts.vms[vm as usize].waiting -= reqs;
+        self.express_went_last = true;
+        let io = DeviceIo {
+            id: IoId { index: 0, generation: 0 },
+            vm: self.facts.vm_at(vm as usize),
+            disk: disk_id,
+            op: Op::Flush,
+            addr: self.facts.device.last_addr,
+            offset: 0,
+            len: 0,
+            fua: false,
+            keep_allocated: false,
+            first_ops: reqs,
+            first_bytes: 0,
+        };
+        let io = self.enter_flight(io, first, 0, reqs);
+        self.emit_started(&io);
+        Some(io)
+    }
+
+    fn enter_flight(&mut self, mut io: DeviceIo, first: u32, offset: u32, reqs: u32) -> DeviceIo {
+        let index = self.free_io;
+        assert!(index != NIL, "in flight is below the depth, so a slot is free");
+        let slot = &mut self.in_flight[index as usize];
+        self.free_io = slot.next_free;
+        io.id = IoId { index, generation: slot.generation };
+        slot.io = io;
+        slot.live = true;
+        slot.first = first;
+        slot.first_offset = offset;
+        slot.reqs = reqs;
+        slot.started = self.facts.now;
+        let device = &mut self.facts.device;
+        device.in_flight += 1;
+        device.started += 1;
+        device.last_addr = io.addr + io.len as u64;
+        self.facts.vms[io.vm.index()].in_flight += 1;
+        io
+    }
+
+    fn emit_started(&mut self, io: &DeviceIo) {
+        self.last_vm = Some(io.vm);
+        if self.hears(Interests::STARTED) {
+            self.emit(&Event::Started(io));
+        }
+    }
+}
+
+/// Books a wait that ended and returns the part that was queueing.
+fn wait_parts(
+    account: &mut Account,
+    wait: Nanos,
+    passenger: bool,
+    held: impl FnOnce() -> (Nanos, Nanos),
+) -> Nanos {
+    if wait == Nanos::ZERO {
+        return Nanos::ZERO;
+    }
+    if passenger {
+        account.merged_wait += wait;
+        return Nanos::ZERO;
+    }
+    let (regulated, deliberate) = held();
+    let regulated = regulated.min(wait);
+    let deliberate = deliberate.min(wait - regulated);
+    let queued = wait - regulated - deliberate;
+    account.regulated += regulated;
+    account.deliberate += deliberate;
+    account.queued += queued;
+    queued
+}

@@ -1,0 +1,167 @@
+//! A four-ary min-heap over dense ids whose keys can be changed in place.
+//!
+//! Four children of sixteen bytes share a cache line, which halves the depth and the misses of
+//! a binary heap; the position table makes `set` and `remove` O(log n) without a search.
+
+/// Min-heap of `(key, id)`; equal keys leave in the order of their ids. Never allocates after
+/// [`IndexedHeap::with_capacity`] while ids stay below that capacity.
+#[derive(Clone, Debug)]
+pub struct IndexedHeap<K> {
+    nodes: Vec<(K, u32)>,
+    /// Where an id stands in `nodes`; `ABSENT` when it does not.
+    position: Vec<u32>,
+}
+
+const ABSENT: u32 = u32::MAX;
+const ARITY: usize = 4;
+
+impl<K: Ord + Copy> IndexedHeap<K> {
+    /// An empty heap for the ids `0..ids`.
+    pub fn with_capacity(ids: usize) -> Self {
+        IndexedHeap { nodes: Vec::with_capacity(ids), position: vec![ABSENT; ids] }
+    }
+
+    /// True when nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// How many ids are in it.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The smallest key and its id.
+    pub fn peek(&self) -> Option<(K, usize)> {
+        self.nodes.first().map(|&(key, id)| (key, id as usize))
+    }
+
+    /// Whether `id` is in it.
+    pub fn contains(&self, id: usize) -> bool {
+        self.position.get(id).is_some_and(|&p| p != ABSENT)
+    }
+
+    /// Puts `id` in with `key`, or changes its key.
+    pub fn set(&mut self, id: usize, key: K) {
+        if id >= self.position.len() {
+            self.position.resize(id + 1, ABSENT);
+        }
+        let at = self.position[id];
+        if at == ABSENT {
+            self.nodes.push((key, id as u32));
+            self.sift_up(self.nodes.len() - 1);
+            return;
+        }
+        let at = at as usize;
+        let old = self.nodes[at].0;
+        self.nodes[at].0 = key;
+        if key < old { self.sift_up(at) } else { self.sift_down(at) }
+    }
+
+    /// Takes `id` out; false when it was not in.
+    pub fn remove(&mut self, id: usize) -> bool {
+        let Some(&at) = self.position.get(id) else { return false };
+        if at == ABSENT {
+            return false;
+        }
+        self.position[id] = ABSENT;
+        let at = at as usize;
+        let last = self.nodes.pop().expect("an id with a position is in the heap");
+        if at < self.nodes.len() {
+            let old = self.nodes[at];
+            self.nodes[at] = last;
+            self.position[last.1 as usize] = at as u32;
+            if last < old { self.sift_up(at) } else { self.sift_down(at) }
+        }
+        true
+    }
+
+    /// Takes out the smallest.
+    pub fn pop(&mut self) -> Option<(K, usize)> {
+        let top = self.peek()?;
+        self.remove(top.1);
+        Some(top)
+    }
+
+    /// Takes out everything.
+    pub fn clear(&mut self) {
+        for &(_, id) in &self.nodes {
+            self.position[id as usize] = ABSENT;
+        }
+        self.nodes.clear();
+    }
+
+    fn sift_up(&mut self, mut at: usize) {
+        let node = self.nodes[at];
+        while at > 0 {
+            let parent = (at - 1) / ARITY;
+            if self.nodes[parent] <= node {
+                break;
+            }
+            self.place(at, self.nodes[parent]);
+            at = parent;
+        }
+        self.place(at, node);
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        let node = self.nodes[at];
+        loop {
+            let first = at * ARITY + 1;
+            let last = (first + ARITY).min(self.nodes.len());
+            if first >= last {
+                break;
+            }
+            let mut least = first;
+            for child in first + 1..last {
+                if self.nodes[child] < self.nodes[least] {
+                    least = child;
+                }
+            }
+            if node <= self.nodes[least] {
+                break;
+            }
+            self.place(at, self.nodes[least]);
+            at = least;
+        }
+        self.place(at, node);
+    }
+
+    fn place(&mut self, at: usize, node: (K, u32)) {
+        self.nodes[at] = node;
+        self.position[node.1 as usize] = at as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_set(ops in prop::collection::vec((0usize..40, 0u64..50, 0u8..4), 1..300)) {
+            let mut heap = IndexedHeap::with_capacity(8);
+            let mut oracle: BTreeSet<(u64, usize)> = BTreeSet::new();
+            for (id, key, what) in ops {
+                match what {
+                    0 | 1 => {
+                        oracle.retain(|&(_, i)| i != id);
+                        oracle.insert((key, id));
+                        heap.set(id, key);
+                    }
+                    2 => {
+                        let had = oracle.iter().any(|&(_, i)| i == id);
+                        oracle.retain(|&(_, i)| i != id);
+                        prop_assert_eq!(heap.remove(id), had);
+                    }
+                    _ => prop_assert_eq!(heap.pop(), oracle.pop_first()),
+                }
+                prop_assert_eq!(heap.peek(), oracle.first().copied());
+                prop_assert_eq!(heap.len(), oracle.len());
+                prop_assert_eq!(heap.contains(id), oracle.iter().any(|&(_, i)| i == id));
+            }
+        }
+    }
+}

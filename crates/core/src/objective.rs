@@ -1,0 +1,370 @@
+//! What a VM was promised, as plain data, validated together.
+
+use crate::time::Nanos;
+use core::fmt;
+
+/// A rate in operations a second, bytes a second, or both. Where both are given both hold.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rate {
+    /// Guest requests a second.
+    pub ops: Option<OpsRate>,
+    /// Bytes a second.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// Operations a second with the size that counts as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpsRate {
+    /// Requests a second, at least 1.
+    pub per_s: u64,
+    /// Normalisation size in bytes: a request counts `max(1, len / norm)`. `None`: every
+    /// request counts one, whatever its size.
+    pub norm: Option<u32>,
+}
+
+impl Rate {
+    /// No rate at all.
+    pub const NONE: Rate = Rate { ops: None, bytes_per_s: None };
+
+    /// Requests a second, each counting one.
+    pub const fn iops(per_s: u64) -> Rate {
+        Rate { ops: Some(OpsRate { per_s, norm: None }), bytes_per_s: None }
+    }
+
+    /// Bytes a second.
+    pub const fn bytes(per_s: u64) -> Rate {
+        Rate { ops: None, bytes_per_s: Some(per_s) }
+    }
+
+    /// True when nothing is set.
+    pub const fn is_none(&self) -> bool {
+        self.ops.is_none() && self.bytes_per_s.is_none()
+    }
+
+    /// Largest accepted figure of either kind: beyond it a nanosecond holds more than one
+    /// unit many times over and no device gets near.
+    pub const MAX: u64 = 1 << 50;
+
+    fn validate(&self, what: &'static str) -> Result<(), ObjectiveError> {
+        for value in [self.ops.map(|o| o.per_s), self.bytes_per_s].into_iter().flatten() {
+            if value == 0 || value > Rate::MAX {
+                return Err(ObjectiveError::RateOutOfRange { what, value });
+            }
+        }
+        match self.ops {
+            Some(OpsRate { norm: Some(0), .. }) => Err(ObjectiveError::ZeroNorm { what }),
+            // Both together are bytes a second; beyond 2^60 pacing would not fit 64 bits.
+            Some(OpsRate { per_s, norm: Some(norm) }) if per_s as u128 * norm as u128 > 1 << 60 => {
+                Err(ObjectiveError::RateOutOfRange { what, value: per_s })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The first dimension in which `self` asks for more than `other` allows.
+    fn above(&self, other: &Rate) -> Option<(String, String)> {
+        if let (Some(a), Some(b)) = (self.ops, other.ops) {
+            // Rates of different normalisation compare at the size of the coarser one.
+            let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
+            if a.requests_per_s(at) > b.requests_per_s(at) {
+                return Some((a.to_string(), b.to_string()));
+            }
+        }
+        match (self.bytes_per_s, other.bytes_per_s) {
+            (Some(a), Some(b)) if a > b => Some((format_bytes_per_s(a), format_bytes_per_s(b))),
+            _ => None,
+        }
+    }
+}
+
+impl OpsRate {
+    /// Requests of `len` bytes that fit a thousand seconds.
+    fn requests_per_s(&self, len: u32) -> u128 {
+        let norm = self.norm.unwrap_or(len.max(1)) as u128;
+        self.per_s as u128 * 1000 * norm / norm.max(len as u128)
+    }
+}
+
+impl fmt::Display for OpsRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.norm {
+            Some(n) if n % 1024 == 0 => write!(f, "{} IOPS @ {} KiB", self.per_s, n / 1024),
+            Some(n) => write!(f, "{} IOPS @ {n} B", self.per_s),
+            None => write!(f, "{} IOPS", self.per_s),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ops, self.bytes_per_s) {
+            (None, None) => f.write_str("none"),
+            (Some(o), None) => o.fmt(f),
+            (None, Some(b)) => f.write_str(&format_bytes_per_s(b)),
+            (Some(o), Some(b)) => write!(f, "{o}, {}", format_bytes_per_s(b)),
+        }
+    }
+}
+
+fn format_bytes_per_s(b: u64) -> String {
+    const UNITS: [(u64, &str); 3] =
+        [(1_000_000_000, "GB/s"), (1_000_000, "MB/s"), (1_000, "kB/s")];
+    for (unit, name) in UNITS {
+        if b >= unit && b.is_multiple_of(unit / 1000) {
+            let (whole, part) = (b / unit, b % unit / (unit / 1000));
+            let fraction = format!("{part:03}");
+            let fraction = fraction.trim_end_matches('0');
+            let dot = if fraction.is_empty() { "" } else { "." };
+            return format!("{whole}{dot}{fraction} {name}");
+        }
+    }
+    format!("{b} B/s")
+}
+
+/// A cap: in all, and for reads and writes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Limit {
+    /// Reads and writes together.
+    pub total: Rate,
+    /// Reads alone.
+    pub read: Rate,
+    /// Everything that changes the disk alone.
+    pub write: Rate,
+    /// What may pass at once after a quiet time. `None`: strictly paced.
+    pub burst: Option<Burst>,
+}
+
+impl Limit {
+    /// No cap.
+    pub const NONE: Limit =
+        Limit { total: Rate::NONE, read: Rate::NONE, write: Rate::NONE, burst: None };
+
+    /// True when nothing is capped.
+    pub const fn is_none(&self) -> bool {
+        self.total.is_none() && self.read.is_none() && self.write.is_none()
+    }
+}
+
+/// A burst as QEMU's throttling has it: after a quiet time a VM may run at `rates` for
+/// `length`, then falls back to its limit; credit for it grows at the limit's rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Burst {
+    /// The rates while bursting (`bps_max`, `iops_max` and their `_rd`, `_wr` forms), in all.
+    pub total: Rate,
+    /// For reads.
+    pub read: Rate,
+    /// For writes.
+    pub write: Rate,
+    /// How long the burst rates may last (`*_max_length`), 1 ms to 1 hour.
+    pub length: Nanos,
+}
+
+/// What a VM was promised. Every part is optional; the default promises an equal share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Objective {
+    /// A floor: what the VM gets when it asks.
+    pub reservation: Rate,
+    /// A cap.
+    pub limit: Limit,
+    /// To be held precisely: floor and cap in one.
+    pub target: Rate,
+    /// Share of what reservations leave, relative to the other VMs' weights: 1 to 10,000.
+    pub weight: u32,
+    /// Bound on a request's time from arrival to answer.
+    pub latency: Option<Nanos>,
+}
+
+impl Objective {
+    /// The weight of a VM that names none.
+    pub const DEFAULT_WEIGHT: u32 = 100;
+    /// The largest weight.
+    pub const MAX_WEIGHT: u32 = 10_000;
+
+    /// Checks the parts against each other.
+    ///
+    /// # Errors
+    /// Names the parts that contradict each other, with both values.
+    pub fn validate(&self) -> Result<(), ObjectiveError> {
+        self.reservation.validate("reservation")?;
+        self.target.validate("target")?;
+        self.limit.total.validate("limit")?;
+        self.limit.read.validate("limit.read")?;
+        self.limit.write.validate("limit.write")?;
+        if !(1..=Self::MAX_WEIGHT).contains(&self.weight) {
+            return Err(ObjectiveError::WeightOutOfRange { value: self.weight });
+        }
+        if self.latency == Some(Nanos::ZERO) {
+            return Err(ObjectiveError::ZeroLatency);
+        }
+        below("reservation", &self.reservation, "limit", &self.limit.total)?;
+        below("target", &self.target, "limit", &self.limit.total)?;
+        below("reservation", &self.reservation, "target", &self.target)?;
+        below("limit.read", &self.limit.read, "limit", &self.limit.total)?;
+        below("limit.write", &self.limit.write, "limit", &self.limit.total)?;
+        self.limit.validate_burst()
+    }
+}
+
+impl Limit {
+    fn validate_burst(&self) -> Result<(), ObjectiveError> {
+        let Some(burst) = &self.burst else { return Ok(()) };
+        if burst.length < Nanos::from_millis(1) || burst.length > Nanos::from_secs(3600) {
+            return Err(ObjectiveError::BurstLength { value: burst.length });
+        }
+        let pairs = [
+            ("limit", &self.total, "limit.burst", &burst.total),
+            ("limit.read", &self.read, "limit.burst.read", &burst.read),
+            ("limit.write", &self.write, "limit.burst.write", &burst.write),
+        ];
+        for (low, limit, high, rate) in pairs {
+            rate.validate(high)?;
+            let bytes_alone = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
+            if bytes_alone || (rate.ops.is_some() && limit.ops.is_none()) {
+                return Err(ObjectiveError::BurstWithoutLimit { burst: high, limit: low });
+            }
+            below(low, limit, high, rate)?;
+        }
+        Ok(())
+    }
+}
+
+fn below(
+    low: &'static str,
+    a: &Rate,
+    high: &'static str,
+    b: &Rate,
+) -> Result<(), ObjectiveError> {
+    match a.above(b) {
+        Some((low_value, high_value)) => {
+            Err(ObjectiveError::Contradiction { low, low_value, high, high_value })
+        }
+        None => Ok(()),
+    }
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Objective {
+            reservation: Rate::NONE,
+            limit: Limit::NONE,
+            target: Rate::NONE,
+            weight: Self::DEFAULT_WEIGHT,
+            latency: None,
+        }
+    }
+}
+
+/// Why an objective cannot be promised.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ObjectiveError {
+    /// Two parts contradict each other.
+    #[error("{low} ({low_value}) is above {high} ({high_value}): lower the one or raise the other")]
+    Contradiction {
+        /// The part that must be the smaller.
+        low: &'static str,
+        /// Its value.
+        low_value: String,
+        /// The part that must be the larger.
+        high: &'static str,
+        /// Its value.
+        high_value: String,
+    },
+    /// A rate of zero, or an absurd one.
+    #[error("{what}: a rate of {value} a second; allowed is 1 to 2^50")]
+    RateOutOfRange {
+        /// The part.
+        what: &'static str,
+        /// What it says.
+        value: u64,
+    },
+    /// A normalisation size of zero.
+    #[error("{what}: a normalisation size of zero; name a size such as 4 KiB")]
+    ZeroNorm {
+        /// The part.
+        what: &'static str,
+    },
+    /// A weight outside its range.
+    #[error("weight {value}: allowed is 1 to 10000")]
+    WeightOutOfRange {
+        /// What it says.
+        value: u32,
+    },
+    /// A latency of zero.
+    #[error("latency 0: no device answers in no time; leave it out or name a bound such as 10 ms")]
+    ZeroLatency,
+    /// A burst length out of range.
+    #[error("limit.burst.length {value}: allowed is 1 ms to 1 hour")]
+    BurstLength {
+        /// What it says.
+        value: Nanos,
+    },
+    /// A burst rate whose limit is missing.
+    #[error("{burst} names a rate that {limit} does not limit: add it to {limit} or leave it out")]
+    BurstWithoutLimit {
+        /// The burst.
+        burst: &'static str,
+        /// The limit it belongs to.
+        limit: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_above_the_limit_is_refused_with_both_values() {
+        let objective = Objective {
+            reservation: Rate::iops(500),
+            limit: Limit { total: Rate::iops(400), ..Limit::NONE },
+            ..Objective::default()
+        };
+        let error = objective.validate().unwrap_err().to_string();
+        assert!(error.contains("reservation (500 IOPS)"), "{error}");
+        assert!(error.contains("limit (400 IOPS)"), "{error}");
+    }
+
+    #[test]
+    fn rates_of_different_normalisation_compare_at_the_coarser_size() {
+        let rate = |per_s, norm| Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: None };
+        // 100 a second of 64 KiB are 1600 a second of 4 KiB at that size: no contradiction.
+        assert_eq!(rate(100, Some(65536)).above(&rate(1600, Some(4096))), None);
+        assert!(rate(101, Some(65536)).above(&rate(1600, Some(4096))).is_some());
+        assert!(rate(500, None).above(&rate(400, Some(4096))).is_some());
+    }
+
+    #[test]
+    fn a_burst_needs_its_limit_and_must_lie_above_it() {
+        let burst = |rate| Burst {
+            total: rate,
+            read: Rate::NONE,
+            write: Rate::NONE,
+            length: Nanos::SECOND,
+        };
+        let with = |total, rate| Objective {
+            limit: Limit { total, burst: Some(burst(rate)), ..Limit::NONE },
+            ..Objective::default()
+        };
+        assert!(with(Rate::iops(100), Rate::iops(1000)).validate().is_ok());
+        assert!(matches!(
+            with(Rate::iops(100), Rate::iops(50)).validate(),
+            Err(ObjectiveError::Contradiction { .. })
+        ));
+        assert!(matches!(
+            with(Rate::iops(100), Rate::bytes(5000)).validate(),
+            Err(ObjectiveError::BurstWithoutLimit { .. })
+        ));
+    }
+
+    #[test]
+    fn rates_print_as_people_write_them() {
+        assert_eq!(Rate::bytes(30_000_000).to_string(), "30 MB/s");
+        assert_eq!(Rate::bytes(1_500_000).to_string(), "1.5 MB/s");
+        assert_eq!(Rate::bytes(1_048_577).to_string(), "1048577 B/s");
+        let both = Rate {
+            ops: Some(OpsRate { per_s: 150, norm: Some(16384) }),
+            bytes_per_s: Some(1000),
+        };
+        assert_eq!(both.to_string(), "150 IOPS @ 16 KiB, 1 kB/s");
+    }
+}

@@ -1,0 +1,15 @@
+//! `limit`: caps, and nothing else: what operators have today.
+
+use super::PolicyInfo;
+
+pub(super) const INFO: PolicyInfo = PolicyInfo {
+    name: "limit",
+    summary: "caps in IOPS and bytes/s, by direction, with bursts; then in order of arrival",
+    source: "QEMU block throttling, libvirt iotune",
+    about: "Each VM's limit is kept by a token bucket: total, reads and writes apart, requests \
+            and bytes a second, bursts with a length. It protects neighbours only as far as \
+            limits are set low, and gives no VM a floor: use mclock for that.",
+    controller: None,
+    regulator: "token-bucket",
+    dispatcher: "fifo",
+};

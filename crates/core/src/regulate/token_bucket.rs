@@ -1,0 +1,189 @@
+//! Token bucket: limits in requests and bytes a second, for reads, writes and both together.
+//!
+//! Everything QEMU's throttling expresses (`bps`, `iops`, their `_rd` and `_wr`, `_max` and
+//! `_max_length`, `iops_size`), on exact integers. Each limit is a [`Pacer`](crate::pace::Pacer):
+//! a request may go while its due time is no later than now plus the burst tolerance, and then
+//! moves it on by its whole cost, so a large request goes at once and is paid for afterwards.
+//!
+//! Without `burst` a limit is paced strictly: nothing is saved up while idle, and a late
+//! dispatch is made good for at most `slack` (1 ms): over any window the overshoot is at most
+//! one request and `slack`'s worth. With `burst` two pacers hold: the limit's own with a
+//! tolerance of burst rate x length, and the burst rate's.
+//!
+//! Flushes pass freely and cost nothing, as in QEMU: durability must not wait for a limit.
+//! Discards and zeroing count as one request without bytes, unless the device can only write
+//! zeroes out.
+
+use crate::facts::Facts;
+use crate::objective::{Limit, Objective, Rate};
+use crate::pace::RatePacer;
+use crate::request::{DeviceIo, Op, ReqId, VmId};
+use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Stage};
+use crate::time::Nanos;
+
+/// Total, reads, writes.
+const SCOPES: usize = 3;
+const TOTAL: usize = 0;
+
+/// One limit: its own pace and, while a burst is allowed, the burst's.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    steady: RatePacer,
+    /// How far the steady pace may be overdrawn: (requests, bytes).
+    tolerance: (Nanos, Nanos),
+    burst: RatePacer,
+}
+
+impl Bucket {
+    fn new(limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) -> Bucket {
+        let mut bucket = Bucket { steady: RatePacer::new(limit, now), ..Bucket::default() };
+        bucket.set_burst(limit, burst, now);
+        bucket
+    }
+
+    fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        self.steady.set_rate(limit, now);
+        self.set_burst(limit, burst, now);
+    }
+
+    fn set_burst(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
+        self.burst.set_rate(rate, now);
+        let ops = limit.ops.zip(rate.ops).map_or(Nanos::ZERO, |(slow, fast)| {
+            let norm = slow.norm.unwrap_or(1).max(1) as u64;
+            let fast_norm = fast.norm.unwrap_or(1).max(1) as u64;
+            saved_up(slow.per_s.saturating_mul(norm), fast.per_s.saturating_mul(fast_norm), length)
+        });
+        let bytes = limit.bytes_per_s.zip(rate.bytes_per_s);
+        let bytes = bytes.map_or(Nanos::ZERO, |(slow, fast)| saved_up(slow, fast, length));
+        self.tolerance = (ops, bytes);
+    }
+
+    fn due(&self) -> Nanos {
+        let ops = self.steady.ops.due() - self.tolerance.0;
+        let bytes = self.steady.bytes.due() - self.tolerance.1;
+        ops.max(bytes).max(self.burst.all_due())
+    }
+
+    fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
+        for pacer in [&mut self.steady, &mut self.burst] {
+            if pacer.is_set() {
+                // While idle nothing is saved up beyond the tolerance, which `due` applies.
+                pacer.forget_before(now - slack);
+                pacer.spend(bytes, io.first_served());
+            }
+        }
+    }
+}
+
+/// How long the steady rate takes to save up a burst of `length` at the fast rate.
+fn saved_up(slow: u64, fast: u64, length: Nanos) -> Nanos {
+    let wait = fast as u128 * length.0 as u128 / slow.max(1) as u128;
+    Nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+}
+
+/// The regulator.
+#[derive(Debug)]
+pub struct TokenBucket {
+    slack: Nanos,
+    vms: Vec<Option<Box<[Bucket; SCOPES]>>>,
+}
+
+impl TokenBucket {
+    /// Late dispatches are made good for at most `slack`.
+    pub fn new(slack: Nanos) -> TokenBucket {
+        TokenBucket { slack, vms: Vec::new() }
+    }
+
+    fn set_vm(&mut self, now: Nanos, vm: VmId, objective: &Objective) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, || None);
+        }
+        let limit = &objective.limit;
+        let scopes: [(&Rate, Option<(&Rate, Nanos)>); SCOPES] = [
+            (&limit.total, limit.burst.as_ref().map(|b| (&b.total, b.length))),
+            (&limit.read, limit.burst.as_ref().map(|b| (&b.read, b.length))),
+            (&limit.write, limit.burst.as_ref().map(|b| (&b.write, b.length))),
+        ];
+        match &mut self.vms[vm.index()] {
+            Some(buckets) => {
+                for (bucket, (rate, burst)) in buckets.iter_mut().zip(scopes) {
+                    bucket.set_rate(rate, burst, now);
+                }
+            }
+            empty if *limit == Limit::NONE => *empty = None,
+            empty => {
+                *empty = Some(Box::new(scopes.map(|(rate, burst)| Bucket::new(rate, burst, now))));
+            }
+        }
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else { return };
+        let bytes = match io.op {
+            Op::Flush => return,
+            Op::Read | Op::Write => io.len as u64,
+            Op::WriteZeroes if facts.device().spec.zeroes_are_writes => io.len as u64,
+            Op::WriteZeroes | Op::Discard => 0,
+        };
+        for scope in [TOTAL, 1 + io.op.lane().index()] {
+            buckets[scope].spend(io, bytes, facts.now(), self.slack);
+        }
+    }
+}
+
+impl Regulator for TokenBucket {
+    fn stage(&self) -> Stage {
+        Stage::Dispatch
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::STARTED.and(Interests::VMS)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, lane) = facts.vm_lane(unit);
+        let Some(Some(buckets)) = self.vms.get(vm.index()) else { return Gate::Pass };
+        let due = buckets[TOTAL].due().max(buckets[1 + lane.index()].due());
+        if due <= facts.now() { Gate::Pass } else { Gate::Until(due) }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) => self.set_vm(facts.now(), vm, facts.objective(vm)),
+            Event::VmChanged(vm) => {
+                self.set_vm(facts.now(), vm, facts.objective(vm));
+                reopen.push(vm);
+            }
+            Event::VmRemoved(vm) => {
+                if let Some(buckets) = self.vms.get_mut(vm.index()) {
+                    *buckets = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn consumed(&self, vm: VmId) -> Consumed {
+        let mut consumed = Consumed::default();
+        if let Some(Some(buckets)) = self.vms.get(vm.index()) {
+            for (due, bucket) in consumed.due.iter_mut().zip(buckets.iter()) {
+                *due = [
+                    bucket.steady.ops.is_set().then(|| bucket.steady.ops.due()),
+                    bucket.steady.bytes.is_set().then(|| bucket.steady.bytes.due()),
+                ];
+            }
+        }
+        consumed
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else { return };
+        for (due, bucket) in consumed.due.iter().zip(buckets.iter_mut()) {
+            let used_up = |tolerance: Nanos| facts.now() + tolerance;
+            bucket.steady.ops.forget_before(due[0].unwrap_or(used_up(bucket.tolerance.0)));
+            bucket.steady.bytes.forget_before(due[1].unwrap_or(used_up(bucket.tolerance.1)));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The three roles every scheduler here is composed of, and the words they speak.
+//!
+//! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
+//! state first, then tells the roles that asked to hear of it ([`Interests`]).
+
+use crate::facts::Facts;
+use crate::pace::FirstServed;
+use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
+use crate::time::Nanos;
+
+/// Where a regulator holds requests back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It holds nothing back; its gate is never asked.
+    Open,
+    /// Before the dispatcher knows of them (credits: VBC, CIRC).
+    Admission,
+    /// Between the dispatcher's index and the device, a lane at a time (token bucket, delay
+    /// slice).
+    Dispatch,
+}
+
+/// A regulator's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// The unit may go.
+    Pass,
+    /// Not before this time; the engine asks again then.
+    Until(Nanos),
+    /// Not until the regulator reopens it.
+    Blocked,
+}
+
+/// A dispatcher's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pick {
+    /// This unit goes next, at most `max` bytes of it now (the engine also keeps to the
+    /// device's largest I/O). `held`: how long the dispatcher itself held this VM back for
+    /// its limit since its last pick, for the account.
+    Start {
+        /// The unit.
+        head: ReqId,
+        /// Bytes at most.
+        max: u32,
+        /// For the account.
+        held: Nanos,
+    },
+    /// Something could go, and is left waiting on purpose until this time or the next event.
+    Wait(Nanos),
+    /// Nothing may go before this time ([`Nanos::MAX`]: before the next event).
+    Idle(Nanos),
+}
+
+/// What a controller turns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Knob {
+    /// Weight among VMs.
+    Weight(u32),
+    /// Credits an interval.
+    Credits(u32),
+    /// Rate granted, in thousandths of a request a second.
+    Allocation(u64),
+    /// Merge at most to, and split above, this many bytes. The engine itself keeps it.
+    MergeLimit(u32),
+    /// Time between two dispatches.
+    DelaySlice(Nanos),
+}
+
+/// What happened. The engine's own state already shows it.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A guest request came and became a unit.
+    Arrived(ReqId),
+    /// A guest request came and joined a waiting unit, which has grown.
+    Merged {
+        /// The unit.
+        into: ReqId,
+        /// The guest request.
+        by: ReqId,
+    },
+    /// A unit was admitted (regulators that gate at admission charge here).
+    Admitted(ReqId),
+    /// A waiting unit was taken back: its client vanished or its VM was removed.
+    Cancelled(ReqId),
+    /// An I/O went to the device (regulators that gate at dispatch charge here).
+    Started(&'a DeviceIo),
+    /// An I/O that was already in flight when this policy took over. Its cost is spent.
+    Inherited(&'a DeviceIo),
+    /// An I/O came back.
+    Ended {
+        /// The I/O.
+        io: &'a DeviceIo,
+        /// How.
+        outcome: Outcome,
+        /// Its time with the device.
+        took: Nanos,
+    },
+    /// A guest request was finished.
+    Answered(&'a Done),
+    /// The regulator's interval ended.
+    IntervalEnded(u64),
+    /// A VM came.
+    VmAdded(VmId),
+    /// Its objective changed.
+    VmChanged(VmId),
+    /// It is gone; its slot will be used again.
+    VmRemoved(VmId),
+}
+
+/// Which events a role hears, as a set of bits. The others cost it nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interests(pub u16);
+
+impl Interests {
+    /// [`Event::Arrived`].
+    pub const ARRIVED: Interests = Interests(1);
+    /// [`Event::Merged`].
+    pub const MERGED: Interests = Interests(1 << 1);
+    /// [`Event::Admitted`].
+    pub const ADMITTED: Interests = Interests(1 << 2);
+    /// [`Event::Cancelled`].
+    pub const CANCELLED: Interests = Interests(1 << 3);
+    /// [`Event::Started`].
+    pub const STARTED: Interests = Interests(1 << 4);
+    /// [`Event::Ended`].
+    pub const ENDED: Interests = Interests(1 << 5);
+    /// [`Event::Answered`].
+    pub const ANSWERED: Interests = Interests(1 << 6);
+    /// [`Event::IntervalEnded`].
+    pub const INTERVALS: Interests = Interests(1 << 7);
+    /// VMs coming, changing, going: every role with a state per VM needs these.
+    pub const VMS: Interests = Interests(1 << 8);
+    /// [`Event::Inherited`].
+    pub const INHERITED: Interests = Interests(1 << 9);
+    /// The role has timers of its own.
+    pub const TIMERS: Interests = Interests(1 << 10);
+    /// Nothing.
+    pub const NONE: Interests = Interests(0);
+
+    /// Both sets.
+    pub const fn and(self, other: Interests) -> Interests {
+        Interests(self.0 | other.0)
+    }
+
+    /// Whether any of `other` is in it.
+    pub const fn has(self, other: Interests) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl Event<'_> {
+    /// The interest that covers this event.
+    pub const fn interest(&self) -> Interests {
+        match self {
+            Event::Arrived(_) => Interests::ARRIVED,
+            Event::Merged { .. } => Interests::MERGED,
+            Event::Admitted(_) => Interests::ADMITTED,
+            Event::Cancelled(_) => Interests::CANCELLED,
+            Event::Started(_) => Interests::STARTED,
+            Event::Inherited(_) => Interests::INHERITED,
+            Event::Ended { .. } => Interests::ENDED,
+            Event::Answered(_) => Interests::ANSWERED,
+            Event::IntervalEnded(_) => Interests::INTERVALS,
+            Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
+        }
+    }
+}
+
+impl DeviceIo {
+    /// The guest requests served for the first time, as limits count them.
+    pub fn first_served(&self) -> FirstServed {
+        FirstServed { ops: self.first_ops, bytes: self.first_bytes }
+    }
+}
+
+/// How far a VM's limit is used up, handed from one policy to the next so that a swap never
+/// buys a burst. Times are when the next unit would be due; `None`: not tracked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Consumed {
+    /// Requests and bytes, for the total, reads and writes.
+    pub due: [[Option<Nanos>; 2]; 3],
+}
+
+impl Consumed {
+    /// The later of both in every dimension.
+    pub fn max(self, other: Consumed) -> Consumed {
+        let mut due = self.due;
+        for (mine, theirs) in due.iter_mut().flatten().zip(other.due.iter().flatten()) {
+            *mine = (*mine).max(*theirs);
+        }
+        Consumed { due }
+    }
+}
+
+/// VMs whose gate a regulator reopened.
+#[derive(Debug, Default)]
+pub struct Reopened(pub(crate) Vec<VmId>);
+
+impl Reopened {
+    /// The engine shall ask this VM's gate again.
+    pub fn push(&mut self, vm: VmId) {
+        self.0.push(vm);
+    }
+}
+
+/// Knobs a controller turned.
+#[derive(Debug, Default)]
+pub struct Knobs(pub(crate) Vec<(VmId, Knob)>);
+
+impl Knobs {
+    /// Turns one.
+    pub fn turn(&mut self, vm: VmId, knob: Knob) {
+        self.0.push((vm, knob));
+    }
+}
+
+/// How much of each VM may pass? Owns credits or tokens, nothing else.
+pub trait Regulator: Send {
+    /// Where it gates. Must never change.
+    fn stage(&self) -> Stage;
+
+    /// Which events it hears.
+    fn interests(&self) -> Interests {
+        Interests::NONE
+    }
+
+    /// May this unit, the first of its lane, go? Pure: charging happens on events.
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate;
+
+    /// Charges, and learns of VMs.
+    fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
+
+    /// A controller's knob.
+    fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
+
+    /// When it wants to be woken (with [`Interests::TIMERS`]).
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    /// It is that time. Returns the number of the interval that ended, if one did.
+    fn on_timer(&mut self, _facts: &Facts, _reopen: &mut Reopened) -> Option<u64> {
+        None
+    }
+
+    /// How far a VM's limit is used up.
+    fn consumed(&self, _vm: VmId) -> Consumed {
+        Consumed::default()
+    }
+
+    /// Takes over what another policy's limit had used; called once after `VmAdded`. What is
+    /// not tracked there counts as used: no burst.
+    fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
+}
+
+/// Which of the admitted units goes to the device next? Owns an index of them, which the
+/// engine can rebuild at any time by inserting all of them again in the order of arrival.
+pub trait Dispatcher: Send {
+    /// Which events it hears.
+    fn interests(&self) -> Interests {
+        Interests::NONE
+    }
+
+    /// A unit was admitted, or comes again after it failed in company or its first part left.
+    /// Units come in the order of arrival except for those.
+    fn insert(&mut self, facts: &Facts, unit: ReqId);
+
+    /// A unit is gone from the lanes: wholly started, or cancelled. It is no longer its
+    /// lane's head, but [`Facts::unit`] still describes it.
+    fn remove(&mut self, facts: &Facts, unit: ReqId);
+
+    /// A lane's gate opened or shut. Units of a shut lane must not be picked, and must not be
+    /// waited for.
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool);
+
+    /// What happened. `Started` comes before the `remove` of a unit that was wholly started.
+    fn on_event(&mut self, _facts: &Facts, _event: &Event) {}
+
+    /// A controller's knob.
+    fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
+
+    /// The device has room: what goes next? The unit stays in the index until `remove`.
+    fn pick(&mut self, facts: &Facts) -> Pick;
+
+    /// How far a VM's limit is used up.
+    fn consumed(&self, _vm: VmId) -> Consumed {
+        Consumed::default()
+    }
+
+    /// See [`Regulator::adopt`].
+    fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
+}
+
+/// What should the knobs be? Acts on events and timers, from observed statistics; may compute
+/// in floating point, for it never decides who goes next.
+pub trait Controller: Send {
+    /// Which events it hears.
+    fn interests(&self) -> Interests;
+
+    /// What happened.
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs);
+
+    /// When it wants to be woken.
+    fn next_timer(&self) -> Nanos;
+
+    /// It is that time.
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs);
+}

@@ -1,0 +1,98 @@
+//! Time as an argument: nanoseconds that somebody else read off a clock.
+//!
+//! Nothing in this crate knows what time it is. The daemon passes its monotonic clock, the
+//! simulator its virtual one; the engine only compares and adds.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+
+/// A point in time, or a span of it, in nanoseconds.
+///
+/// As a point it counts from an epoch the driver chose (boot, or the start of a simulation);
+/// `u64` nanoseconds last 584 years, so arithmetic on real times does not overflow. All
+/// arithmetic saturates, which keeps [`Nanos::MAX`] usable as "never".
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// The epoch; the empty span.
+    pub const ZERO: Nanos = Nanos(0);
+    /// Never.
+    pub const MAX: Nanos = Nanos(u64::MAX);
+    /// One second.
+    pub const SECOND: Nanos = Nanos(1_000_000_000);
+
+    /// A span of whole microseconds.
+    pub const fn from_micros(us: u64) -> Nanos {
+        Nanos(us.saturating_mul(1_000))
+    }
+
+    /// A span of whole milliseconds.
+    pub const fn from_millis(ms: u64) -> Nanos {
+        Nanos(ms.saturating_mul(1_000_000))
+    }
+
+    /// A span of whole seconds.
+    pub const fn from_secs(s: u64) -> Nanos {
+        Nanos(s.saturating_mul(1_000_000_000))
+    }
+
+    /// A span given in seconds; negative and not-a-number become zero, too large becomes
+    /// [`Nanos::MAX`]. For models and people, never for deciding who goes next.
+    pub fn from_secs_f64(s: f64) -> Nanos {
+        Nanos((s * 1e9) as u64)
+    }
+
+    /// In seconds, for people.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// In milliseconds, for people.
+    pub fn as_millis_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// The span from `earlier` to here; zero when `earlier` is later.
+    pub const fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, rhs: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(rhs.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, rhs: Nanos) {
+        *self = *self + rhs;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, rhs: Nanos) -> Nanos {
+        self.since(rhs)
+    }
+}
+
+impl fmt::Debug for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            u64::MAX => f.write_str("never"),
+            n if n >= 1_000_000_000 => write!(f, "{:.3} s", n as f64 / 1e9),
+            n if n >= 1_000_000 => write!(f, "{:.3} ms", n as f64 / 1e6),
+            n if n >= 1_000 => write!(f, "{:.3} us", n as f64 / 1e3),
+            n => write!(f, "{n} ns"),
+        }
+    }
+}
