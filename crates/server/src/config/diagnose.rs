@@ -1,0 +1,303 @@
+//! What is wrong with a configuration, and where.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+
+use serde::Serialize;
+
+/// Where in a text something was found; empty at zero where there is no text (JSON).
+pub(crate) type Span = Range<usize>;
+
+/// An excerpt longer than this says less than its line number alone.
+const EXCERPT_MAX: usize = 160;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing is served.
+    Error,
+    /// It is served, and does not do what it seems to say.
+    Warning,
+}
+
+/// One thing that is wrong with a configuration or a request, with its place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The field, such as `vm "oltp": objective.limit`. Empty for the file as a whole.
+    #[serde(rename = "where")]
+    pub field: String,
+    /// What was found.
+    pub what: String,
+    /// What is allowed, or how to put it right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
+    /// Where the text says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    #[serde(skip)]
+    span: Span,
+    /// Where the same thing stood first.
+    #[serde(skip)]
+    first: Option<Span>,
+}
+
+/// A place in a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Place {
+    /// The file as it was named.
+    pub file: String,
+    /// Line, from one.
+    pub line: usize,
+    /// Column in characters, from one.
+    pub column: usize,
+    /// That line, and how many characters of it are meant.
+    #[serde(skip)]
+    excerpt: Option<(String, usize)>,
+}
+
+impl Diagnostic {
+    /// One about the whole, without a place.
+    pub fn error(what: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            field: String::new(),
+            what: what.into(),
+            allowed: None,
+            place: None,
+            span: 0..0,
+            first: None,
+        }
+    }
+
+    /// The same with what is allowed.
+    pub fn allowing(mut self, allowed: impl Into<String>) -> Diagnostic {
+        self.allowed = Some(allowed.into()).filter(|allowed| !allowed.is_empty());
+        self
+    }
+
+    pub(crate) fn at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
+        self.field = field.into();
+        self.span = span.clone();
+        self
+    }
+
+    /// The same thing stood there first.
+    pub(crate) fn after(mut self, first: &Span) -> Diagnostic {
+        self.first = Some(first.clone());
+        self
+    }
+
+    pub(crate) fn warning(mut self) -> Diagnostic {
+        self.severity = Severity::Warning;
+        self
+    }
+
+    fn locate(&mut self, file: &str, text: &str) {
+        if let Some(first) = self.first.take() {
+            let line = line_of(text, floor_char_boundary(text, first.start));
+            self.what = format!("{}, first on line {line}", self.what);
+        }
+        let start = floor_char_boundary(text, self.span.start);
+        let end = floor_char_boundary(text, self.span.end).max(start);
+        let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
+        let line = &text[line_start..line_end];
+        let meant = text[start..end.min(line_end).max(start)]
+            .chars()
+            .count()
+            .max(1);
+        let excerpt = (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
+            .then(|| (line.replace(char::is_control, " "), meant));
+        self.place = Some(Place {
+            file: file.to_owned(),
+            line: line_of(text, start),
+            column: text[line_start..start].chars().count() + 1,
+            excerpt,
+        });
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].bytes().filter(|&b| b == b'\n').count() + 1
+}
+
+/// `str::floor_char_boundary` clamped to the text.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        match self.field.as_str() {
+            "" => write!(f, "{severity}: {}", self.what)?,
+            field => write!(f, "{severity}: {field}: {}", self.what)?,
+        }
+        if let Some(place) = &self.place {
+            write!(f, "\n  --> {}:{}:{}", place.file, place.line, place.column)?;
+            if let Some((line, meant)) = &place.excerpt {
+                let number = place.line.to_string();
+                let margin = " ".repeat(number.len());
+                let indent = " ".repeat(place.column - 1);
+                let mark = "^".repeat(*meant);
+                write!(
+                    f,
+                    "\n{margin} |\n{number} | {line}\n{margin} | {indent}{mark}"
+                )?;
+            }
+        }
+        match &self.allowed {
+            Some(allowed) => write!(f, "\n  help: {allowed}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A configuration was refused: everything that could be found wrong with it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(transparent)]
+pub struct ConfigErrors(pub Vec<Diagnostic>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n\n")?;
+            }
+            write!(f, "{diagnostic}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Collects diagnostics while a configuration is read.
+#[derive(Default, Debug)]
+pub(crate) struct Issues {
+    list: RefCell<Vec<Diagnostic>>,
+}
+
+impl Issues {
+    pub(crate) fn push(&self, diagnostic: Diagnostic) {
+        self.list.borrow_mut().push(diagnostic);
+    }
+
+    /// Everything found, in the order of the text, each with its place in it.
+    pub(crate) fn located(self, file: &str, text: &str) -> Vec<Diagnostic> {
+        let mut list = self.into_list();
+        list.sort_by_key(|d| (d.span.start, d.severity == Severity::Warning));
+        list.dedup();
+        for diagnostic in &mut list {
+            diagnostic.locate(file, text);
+        }
+        list
+    }
+
+    /// Everything found, without places.
+    pub(crate) fn into_list(self) -> Vec<Diagnostic> {
+        self.list.into_inner()
+    }
+}
+
+/// `"a", "b" or "c"`: what is allowed, in words.
+pub(crate) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
+    match quoted.split_last() {
+        None => "nothing".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+/// The name that a typing mistake away from `found` there might be.
+pub(crate) fn nearest<'a>(
+    found: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let allowed = (found.chars().count() / 3).max(1);
+    names
+        .into_iter()
+        .map(|name| (distance(found, name, allowed), name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be changed, added, left out or swapped with their neighbour; anything
+/// above `enough` may be reported as just above it.
+fn distance(a: &str, b: &str, enough: usize) -> usize {
+    let a: Vec<char> = a.to_lowercase().chars().collect();
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    if a.len().abs_diff(b.len()) > enough || a.len() > 64 {
+        return enough + 1;
+    }
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_a_typing_mistake_away() {
+        let known = ["reservation", "limit", "target", "weight", "latency"];
+        assert_eq!(nearest("resrevation", known), Some("reservation"));
+        assert_eq!(nearest("Limits", known), Some("limit"));
+        assert_eq!(nearest("wieght", known), Some("weight"));
+        assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("", known), None);
+        assert_eq!(nearest(&"x".repeat(10_000), known), None);
+    }
+
+    #[test]
+    fn places_count_characters_and_survive_odd_spans() {
+        let text = "name = \"é\" x\nsecond\n";
+        for (span, line, column) in [
+            (13..14, 1, 13),
+            (9..9, 1, 9),
+            (8..900, 1, 9),
+            (900..901, 3, 1),
+        ] {
+            let mut d = Diagnostic::error("bad").at("f", &span);
+            d.locate("file", text);
+            let place = d.place.unwrap();
+            assert_eq!((place.line, place.column), (line, column), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn a_diagnostic_shows_its_line() {
+        let issues = Issues::default();
+        issues.push(Diagnostic::error("bad").at("b", &(10..11)).allowing("2"));
+        let text = "a = 1\nb = 3\n";
+        assert_eq!(
+            issues.located("f.toml", text)[0].to_string(),
+            "error: b: bad\n  --> f.toml:2:5\n  |\n2 | b = 3\n  |     ^\n  help: 2"
+        );
+    }
+}

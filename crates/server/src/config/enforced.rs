@@ -1,0 +1,107 @@
+//! What of an objective the policy in force does not enforce: a promise nobody keeps must be
+//! visible to whoever made it.
+
+use serde::Serialize;
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::policy::{self, Honours, PolicySpec};
+use tidegate_device::units;
+
+use super::diagnose::one_of;
+
+/// A part of an objective that is not enforced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unenforced {
+    /// The part, such as `limit.burst`.
+    pub part: &'static str,
+    /// What was promised.
+    pub value: String,
+    /// Policies that would enforce it.
+    pub enforced_by: Vec<&'static str>,
+}
+
+impl Unenforced {
+    /// `policy fifo enforces no reservation (120 IOPS)`.
+    pub fn what(&self, policy: &str) -> String {
+        format!("policy {policy} enforces no {} ({})", self.part, self.value)
+    }
+
+    /// Which policies would, if any.
+    pub fn help(&self) -> String {
+        match self.enforced_by.as_slice() {
+            [] => "no policy enforces it yet; it is shown and measured, nothing more".to_owned(),
+            names => format!("enforced by {}", one_of(names.iter().copied())),
+        }
+    }
+}
+
+type Part = (
+    &'static str,
+    fn(&Objective) -> Option<String>,
+    fn(&Honours) -> bool,
+);
+
+/// The parts of an objective: what each says, and where a policy tells that it enforces it.
+const PARTS: [Part; 7] = [
+    ("reservation", |o| said(&o.reservation), |h| h.reservation),
+    ("limit", |o| said(&o.limit.total), |h| h.limit),
+    ("limit.read or limit.write", by_direction, |h| {
+        h.limit_by_direction
+    }),
+    ("limit.burst", burst, |h| h.burst),
+    ("target", |o| said(&o.target), |h| h.target),
+    ("weight", weight, |h| h.weight),
+    (
+        "latency",
+        |o| o.latency.map(units::format_duration),
+        |h| h.latency,
+    ),
+];
+
+/// What of `objective` a policy that honours `honours` does not enforce.
+pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
+    PARTS
+        .iter()
+        .filter(|(_, _, honoured)| !honoured(honours))
+        .filter_map(|&(part, said, honoured)| {
+            let value = said(objective)?;
+            let enforces =
+                |name: &str| PolicySpec::named(name).is_ok_and(|p| honoured(&p.honours()));
+            let names = policy::registry().iter().map(|info| info.name);
+            Some(Unenforced {
+                part,
+                value,
+                enforced_by: names.filter(|n| enforces(n)).collect(),
+            })
+        })
+        .collect()
+}
+
+fn said(rate: &Rate) -> Option<String> {
+    (!rate.is_none()).then(|| rate.to_string())
+}
+
+fn by_direction(objective: &Objective) -> Option<String> {
+    let (read, write) = (said(&objective.limit.read), said(&objective.limit.write));
+    match (read, write) {
+        (None, None) => None,
+        (Some(read), None) => Some(format!("read {read}")),
+        (None, Some(write)) => Some(format!("write {write}")),
+        (Some(read), Some(write)) => Some(format!("read {read}, write {write}")),
+    }
+}
+
+fn burst(objective: &Objective) -> Option<String> {
+    let burst = objective.limit.burst.as_ref()?;
+    let rates = [&burst.total, &burst.read, &burst.write]
+        .into_iter()
+        .filter_map(said);
+    let rates = rates.collect::<Vec<_>>().join("; ");
+    Some(format!(
+        "{rates} for {}",
+        units::format_duration(burst.length)
+    ))
+}
+
+fn weight(objective: &Objective) -> Option<String> {
+    (objective.weight != Objective::DEFAULT_WEIGHT).then(|| objective.weight.to_string())
+}

@@ -1,0 +1,140 @@
+//! What TOML and JSON have in common: a tree of values that know their place.
+//!
+//! The configuration file and the control API describe objectives and policies in the same
+//! words. Both are turned into this tree, and one reader understands it; unlike a derived
+//! deserializer it goes on after the first mistake.
+
+use toml::de::{DeTable, DeValue};
+
+use super::diagnose::{Diagnostic, Issues, Span};
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) span: Span,
+}
+
+/// A value.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Text(String),
+    Integer(i128),
+    /// As it is written.
+    Float(String),
+    Bool(bool),
+    /// As it is written.
+    Date(String),
+    /// JSON only.
+    Null,
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+}
+
+/// A key of a table with its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_span: Span,
+    pub(crate) node: Node,
+}
+
+impl Node {
+    /// Reads TOML. Mistakes of syntax are reported, all of them that can be told apart.
+    pub(crate) fn from_toml(text: &str, issues: &Issues) -> Option<Node> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        if errors.is_empty() {
+            let span = table.span();
+            return Some(Node {
+                value: from_table(table.get_ref()),
+                span,
+            });
+        }
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            issues.push(Diagnostic::error(format!("not TOML: {}", error.message())).at("", &span));
+        }
+        None
+    }
+
+    /// The tree of a JSON value.
+    pub(crate) fn from_json(json: &serde_json::Value) -> Node {
+        use serde_json::Value as Json;
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(b) => Value::Bool(*b),
+            Json::Number(n) => match n.as_i64().map(i128::from).or(n.as_u64().map(i128::from)) {
+                Some(n) => Value::Integer(n),
+                None => Value::Float(n.to_string()),
+            },
+            Json::String(s) => Value::Text(s.clone()),
+            Json::Array(list) => Value::List(list.iter().map(Node::from_json).collect()),
+            Json::Object(map) => Value::Table(
+                map.iter()
+                    .map(|(key, value)| Entry {
+                        key: key.clone(),
+                        key_span: 0..0,
+                        node: Node::from_json(value),
+                    })
+                    .collect(),
+            ),
+        };
+        Node { value, span: 0..0 }
+    }
+
+    /// What it is, for messages: `a list`, `120`, `"oltp"`.
+    pub(crate) fn describe(&self) -> String {
+        match &self.value {
+            Value::Text(text) if text.chars().count() > 60 => {
+                format!("{:?}...", text.chars().take(57).collect::<String>())
+            }
+            Value::Text(text) => format!("{text:?}"),
+            Value::Integer(n) => n.to_string(),
+            Value::Float(text) => text.clone(),
+            Value::Bool(b) => b.to_string(),
+            Value::Date(text) => format!("the date {text}"),
+            Value::Null => "null".to_owned(),
+            Value::List(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+        }
+    }
+}
+
+fn from_table(table: &DeTable<'_>) -> Value {
+    let mut entries: Vec<Entry> = table
+        .iter()
+        .map(|(key, value)| Entry {
+            key: key.get_ref().to_string(),
+            key_span: key.span(),
+            node: Node {
+                value: from_value(value.get_ref()),
+                span: value.span(),
+            },
+        })
+        .collect();
+    // In the order of the text, so that what is reported first comes first.
+    entries.sort_by_key(|entry| entry.key_span.start);
+    Value::Table(entries)
+}
+
+fn from_value(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(n) => match i128::from_str_radix(n.as_str(), n.radix()) {
+            Ok(n) => Value::Integer(n),
+            Err(_) => Value::Float(n.to_string()),
+        },
+        DeValue::Float(n) => Value::Float(n.as_str().to_owned()),
+        DeValue::Boolean(b) => Value::Bool(*b),
+        DeValue::Datetime(date) => Value::Date(date.to_string()),
+        DeValue::Array(list) => Value::List(
+            list.iter()
+                .map(|v| Node {
+                    value: from_value(v.get_ref()),
+                    span: v.span(),
+                })
+                .collect(),
+        ),
+        DeValue::Table(table) => from_table(table),
+    }
+}

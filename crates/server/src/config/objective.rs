@@ -1,0 +1,320 @@
+//! What a VM was promised, read the same way from the file, the API and the command line.
+//!
+//! What is read is merged into what was there: a field that is not named stays, `null` and
+//! `"none"` take it away, a table inside a table merges too (RFC 7396). In the file, what was
+//! there is the default.
+
+use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Rate};
+use tidegate_core::time::Nanos;
+use tidegate_device::units;
+
+use super::diagnose::{ConfigErrors, Issues};
+use super::field::{Field, explain};
+use super::node::{Node, Value};
+use super::section::{Path, Section};
+
+/// How long a burst lasts unless it says: QEMU's default.
+const BURST_LENGTH: Nanos = Nanos::SECOND;
+/// Longer than any guest waits before it gives a disk up.
+const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+const RATE_EXAMPLES: &str =
+    "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
+
+/// Merges a change in JSON into an objective, and checks the whole.
+///
+/// # Errors
+/// Everything wrong with it; the objective in force stays as it is.
+pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, ConfigErrors> {
+    let issues = Issues::default();
+    let node = Node::from_json(change);
+    let objective = apply(&Field::root(&node, Path::default(), &issues), base);
+    match (objective, issues.into_list()) {
+        (Some(objective), list) if list.is_empty() => Ok(objective),
+        (_, list) => Err(ConfigErrors(list)),
+    }
+}
+
+/// Reads a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
+///
+/// # Errors
+/// What was found, and what is allowed.
+pub fn parse_rate(text: &str) -> Result<Rate, (String, String)> {
+    let mut rate = Rate::NONE;
+    if text.trim().eq_ignore_ascii_case("none") {
+        return Ok(rate);
+    }
+    for part in text.split(',').map(str::trim) {
+        let twice = |what| {
+            let allowed = "one figure in IOPS, one in bytes a second, or both".to_owned();
+            (format!("{text:?} names {what} twice"), allowed)
+        };
+        match parse_ops(part, text)? {
+            Some(_) if rate.ops.is_some() => return Err(twice("IOPS")),
+            Some(ops) => rate.ops = Some(ops),
+            None if rate.bytes_per_s.is_some() => return Err(twice("a bandwidth")),
+            None => rate.bytes_per_s = Some(parse_bytes_per_s(part, text)?),
+        }
+    }
+    Ok(rate)
+}
+
+/// `120 IOPS` or `120 IOPS @ 16 KiB`; `None` for what names no IOPS.
+fn parse_ops(part: &str, whole: &str) -> Result<Option<OpsRate>, (String, String)> {
+    let (figure, norm) = match part.split_once('@') {
+        Some((figure, norm)) => (figure.trim(), Some(norm.trim())),
+        None => (part, None),
+    };
+    let unit = figure
+        .find(|c: char| c.is_alphabetic())
+        .unwrap_or(figure.len());
+    let (number, unit) = figure.split_at(unit);
+    if !unit.eq_ignore_ascii_case("iops") {
+        return match norm {
+            Some(_) => Err((
+                format!("{whole:?}: only IOPS are counted at a size"),
+                "\"120 IOPS @ 16 KiB\"".to_owned(),
+            )),
+            None => Ok(None),
+        };
+    }
+    let per_s = number
+        .trim()
+        .parse()
+        .ok()
+        .filter(|n| (1..=Rate::MAX).contains(n));
+    let Some(per_s) = per_s else {
+        return Err((
+            format!(
+                "{whole:?}: {:?} is not a number of requests a second",
+                number.trim()
+            ),
+            format!(
+                "a whole number from 1 to {}, such as \"500 IOPS\"",
+                Rate::MAX
+            ),
+        ));
+    };
+    let norm = match norm {
+        None => None,
+        Some(norm) => {
+            let bytes = units::parse_bytes(norm).map_err(|error| {
+                let (what, allowed) = explain(&error);
+                (
+                    format!("{whole:?}: the size that counts as one request: {what}"),
+                    allowed,
+                )
+            })?;
+            let fits = u32::try_from(bytes).ok().filter(|&norm| norm > 0);
+            Some(fits.ok_or_else(|| {
+                let what = format!("{whole:?}: a size of {norm} cannot count as one request");
+                (
+                    what,
+                    "1 B to less than 4 GiB, such as \"16 KiB\"".to_owned(),
+                )
+            })?)
+        }
+    };
+    Ok(Some(OpsRate { per_s, norm }))
+}
+
+fn parse_bytes_per_s(part: &str, whole: &str) -> Result<u64, (String, String)> {
+    match units::parse_bandwidth(part) {
+        Ok(rate) if (1..=Rate::MAX).contains(&rate) => Ok(rate),
+        Ok(_) => Err((
+            format!("{whole:?}: a bandwidth of {part}"),
+            "1 B/s to 1 PiB/s".to_owned(),
+        )),
+        Err(error) => {
+            let (what, _) = match part {
+                "" => (format!("{whole:?} leaves a figure out"), String::new()),
+                _ => explain(&error),
+            };
+            Err((what, format!("a rate such as {RATE_EXAMPLES}")))
+        }
+    }
+}
+
+/// Reads an objective's table over `base`. `None`: something was wrong and has been reported.
+pub(crate) fn apply(field: &Field<'_>, base: &Objective) -> Option<Objective> {
+    let mut section = field.section()?;
+    let mut new = *base;
+    // Every part is read, whatever became of the others.
+    let good = [
+        set(&mut section, "reservation", rate, &mut new.reservation),
+        set(
+            &mut section,
+            "limit",
+            |field| limit(field, &base.limit),
+            &mut new.limit,
+        ),
+        set(&mut section, "target", rate, &mut new.target),
+        set(&mut section, "weight", weight, &mut new.weight),
+        set(&mut section, "latency", latency, &mut new.latency),
+    ];
+    section.finish();
+    if good.contains(&false) {
+        return None;
+    }
+    match new.validate() {
+        Ok(()) => Some(new),
+        Err(error) => {
+            refuse(field, &error);
+            None
+        }
+    }
+}
+
+/// Reads one part into `to`, which stays as it is where the part is not named.
+fn set<'a, T>(
+    section: &mut Section<'a>,
+    key: &'static str,
+    read: impl Fn(&Field<'a>) -> Option<T>,
+    to: &mut T,
+) -> bool {
+    let Some(field) = section.take(key) else {
+        return true;
+    };
+    match read(&field) {
+        Some(value) => {
+            *to = value;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Nothing, in JSON's words or in ours.
+fn is_none(field: &Field<'_>) -> bool {
+    field.is_null()
+        || matches!(&field.node.value, Value::Text(text) if text.eq_ignore_ascii_case("none"))
+}
+
+fn rate(field: &Field<'_>) -> Option<Rate> {
+    match &field.node.value {
+        Value::Null => Some(Rate::NONE),
+        Value::Text(text) => match parse_rate(text) {
+            Ok(rate) => Some(rate),
+            Err((what, allowed)) => {
+                field.error(what, &allowed);
+                None
+            }
+        },
+        Value::Integer(_) | Value::Float(_) => {
+            let found = field.node.describe();
+            field.error(
+                format!("{found} is a bare number, its unit is missing"),
+                &format!("\"{found} IOPS\", \"{found} IOPS @ 16 KiB\" or \"{found} MB/s\""),
+            );
+            None
+        }
+        _ => {
+            field.refuse("a rate", RATE_EXAMPLES);
+            None
+        }
+    }
+}
+
+fn limit(field: &Field<'_>, base: &Limit) -> Option<Limit> {
+    if is_none(field) {
+        return Some(Limit::NONE);
+    }
+    if !matches!(field.node.value, Value::Table(_)) {
+        return Some(Limit {
+            total: rate(field)?,
+            ..Limit::NONE
+        });
+    }
+    let mut section = field.section()?;
+    let mut new = *base;
+    let good = [
+        set(&mut section, "total", rate, &mut new.total),
+        set(&mut section, "read", rate, &mut new.read),
+        set(&mut section, "write", rate, &mut new.write),
+        set(
+            &mut section,
+            "burst",
+            |field| burst(field, base.burst),
+            &mut new.burst,
+        ),
+    ];
+    section.finish();
+    good.iter().all(|good| *good).then_some(new)
+}
+
+fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
+    if is_none(field) {
+        return Some(None);
+    }
+    let nothing = Burst {
+        total: Rate::NONE,
+        read: Rate::NONE,
+        write: Rate::NONE,
+        length: BURST_LENGTH,
+    };
+    let mut section = field.section()?;
+    let mut new = base.unwrap_or(nothing);
+    let length = |field: &Field<'_>| field.duration(Nanos::from_millis(1)..=Nanos::from_secs(3600));
+    let good = [
+        set(&mut section, "total", rate, &mut new.total),
+        set(&mut section, "read", rate, &mut new.read),
+        set(&mut section, "write", rate, &mut new.write),
+        set(&mut section, "length", length, &mut new.length),
+    ];
+    section.finish();
+    if good.contains(&false) {
+        return None;
+    }
+    if new.total.is_none() && new.read.is_none() && new.write.is_none() {
+        field.error(
+            "a burst without a rate",
+            "add total, read or write: total = \"2000 IOPS\"",
+        );
+        return None;
+    }
+    Some(Some(new))
+}
+
+fn weight(field: &Field<'_>) -> Option<u32> {
+    if field.is_null() {
+        return Some(Objective::DEFAULT_WEIGHT);
+    }
+    field
+        .count(1..=Objective::MAX_WEIGHT.into())
+        .and_then(|weight| u32::try_from(weight).ok())
+}
+
+fn latency(field: &Field<'_>) -> Option<Option<Nanos>> {
+    if is_none(field) {
+        return Some(None);
+    }
+    field.duration(Nanos(1)..=LATENCY_MAX).map(Some)
+}
+
+/// Reports parts that contradict each other, at the part that was written.
+fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
+    let (names, allowed): (Vec<&str>, _) = match error {
+        ObjectiveError::Contradiction { low, high, .. } => (
+            vec![*low, *high],
+            format!("{low} at most as much as {high}: lower the one or raise the other"),
+        ),
+        ObjectiveError::BurstWithoutLimit { burst, limit } => (
+            vec![*burst, *limit],
+            format!("add the rate to {limit}, or leave it out of {burst}"),
+        ),
+        ObjectiveError::RateOutOfRange { what, .. } | ObjectiveError::ZeroNorm { what } => {
+            (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
+        }
+        ObjectiveError::WeightOutOfRange { .. } => (vec!["weight"], "1 to 10000".to_owned()),
+        ObjectiveError::ZeroLatency => (vec!["latency"], "a bound such as \"10 ms\"".to_owned()),
+        ObjectiveError::BurstLength { .. } => {
+            (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())
+        }
+    };
+    let what = error.to_string();
+    let what = what
+        .split_once(": lower")
+        .map_or(what.as_str(), |(what, _)| what);
+    let what = what.split_once(": add it").map_or(what, |(what, _)| what);
+    let place = names.iter().find_map(|name| objective.find(name));
+    place.as_ref().unwrap_or(objective).error(what, &allowed);
+}

@@ -1,0 +1,294 @@
+//! The file as a whole: sections, what they refer to, what must be unique.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path as FilePath, PathBuf};
+
+use super::diagnose::{Diagnostic, Span, nearest, one_of};
+use super::field::Field;
+use super::section::{Path, Section};
+use super::{Config, ControlConfig, ListenAddress, ListenConfig, device, vm};
+
+/// Where the control API listens unless the file says.
+pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
+/// Only the daemon's own user.
+const DEFAULT_SOCKET_MODE: u32 = 0o600;
+/// What fits into `sockaddr_un`, with its terminating zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// What a file is read against.
+pub(crate) struct Context<'a> {
+    /// Relative paths are relative to this.
+    pub(crate) base: &'a FilePath,
+    pub(crate) models: &'a super::Models,
+}
+
+impl Context<'_> {
+    /// A path as the file means it.
+    pub(crate) fn path(&self, field: &Field<'_>) -> Option<PathBuf> {
+        let text = field.text()?;
+        if text.is_empty() || text.contains('\0') {
+            field.error(
+                format!("{} is no path", field.node.describe()),
+                "the path of a file",
+            );
+            return None;
+        }
+        // Without its "." parts, so that one file has one name here.
+        Some(self.base.join(text).components().collect())
+    }
+
+    fn socket_path(&self, field: &Field<'_>) -> Option<PathBuf> {
+        let path = self.path(field)?;
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_MAX {
+            field.error(
+                format!("{} is {length} bytes long", path.display()),
+                &format!("a unix socket's path has at most {SOCKET_PATH_MAX} bytes"),
+            );
+            return None;
+        }
+        Some(path)
+    }
+}
+
+/// Names that must be unique, and where each was seen first.
+#[derive(Default, Debug)]
+pub(crate) struct Names(BTreeMap<String, Span>);
+
+impl Names {
+    /// Reports `name` if it was there before.
+    pub(crate) fn claim(&mut self, name: &str, what: &str, field: &Field<'_>) {
+        if let Some(first) = self.0.get(name) {
+            let twice = field.diagnostic(format!("{what} {name:?} is there twice"));
+            field.push(twice.after(first).allowing("each has its own"));
+        } else {
+            self.0.insert(name.to_owned(), field.node.span.clone());
+        }
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// Reads the whole file. `None`: something was wrong and has been reported.
+pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
+    let mut section = root.section()?;
+    let mut sockets = Names::default();
+    let control = match section.take("control") {
+        Some(field) => control(&field, context, &mut sockets),
+        None => Some(ControlConfig {
+            socket: DEFAULT_CONTROL_SOCKET.into(),
+            mode: DEFAULT_SOCKET_MODE,
+        }),
+    };
+    let listen = section.take_tables("listen");
+    let device_tables = section.take_tables("device");
+    let vm_tables = section.take_tables("vm");
+    need_some(
+        &section,
+        "listen",
+        "clients connect nowhere",
+        "unix = \"/run/tidegate/nbd.sock\"",
+    );
+    need_some(
+        &section,
+        "device",
+        "disks lie nowhere",
+        "name = \"disk0\" and kind = \"file\"",
+    );
+    need_some(
+        &section,
+        "vm",
+        "there is nobody to serve",
+        "name = \"oltp\" and a [[vm.disk]]",
+    );
+
+    let drafts = device::read_all(&device_tables, context);
+    let mut exports = Names::default();
+    let vms = vm::read_all(&vm_tables, &drafts, &mut exports, context);
+    let listeners = listeners(&listen, &exports, &mut sockets, context);
+    section.finish();
+    for (index, draft) in drafts.iter().enumerate() {
+        if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
+            draft.warn(
+                "no VM has a disk on it",
+                "add a [[vm]], or leave the device out",
+            );
+        }
+    }
+    Some(Config {
+        control: control?,
+        listeners: listeners.into_iter().collect::<Option<_>>()?,
+        devices: drafts
+            .into_iter()
+            .map(|draft| draft.config)
+            .collect::<Option<_>>()?,
+        vms: vms.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
+    if !section.has(key) {
+        let what = format!("there is no [[{key}]]: {why}");
+        section.error(what, &format!("add a [[{key}]] with {example}"));
+    }
+}
+
+fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Names) -> Option<ControlConfig> {
+    let mut section = field.section()?;
+    let socket = match section.take("socket") {
+        Some(field) => context.socket_path(&field).inspect(|path| {
+            taken.claim(&path.display().to_string(), "socket", &field);
+        }),
+        None => Some(DEFAULT_CONTROL_SOCKET.into()),
+    };
+    let mode = match section.take("mode") {
+        Some(field) => field.mode(),
+        None => Some(DEFAULT_SOCKET_MODE),
+    };
+    section.finish();
+    Some(ControlConfig {
+        socket: socket?,
+        mode: mode?,
+    })
+}
+
+fn listeners(
+    fields: &[Field<'_>],
+    exports: &Names,
+    taken: &mut Names,
+    context: &Context<'_>,
+) -> Vec<Option<ListenConfig>> {
+    fields
+        .iter()
+        .map(|field| {
+            let mut section = field.section()?;
+            let address = address(&mut section, context, taken);
+            let exports = match section.take("exports") {
+                Some(field) => offered(&field, exports),
+                None => Some(Vec::new()),
+            };
+            section.finish();
+            Some(ListenConfig {
+                address: address?,
+                exports: exports?,
+            })
+        })
+        .collect()
+}
+
+fn address(
+    section: &mut Section<'_>,
+    context: &Context<'_>,
+    taken: &mut Names,
+) -> Option<ListenAddress> {
+    let (unix, tcp) = (section.take("unix"), section.take("tcp"));
+    let mode_field = section.take("mode");
+    match (unix, tcp) {
+        (Some(field), None) => {
+            let mode = match mode_field {
+                Some(field) => field.mode(),
+                None => Some(DEFAULT_SOCKET_MODE),
+            };
+            let path = context.socket_path(&field)?;
+            taken.claim(&path.display().to_string(), "socket", &field);
+            Some(ListenAddress::Unix { path, mode: mode? })
+        }
+        (None, Some(field)) => {
+            if let Some(mode) = mode_field {
+                mode.error(
+                    "a TCP port has no file mode",
+                    "leave it out; who may connect is up to \
+                            the address and a firewall",
+                );
+            }
+            let Ok(address) = field.text()?.parse::<SocketAddr>() else {
+                field.error(
+                    format!("{} is not an address and a port", field.node.describe()),
+                    "such as \"127.0.0.1:10809\" or \"[::1]:10809\"; names are not looked up",
+                );
+                return None;
+            };
+            taken.claim(&address.to_string(), "address", &field);
+            if !address.ip().is_loopback() {
+                field.push(
+                    field
+                        .diagnostic("whoever reaches this address can read and write every disk")
+                        .allowing("NBD has no passwords: prefer a unix socket or 127.0.0.1")
+                        .warning(),
+                );
+            }
+            Some(ListenAddress::Tcp(address))
+        }
+        (Some(_), Some(_)) => {
+            section.error(
+                "unix and tcp together",
+                "one address each: add a second [[listen]]",
+            );
+            None
+        }
+        (None, None) => {
+            section.error(
+                "says nowhere to listen",
+                "unix = \"nbd.sock\" or tcp = \"127.0.0.1:10809\"",
+            );
+            None
+        }
+    }
+}
+
+/// The exports a listener offers.
+fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
+    let mut seen = Names::default();
+    let mut offered = Some(Vec::new());
+    for field in field.elements()? {
+        let Some(name) = field.text() else {
+            offered = None;
+            continue;
+        };
+        seen.claim(name, "export", &field);
+        if !exports.contains(name) {
+            let allowed = match nearest(name, exports.iter()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("there are: {}", one_of(exports.iter())),
+            };
+            field.error(format!("there is no export {name:?}"), &allowed);
+        }
+        if let Some(offered) = &mut offered {
+            offered.push(name.to_owned());
+        }
+    }
+    offered
+}
+
+/// What something is called in messages: by its name where it has one.
+pub(crate) fn label(field: &Field<'_>, kind: &str) -> Path {
+    match field
+        .find("name")
+        .and_then(|field| match &field.node.value {
+            super::node::Value::Text(text) if !text.is_empty() => Some(format!("{kind} {text:?}")),
+            _ => None,
+        }) {
+        Some(label) => Path::labelled(label),
+        None => field.path.clone(),
+    }
+}
+
+/// An error or a warning kept until it is known whether it matters.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) path: String,
+    pub(crate) span: Span,
+}
+
+impl Place {
+    pub(crate) fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(what).at(self.path.clone(), &self.span)
+    }
+}

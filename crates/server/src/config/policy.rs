@@ -1,0 +1,133 @@
+//! Which policy, and its parameters: a name, or a table that names its parts.
+
+use tidegate_core::policy::{ParamInfo, ParamKind, PolicyError, PolicySpec};
+use tidegate_core::time::Nanos;
+
+use super::diagnose::{ConfigErrors, Issues};
+use super::field::Field;
+use super::node::{Node, Value};
+use super::section::{Path, Section};
+
+/// Reads a policy from JSON: a name, or an object such as
+/// `{"name": "mclock", "cost_size": "16 KiB"}`.
+///
+/// # Errors
+/// Everything wrong with it.
+pub fn read(json: &serde_json::Value) -> Result<PolicySpec, ConfigErrors> {
+    let issues = Issues::default();
+    let node = Node::from_json(json);
+    let policy = from_field(&Field::root(&node, Path::labelled("policy"), &issues));
+    match (policy, issues.into_list()) {
+        (Some(policy), list) if list.is_empty() => Ok(policy),
+        (_, list) => Err(ConfigErrors(list)),
+    }
+}
+
+/// Reads a policy. `None`: something was wrong and has been reported.
+pub(crate) fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
+    match &field.node.value {
+        Value::Text(name) => accept(field, PolicySpec::named(name)),
+        Value::Table(_) => from_section(field.section()?),
+        _ => {
+            field.refuse("a policy", "\"mclock\" or { name = \"mclock\", ... }");
+            None
+        }
+    }
+}
+
+fn accept<T>(field: &Field<'_>, result: Result<T, PolicyError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            field.push(field.diagnostic(error.to_string()));
+            None
+        }
+    }
+}
+
+const PARTS: [&str; 4] = ["name", "controller", "regulator", "dispatcher"];
+
+fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
+    let [name, controller, regulator, dispatcher] = PARTS.map(|part| section.take(part));
+    let mut spec = match &name {
+        Some(field) => {
+            for part in [&controller, &regulator, &dispatcher].into_iter().flatten() {
+                part.error(
+                    "a policy's name already says its parts",
+                    "name the one or the other",
+                );
+            }
+            accept(field, PolicySpec::named(field.text()?))?
+        }
+        None => composed(&section, controller, regulator, dispatcher)?,
+    };
+    let known: Vec<&'static ParamInfo> = spec.params().map(|(info, _)| info).collect();
+    let mut good = true;
+    for (entry, field) in section.entries() {
+        if PARTS.contains(&entry.key.as_str()) {
+            continue;
+        }
+        match known.iter().find(|info| info.name == entry.key) {
+            Some(info) => good &= set(&mut spec, info, &field).is_some(),
+            None => {
+                let known: Vec<&str> = known.iter().map(|info| info.name).chain(PARTS).collect();
+                section.unknown(entry, &known);
+                good = false;
+            }
+        }
+    }
+    good.then_some(spec)
+}
+
+fn composed(
+    section: &Section<'_>,
+    controller: Option<Field<'_>>,
+    regulator: Option<Field<'_>>,
+    dispatcher: Option<Field<'_>>,
+) -> Option<PolicySpec> {
+    if [&controller, &regulator, &dispatcher]
+        .into_iter()
+        .all(Option::is_none)
+    {
+        section.error(
+            "names no policy",
+            "name = \"mclock\", or a regulator and a dispatcher",
+        );
+        return None;
+    }
+    let controller_name = word(&controller, "none")?;
+    let controller_name = Some(controller_name).filter(|name| *name != "none");
+    let (regulator_name, dispatcher_name) = (word(&regulator, "open")?, word(&dispatcher, "fifo")?);
+    let spec = PolicySpec::composed(controller_name, regulator_name, dispatcher_name);
+    // An unknown part is reported where it is named.
+    let blamed = match &spec {
+        Err(PolicyError::Unknown {
+            kind: "controller", ..
+        }) => controller,
+        Err(PolicyError::Unknown {
+            kind: "regulator", ..
+        }) => regulator,
+        _ => dispatcher,
+    };
+    match (spec, blamed) {
+        (spec, Some(field)) => accept(&field, spec),
+        (spec, None) => spec.ok(),
+    }
+}
+
+fn word<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str> {
+    match field {
+        Some(field) => field.text(),
+        None => Some(default),
+    }
+}
+
+fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()> {
+    let value = match info.kind {
+        ParamKind::Bytes => field.bytes(info.min..=info.max)?,
+        ParamKind::Duration => field.duration(Nanos(info.min)..=Nanos(info.max))?.0,
+        ParamKind::Count => field.count(info.min..=info.max)?,
+        ParamKind::Flag => field.flag()?.into(),
+    };
+    accept(field, spec.set(info.name, value))
+}

@@ -1,0 +1,320 @@
+//! Whole files: what is accepted, and what is said about what is not.
+//!
+//! `golden/*.toml` are broken, each in its own way; beside each lies what is said about it.
+//! `TIDEGATE_BLESS=1` writes that anew, to be read before it is committed.
+
+use std::path::PathBuf;
+
+use tidegate_core::objective::{OpsRate, Rate};
+use tidegate_core::time::Nanos;
+
+use super::*;
+
+fn parse_text(text: &str) -> Result<Loaded, ConfigErrors> {
+    parse(text, "test.toml", Path::new("/etc/tidegate"))
+}
+
+fn errors(text: &str) -> String {
+    parse_text(text).expect_err("accepted").to_string()
+}
+
+#[test]
+fn broken_files_are_answered_as_the_golden_ones_say() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/golden");
+    let bless = std::env::var_os("TIDEGATE_BLESS").is_some();
+    let mut checked = 0;
+    for entry in std::fs::read_dir(&golden).expect("the golden files are there") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let base = Path::new("/etc/tidegate");
+        let said = parse(&text, &name, base).expect_err(&name).to_string() + "\n";
+        let expected = path.with_extension("txt");
+        if bless {
+            std::fs::write(&expected, &said).expect("writable");
+        }
+        let expected = std::fs::read_to_string(&expected).expect("readable");
+        assert!(
+            said == expected,
+            "{name}: said\n{said}\nexpected\n{expected}"
+        );
+        checked += 1;
+    }
+    assert!(checked >= 12, "only {checked} golden files");
+}
+
+const WHOLE: &str = r#"
+[control]
+socket = "run/control.sock"
+mode = "0640"
+
+[[listen]]
+unix = "/run/nbd.sock"
+mode = "0660"
+exports = ["logs", "oltp"]
+
+[[listen]]
+tcp = "127.0.0.1:10809"
+
+[[device]]
+name = "disk0"
+kind = "emulated"
+model = "hdd-7200-1tb"
+policy = { name = "mclock", cost_size = "64 KiB", catch_up = "250 ms" }
+depth = 16
+max_io = "512 KiB"
+merge_limit = "0 B"
+max_requests = 1000
+buffer_memory = "32 MiB"
+
+[[device]]
+name = "disk1"
+kind = "file"
+policy = { regulator = "token-bucket", dispatcher = "mclock" }
+
+[[vm]]
+name = "oltp"
+device = "disk0"
+[vm.objective]
+reservation = "120 IOPS @ 16 KiB"
+limit = { total = "500 IOPS, 40 MB/s", read = "none" }
+target = "400 IOPS"
+weight = 250
+latency = "30 ms"
+[[vm.disk]]
+size = "20 GiB"
+
+[[vm]]
+name = "bulk"
+device = "disk1"
+[vm.objective.limit]
+total = "100 IOPS"
+write = "20 MB/s"
+burst = { write = "200 MB/s", length = "10 s" }
+[[vm.disk]]
+export = "logs"
+path = "logs.raw"
+size = "1 GiB"
+create = "preallocated"
+format = "raw"
+block_size = "4 KiB"
+[[vm.disk]]
+path = "/dev/vg/bulk"
+read_only = true
+"#;
+
+#[test]
+fn a_whole_file_becomes_a_configuration() {
+    let Loaded { config, warnings } = parse_text(WHOLE).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        config.control.socket,
+        PathBuf::from("/etc/tidegate/run/control.sock")
+    );
+    assert_eq!(config.control.mode, 0o640);
+    assert_eq!(config.listeners[0].exports, ["logs", "oltp"]);
+    assert!(matches!(
+        config.listeners[0].address,
+        ListenAddress::Unix { mode: 0o660, .. }
+    ));
+    assert!(matches!(config.listeners[1].address, ListenAddress::Tcp(_)));
+
+    let disk0 = &config.devices[0];
+    assert!(matches!(&disk0.kind, DeviceKind::Emulated { model } if model.name == "hdd-7200-1tb"));
+    assert_eq!(
+        (disk0.depth, disk0.max_io, disk0.merge_limit),
+        (16, 512 << 10, 0)
+    );
+    assert_eq!((disk0.max_requests, disk0.max_pending_per_vm), (1000, 1000));
+    assert_eq!(
+        (disk0.buffer_memory, disk0.buffer_memory_per_vm),
+        (32 << 20, 32 << 20)
+    );
+    let cost = disk0
+        .policy
+        .params()
+        .find(|(info, _)| info.name == "cost_size");
+    assert_eq!(cost.map(|(_, value)| value), Some(64 << 10));
+    assert_eq!(config.devices[1].policy.name(), "token-bucket+mclock");
+
+    let oltp = &config.vms[0];
+    let norm = OpsRate {
+        per_s: 120,
+        norm: Some(16 << 10),
+    };
+    assert_eq!(
+        oltp.objective.reservation,
+        Rate {
+            ops: Some(norm),
+            bytes_per_s: None
+        }
+    );
+    assert_eq!(oltp.objective.limit.total.bytes_per_s, Some(40_000_000));
+    assert_eq!(oltp.objective.target, Rate::iops(400));
+    assert_eq!(oltp.objective.weight, 250);
+    assert_eq!(oltp.objective.latency, Some(Nanos::from_millis(30)));
+    assert_eq!(oltp.disks[0].export, "oltp");
+    assert_eq!(oltp.disks[0].path, None);
+
+    let bulk = &config.vms[1];
+    assert_eq!(bulk.device, 1);
+    let burst = bulk.objective.limit.burst.expect("a burst");
+    assert_eq!(
+        (burst.write, burst.length),
+        (Rate::bytes(200_000_000), Nanos::from_secs(10))
+    );
+    assert_eq!(bulk.disks[0].create, Create::Preallocated);
+    assert_eq!(bulk.disks[0].format, DiskFormat::Raw);
+    assert_eq!(
+        bulk.disks[0].path,
+        Some(PathBuf::from("/etc/tidegate/logs.raw"))
+    );
+    assert_eq!(bulk.disks[1].export, "bulk");
+    assert!(bulk.disks[1].read_only);
+
+    let warned: Vec<String> = warnings.iter().map(|w| w.what.clone()).collect();
+    assert_eq!(
+        warned,
+        [
+            "policy mclock enforces no target (400 IOPS)",
+            "policy mclock enforces no latency (30 ms)",
+        ]
+    );
+    assert_eq!(
+        warnings[1].place.as_ref().map(|p| (p.line, p.column)),
+        Some((38, 11))
+    );
+}
+
+#[test]
+fn defaults_need_four_lines_a_section() {
+    let text = "[[listen]]\nunix = \"nbd.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n";
+    let Loaded { config, warnings } = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    assert!(warnings.is_empty());
+    assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
+    assert_eq!(config.devices[0].policy.name(), "mclock");
+    assert_eq!(config.vms[0].objective, Objective::default());
+    assert_eq!(config.vms[0].disks[0].block_size, 512);
+}
+
+#[test]
+fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
+    let text = WHOLE.replace(
+        "{ regulator = \"token-bucket\", dispatcher = \"mclock\" }",
+        "\"fifo\"",
+    );
+    let warnings = parse_text(&text).unwrap_or_else(|e| panic!("{e}")).warnings;
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let said = said.join("\n");
+    assert!(
+        said.contains("policy fifo enforces no limit (100 IOPS)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("policy fifo enforces no limit.read or limit.write"),
+        "{said}"
+    );
+    assert!(
+        said.contains("help: enforced by \"limit\" or \"mclock\""),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_model_from_a_file_is_found_beside_the_configuration() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let model = include_str!("../../../../devices/hdd-7200-1tb.toml");
+    std::fs::write(dir.path().join("mine.toml"), model).expect("writable");
+    let text = WHOLE.replace("\"hdd-7200-1tb\"", "\"mine.toml\"");
+    std::fs::write(dir.path().join("t.toml"), &text).expect("writable");
+    let loaded = load(&dir.path().join("t.toml")).unwrap_or_else(|e| panic!("{e}"));
+    assert!(matches!(
+        loaded.config.devices[0].kind,
+        DeviceKind::Emulated { .. }
+    ));
+
+    std::fs::remove_file(dir.path().join("mine.toml")).expect("removable");
+    let said = load(&dir.path().join("t.toml"))
+        .expect_err("accepted")
+        .to_string();
+    assert!(
+        said.contains("cannot read") && said.contains("mine.toml"),
+        "{said}"
+    );
+    let said = load(&dir.path().join("none.toml"))
+        .expect_err("accepted")
+        .to_string();
+    assert!(said.contains("none.toml: No such file"), "{said}");
+}
+
+#[test]
+fn a_second_device_makes_every_vm_say_where_it_is() {
+    let said = errors(&WHOLE.replace("device = \"disk1\"\n", ""));
+    assert!(
+        said.contains("vm \"bulk\": does not say which device"),
+        "{said}"
+    );
+    assert!(said.contains("\"disk0\" or \"disk1\""), "{said}");
+}
+
+#[test]
+fn changes_merge_into_what_is_in_force() {
+    let base = parse_text(WHOLE)
+        .unwrap_or_else(|e| panic!("{e}"))
+        .config
+        .vms[1]
+        .objective;
+    let merge = |json: serde_json::Value| objective::merge(&base, &json);
+
+    let new = merge(serde_json::json!({ "limit": { "burst": null }, "weight": 7 })).expect("good");
+    assert_eq!(new.limit.total, base.limit.total);
+    assert_eq!((new.limit.burst, new.weight), (None, 7));
+
+    let new = merge(serde_json::json!({ "limit": "50 IOPS" })).expect("good");
+    assert_eq!(new.limit.total, Rate::iops(50));
+    assert!(new.limit.write.is_none() && new.limit.burst.is_none());
+
+    let new = merge(serde_json::json!({ "limit": "none", "latency": null })).expect("good");
+    assert!(new.limit.is_none());
+
+    let refused = merge(serde_json::json!({ "reservation": "900 IOPS", "limit": 5, "x": 1 }));
+    let list = refused.expect_err("accepted").0;
+    assert_eq!(list.len(), 2, "{list:?}");
+    let refused = merge(serde_json::json!({ "reservation": "900 IOPS" })).expect_err("accepted");
+    assert_eq!(refused.0[0].field, "reservation");
+    assert!(merge(serde_json::json!([1])).is_err());
+    assert_eq!(merge(serde_json::json!({})).expect("good"), base);
+}
+
+proptest::proptest! {
+    /// Lines of real files in any order, some cut: closer to a configuration than noise is.
+    #[test]
+    fn no_text_makes_it_panic(picks in proptest::collection::vec((0usize..70, 0usize..40), 0..60)) {
+        let lines: Vec<&str> = WHOLE.lines().collect();
+        let mut text = String::new();
+        for (line, cut) in picks {
+            let line = lines[line % lines.len()];
+            text.push_str(if cut < 4 { &line[..line.len() / 2] } else { line });
+            text.push('\n');
+        }
+        fuzz(text.as_bytes());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(data in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        fuzz(&data);
+    }
+
+    #[test]
+    fn rates_survive_printing(per_s in 1u64..1 << 50, norm in proptest::option::of(1u32..), bytes in proptest::option::of(1u64..1 << 50)) {
+        let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
+        proptest::prop_assert_eq!(objective::parse_rate(&rate.to_string()), Ok(rate));
+    }
+}
