@@ -1,0 +1,71 @@
+# What people do with a checkout. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# rustup's installer puts cargo here; a shell opened before it ran does not know.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+TIDEGATE := $(CARGO_TARGET_DIR)/release/tidegate
+
+# Passed on to the command that a target runs: make demo ARGS="--seconds 20"
+ARGS ?=
+# For `make fuzz`: which target, and how long each.
+TARGET ?=
+SECONDS_EACH := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
+
+##@ Using it
+
+.PHONY: demo
+demo: build ## Show what scheduling is worth: three VMs on one disk, 40 seconds
+	@$(TIDEGATE) demo $(ARGS)
+
+.PHONY: build
+build: ## Build the release binary, target/release/tidegate
+	@scripts/setup build
+	@cargo build --release --locked --package tidegate $(if $(wildcard $(TIDEGATE)),--quiet)
+
+##@ Working on it
+
+.PHONY: setup
+setup: ## Install everything that testing and benchmarking need (apt, rustup)
+	@scripts/setup --strict bench
+
+.PHONY: test
+test: ## Run all checks and tests, as continuous integration does
+	@scripts/setup test
+	@scripts/test $(ARGS)
+
+.PHONY: lint
+lint: ## Check formatting, lints and documentation only
+	@scripts/setup test
+	@scripts/test format clippy docs
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each
+	@scripts/setup build
+	@scripts/fuzz --seconds $(SECONDS_EACH) $(TARGET) $(ARGS)
+
+##@ Measuring it
+
+.PHONY: bench
+bench: build ## Measure the engine: ns per request by policy and number of VMs
+	@$(TIDEGATE) bench engine $(ARGS)
+
+.PHONY: bench-nbd
+bench-nbd: build ## Compare serving NBD with nbdkit, qemu-nbd and qemu-storage-daemon
+	@scripts/setup bench
+	@python3 bench/nbd.py --tidegate $(TIDEGATE) $(ARGS)
+
+##@ Help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z0-9-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nOptions for the command behind a target: make demo ARGS="--seconds 20"\n'
