@@ -181,6 +181,8 @@ pub(crate) struct Vm {
     pub requests: u32,
     pub in_flight: u32,
     pub merge_limit: u32,
+    /// Larger reads and writes are split.
+    pub largest_io: u32,
     /// When its last outstanding request was answered.
     pub quiet_since: Nanos,
 }

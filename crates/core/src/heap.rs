@@ -16,6 +16,9 @@ const ABSENT: u32 = u32::MAX;
 const ARITY: usize = 4;
 
 impl<K: Ord + Copy> IndexedHeap<K> {
+    /// Memory an id takes while it is in the heap.
+    pub const BYTES_PER_ID: usize = size_of::<(K, u32)>() + size_of::<u32>();
+
     /// An empty heap for the ids `0..ids`.
     pub fn with_capacity(ids: usize) -> Self {
         IndexedHeap { nodes: Vec::with_capacity(ids), position: vec![ABSENT; ids] }

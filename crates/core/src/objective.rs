@@ -360,7 +360,7 @@ mod tests {
     fn rates_print_as_people_write_them() {
         assert_eq!(Rate::bytes(30_000_000).to_string(), "30 MB/s");
         assert_eq!(Rate::bytes(1_500_000).to_string(), "1.5 MB/s");
-        assert_eq!(Rate::bytes(1_048_577).to_string(), "1048577 B/s");
+        assert_eq!(Rate::bytes(1_048_577).to_string(), "1048.577 kB/s");
         let both = Rate {
             ops: Some(OpsRate { per_s: 150, norm: Some(16384) }),
             bytes_per_s: Some(1000),

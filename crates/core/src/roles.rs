@@ -3,6 +3,7 @@
 //! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
 //! state first, then tells the roles that asked to hear of it ([`Interests`]).
 
+use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::pace::FirstServed;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
@@ -243,6 +244,11 @@ pub trait Regulator: Send {
         None
     }
 
+    /// What one more VM and one more request take in it.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
+
     /// How far a VM's limit is used up.
     fn consumed(&self, _vm: VmId) -> Consumed {
         Consumed::default()
@@ -265,8 +271,8 @@ pub trait Dispatcher: Send {
     /// Units come in the order of arrival except for those.
     fn insert(&mut self, facts: &Facts, unit: ReqId);
 
-    /// A unit is gone from the lanes: wholly started, or cancelled. It is no longer its
-    /// lane's head, but [`Facts::unit`] still describes it.
+    /// A unit leaves the index: wholly started or cancelled (then it is out of its lane
+    /// already), or about to come again in smaller units.
     fn remove(&mut self, facts: &Facts, unit: ReqId);
 
     /// A lane's gate opened or shut. Units of a shut lane must not be picked, and must not be
@@ -281,6 +287,11 @@ pub trait Dispatcher: Send {
 
     /// The device has room: what goes next? The unit stays in the index until `remove`.
     fn pick(&mut self, facts: &Facts) -> Pick;
+
+    /// What one more VM and one more request take in it.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
 
     /// How far a VM's limit is used up.
     fn consumed(&self, _vm: VmId) -> Consumed {

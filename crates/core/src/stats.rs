@@ -150,6 +150,9 @@ pub struct VmStats {
 }
 
 impl VmStats {
+    /// Memory of its histograms.
+    pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>();
+
     /// Counters of one operation.
     pub fn op(&self, op: Op) -> &OpCount {
         &self.ops[op as usize]

@@ -7,6 +7,7 @@
 //!
 //! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
 
+use crate::engine::Footprint;
 use crate::facts::{Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::policy::Capacity;
@@ -138,6 +139,15 @@ impl Dispatcher for Fifo {
         let lane = vm.index() * 2 + lane.index();
         self.shut[lane] = !open;
         self.rank_lane(facts, lane);
+    }
+
+    fn footprint(&self) -> Footprint {
+        let lane = size_of::<List>() + size_of::<bool>() + IndexedHeap::<u64>::BYTES_PER_ID;
+        Footprint {
+            vm: Lane::ALL.len() * lane,
+            request: size_of::<Link>(),
+            ..Footprint::default()
+        }
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

@@ -33,6 +33,7 @@
 //! (they are to be feasible); then it waits for at most one service of each other VM per
 //! (its cost / its weight) of theirs.
 
+use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
@@ -334,6 +335,11 @@ impl Dispatcher for MClock {
         let held = core::mem::take(&mut self.tags[vm].held);
         let head = facts.head(facts.vm_at(vm)).expect("a VM in the heaps has a head");
         Pick::Start { head, max: u32::MAX, held }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let heaps = 2 * IndexedHeap::<Nanos>::BYTES_PER_ID + IndexedHeap::<Virtual>::BYTES_PER_ID;
+        Footprint { vm: size_of::<Tags>() + heaps, ..Footprint::default() }
     }
 
     fn consumed(&self, vm: VmId) -> Consumed {

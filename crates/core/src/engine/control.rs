@@ -68,7 +68,9 @@ impl Engine {
         }
         let generation = self.facts.vms[slot].generation;
         let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
-        self.facts.vms[slot] = Vm { generation, life: Life::Live, merge_limit, ..Vm::vacant() };
+        let largest_io = self.config.device.max_io;
+        self.facts.vms[slot] =
+            Vm { generation, life: Life::Live, merge_limit, largest_io, ..Vm::vacant() };
         self.facts.objectives[slot] = *objective;
         self.facts.stats[slot] = VmStats::default();
         let id = VmId { index, generation };
@@ -243,6 +245,7 @@ impl Engine {
         for (&vm, consumed) in vms.iter().zip(&consumed) {
             let default_limit = self.config.merge_limit.min(self.config.device.max_io);
             self.facts.vms[vm.index()].merge_limit = default_limit;
+            self.facts.vms[vm.index()].largest_io = self.config.device.max_io;
             self.emit(&Event::VmAdded(vm));
             self.roles.regulator.adopt(&self.facts, vm, consumed);
             self.roles.dispatcher.adopt(&self.facts, vm, consumed);

@@ -128,7 +128,7 @@ impl Engine {
             outcome: cold.error.map_or(Ok(()), Err),
             account: cold.account,
         };
-        let (client, disk) = (cold.client, cold.disk);
+        let client = cold.client;
         let stats = &mut self.facts.stats[vm as usize];
         match done.outcome {
             Err(IoError::Cancelled) => stats.cancelled += 1,
@@ -144,7 +144,7 @@ impl Engine {
         if self.hears(Interests::ANSWERED) {
             self.emit(&Event::Answered(&done));
         }
-        self.leave(client, disk, vm);
+        self.leave(client, vm);
     }
 
     /// A client vanished: what waits is answered as cancelled, what is in flight is answered
@@ -253,14 +253,13 @@ impl Engine {
         }
     }
 
-    /// A request left: clients, disks and VMs that only waited for it go too.
-    fn leave(&mut self, client: ClientId, disk: crate::request::DiskId, vm: u32) {
+    /// A request left: clients and VMs that only waited for it go too.
+    fn leave(&mut self, client: ClientId, vm: u32) {
         let slot = &mut self.clients[client.index()];
         slot.requests -= 1;
         if !slot.connected && slot.requests == 0 {
             self.free_client_slot(client.index);
         }
-        let _ = disk;
         if self.facts.vms[vm as usize].life == Life::Leaving
             && self.facts.vms[vm as usize].requests == 0
         {
@@ -271,13 +270,5 @@ impl Engine {
     /// For tests and checkers: nothing waits, nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.facts.device.requests == 0 && self.facts.device.in_flight == 0
-    }
-
-    /// Time since the engine last had something to do on the device; zero while it has.
-    pub fn quiet_for(&self, now: Nanos) -> Nanos {
-        if self.facts.device.in_flight > 0 {
-            return Nanos::ZERO;
-        }
-        now.since(self.facts.device.last_end)
     }
 }

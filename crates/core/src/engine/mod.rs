@@ -37,7 +37,7 @@ mod tests;
 pub use crate::facts::{DeviceFacts, DeviceSpec};
 pub use control::DiskSpec;
 
-use crate::facts::{Facts, Life, NIL};
+use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::{Objective, ObjectiveError};
 use crate::policy::{Capacity, PolicySpec, Roles};
@@ -146,6 +146,17 @@ pub enum EngineError {
         /// Bytes.
         size: u64,
     },
+}
+
+/// Memory in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Footprint {
+    /// Scheduling state a VM.
+    pub vm: usize,
+    /// Objective, statistics and histograms a VM.
+    pub vm_cold: usize,
+    /// A guest request, with its place in the queues and its account.
+    pub request: usize,
 }
 
 /// An I/O in flight.
@@ -346,6 +357,18 @@ impl Engine {
         self.facts.in_flight(vm)
     }
 
+    /// What one more VM and one more queued request take.
+    pub fn footprint(&self) -> Footprint {
+        use core::mem::size_of;
+        let [regulator, dispatcher] = [self.roles.regulator.footprint(), self.roles.dispatcher.footprint()];
+        let gates = Lane::ALL.len() * IndexedHeap::<Nanos>::BYTES_PER_ID;
+        Footprint {
+            vm: size_of::<Vm>() + gates + regulator.vm + dispatcher.vm,
+            vm_cold: size_of::<Objective>() + size_of::<VmStats>() + VmStats::HEAP_BYTES,
+            request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,
+        }
+    }
+
     /// Time never runs backwards, even if a driver's does.
     fn advance(&mut self, now: Nanos) {
         self.facts.now = self.facts.now.max(now);
@@ -388,7 +411,9 @@ impl Engine {
     fn apply_knobs(&mut self) {
         while let Some((vm, knob)) = self.knobs.0.pop() {
             if let Knob::MergeLimit(bytes) = knob {
-                self.facts.vms[vm.index()].merge_limit = bytes.min(self.config.device.max_io);
+                let bytes = bytes.clamp(1, self.config.device.max_io);
+                self.facts.vms[vm.index()].merge_limit = bytes;
+                self.facts.vms[vm.index()].largest_io = bytes;
             }
             self.roles.regulator.set(&self.facts, vm, knob);
             self.roles.dispatcher.set(&self.facts, vm, knob);

@@ -45,6 +45,7 @@ impl Vm {
             requests: 0,
             in_flight: 0,
             merge_limit: 0,
+            largest_io: 0,
             quiet_since: Nanos::MAX,
         }
     }

@@ -77,7 +77,7 @@ impl Engine {
     /// smaller units first: then the dispatcher is asked again.
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<DeviceIo> {
         let this = self.facts.hot[unit as usize];
-        let budget = max.min(self.largest_io(this.op)).max(1);
+        let budget = max.min(self.largest_io(&this)).max(1);
         if this.unit_reqs > 1 && this.unit_len > budget {
             let mut len = 0;
             let fits = self.chain(unit).take_while(|&slot| {
@@ -95,10 +95,11 @@ impl Engine {
         Some(self.start_io(unit, len, held))
     }
 
-    fn largest_io(&self, op: Op) -> u32 {
-        match op {
-            Op::Read | Op::Write => self.config.device.max_io,
-            Op::WriteZeroes if self.config.device.zeroes_are_writes => self.config.device.max_io,
+    fn largest_io(&self, unit: &Hot) -> u32 {
+        let of_vm = self.facts.vms[unit.vm as usize].largest_io;
+        match unit.op {
+            Op::Read | Op::Write => of_vm,
+            Op::WriteZeroes if self.config.device.zeroes_are_writes => of_vm,
             Op::WriteZeroes | Op::Discard | Op::Flush => u32::MAX,
         }
     }
@@ -142,11 +143,9 @@ impl Engine {
         let io = self.enter_flight(io, chain_first, first_offset, unit_reqs);
         let whole = first_offset + len == unit_len;
         if whole {
-            for _ in 0..unit_reqs {
-                self.facts.vms[vm as usize].waiting -= 1;
-            }
+            self.facts.vms[vm as usize].waiting -= unit_reqs;
             self.unlink(unit);
-        } else if first_offset > 0 || !whole {
+        } else {
             self.facts.stats[vm as usize].split += 1;
         }
         let id = self.facts.req_id(unit);

@@ -14,6 +14,7 @@
 //! Discards and zeroing count as one request without bytes, unless the device can only write
 //! zeroes out.
 
+use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
 use crate::pace::RatePacer;
@@ -163,6 +164,11 @@ impl Regulator for TokenBucket {
             }
             _ => {}
         }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let vm = size_of::<Option<Box<()>>>() + size_of::<[Bucket; SCOPES]>();
+        Footprint { vm, ..Footprint::default() }
     }
 
     fn consumed(&self, vm: VmId) -> Consumed {
