@@ -41,12 +41,19 @@ type Part = (
 );
 
 /// The parts of an objective: what each says, and where a policy tells that it enforces it.
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("reservation", |o| said(&o.reservation), |h| h.reservation),
     ("limit", |o| said(&o.limit.total), |h| h.limit),
-    ("limit.read or limit.write", by_direction, |h| {
-        h.limit_by_direction
-    }),
+    (
+        "limit.read",
+        |o| said(&o.limit.read),
+        |h| h.limit_by_direction,
+    ),
+    (
+        "limit.write",
+        |o| said(&o.limit.write),
+        |h| h.limit_by_direction,
+    ),
     ("limit.burst", burst, |h| h.burst),
     ("target", |o| said(&o.target), |h| h.target),
     ("weight", weight, |h| h.weight),
@@ -76,18 +83,17 @@ pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
         .collect()
 }
 
-fn said(rate: &Rate) -> Option<String> {
-    (!rate.is_none()).then(|| rate.to_string())
+/// The parts of an objective that a policy enforces.
+pub fn honoured(honours: &Honours) -> Vec<&'static str> {
+    PARTS
+        .iter()
+        .filter(|(_, _, honoured)| honoured(honours))
+        .map(|&(part, ..)| part)
+        .collect()
 }
 
-fn by_direction(objective: &Objective) -> Option<String> {
-    let (read, write) = (said(&objective.limit.read), said(&objective.limit.write));
-    match (read, write) {
-        (None, None) => None,
-        (Some(read), None) => Some(format!("read {read}")),
-        (None, Some(write)) => Some(format!("write {write}")),
-        (Some(read), Some(write)) => Some(format!("read {read}, write {write}")),
-    }
+fn said(rate: &Rate) -> Option<String> {
+    (!rate.is_none()).then(|| rate.to_string())
 }
 
 fn burst(objective: &Objective) -> Option<String> {

@@ -33,7 +33,7 @@ mod tests;
 mod vm;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
-pub use enforced::{Unenforced, unenforced};
+pub use enforced::{Unenforced, honoured, unenforced};
 pub use parse::DEFAULT_CONTROL_SOCKET;
 
 /// A configuration file larger than this is somebody's disk image.

@@ -218,7 +218,7 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
         "{said}"
     );
     assert!(
-        said.contains("policy fifo enforces no limit.read or limit.write"),
+        said.contains("policy fifo enforces no limit.write (20 MB/s)"),
         "{said}"
     );
     assert!(

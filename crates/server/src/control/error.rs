@@ -1,0 +1,122 @@
+//! What the API answers when it cannot do what it was asked.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use crate::command::CommandError;
+use crate::config::ConfigErrors;
+use crate::daemon::ControlError;
+
+/// The body of every answer that is an error.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The first thing that is wrong.
+    pub error: Problem,
+    /// What else is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    /// What was found.
+    pub what: String,
+    /// Where: a field of the body, or the path.
+    #[serde(rename = "where")]
+    pub at: String,
+    /// What is allowed.
+    pub allowed: Option<String>,
+}
+
+/// An error with its status.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) body: ErrorBody,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub(crate) fn new(
+        status: StatusCode,
+        what: impl Into<String>,
+        at: impl Into<String>,
+    ) -> ApiError {
+        let error = Problem {
+            what: what.into(),
+            at: at.into(),
+            allowed: None,
+        };
+        ApiError {
+            status,
+            body: ErrorBody {
+                error,
+                also: Vec::new(),
+            },
+        }
+    }
+
+    pub(crate) fn allowing(mut self, allowed: impl Into<String>) -> ApiError {
+        self.body.error.allowed = Some(allowed.into());
+        self
+    }
+
+    /// No such thing, with the things there are.
+    pub(crate) fn not_found(kind: &str, name: &str, known: &[String]) -> ApiError {
+        let what = format!("there is no {kind} {name:?}");
+        ApiError::new(StatusCode::NOT_FOUND, what, kind)
+            .allowing(format!("there are: {}", known.join(", ")))
+    }
+
+    /// The loop did not do it.
+    pub(crate) fn control(error: &ControlError, at: &str) -> ApiError {
+        let status = match error {
+            ControlError::UnknownDevice(_) | ControlError::UnknownVm(_) => StatusCode::NOT_FOUND,
+            ControlError::Refused(CommandError::UnknownVm(_)) => StatusCode::NOT_FOUND,
+            ControlError::Refused(CommandError::Refused(_)) => StatusCode::CONFLICT,
+            ControlError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        ApiError::new(status, error.to_string(), at)
+    }
+}
+
+impl From<ConfigErrors> for ApiError {
+    fn from(errors: ConfigErrors) -> ApiError {
+        let mut problems = errors.0.into_iter().map(|diagnostic| Problem {
+            what: diagnostic.what,
+            at: diagnostic.field,
+            allowed: diagnostic.allowed,
+        });
+        let error = problems.next().unwrap_or_else(|| Problem {
+            what: "refused".to_owned(),
+            at: String::new(),
+            allowed: None,
+        });
+        let body = ErrorBody {
+            error,
+            also: problems.collect(),
+        };
+        ApiError {
+            status: StatusCode::UNPROCESSABLE_ENTITY,
+            body,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        json(self.status, &self.body)
+    }
+}
+
+/// An answer in JSON, its last line ended for people at a terminal.
+pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    match serde_json::to_string_pretty(body) {
+        Ok(text) => (status, [(CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

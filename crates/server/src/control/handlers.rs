@@ -1,0 +1,261 @@
+//! One function a route.
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::error::{ApiError, ApiResult, json};
+use super::plane::Plane;
+use super::stats::{StatsView, VmStatsView};
+use super::view::{DeviceView, PolicyInfoView, VmView};
+use super::{ANSWER_WITHIN, Api, BODY_MAX};
+use crate::command::DeviceSnapshot;
+use crate::config;
+use crate::daemon::ControlError;
+use crate::metrics;
+
+/// `/healthz`
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok` or `failing`.
+    pub status: String,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+type Body = Result<Bytes, BytesRejection>;
+
+impl<P: Plane> Api<P> {
+    async fn snapshot(&self, device: usize, name: &str) -> ApiResult<DeviceSnapshot> {
+        in_time(name, self.plane.snapshot(device)).await
+    }
+
+    async fn snapshots(&self) -> ApiResult<Vec<DeviceSnapshot>> {
+        let mut all = Vec::new();
+        for (index, (name, _)) in self.plane.devices().iter().enumerate() {
+            all.push(self.snapshot(index, name).await?);
+        }
+        Ok(all)
+    }
+
+    /// The number of the device called so.
+    fn device(&self, name: &str) -> ApiResult<usize> {
+        let devices = self.plane.devices();
+        let found = devices.iter().position(|(device, _)| device == name);
+        found.ok_or_else(|| {
+            let known: Vec<String> = devices.into_iter().map(|(name, _)| name).collect();
+            ApiError::not_found("device", name, &known)
+        })
+    }
+
+    /// The device a VM lives on, with its number.
+    async fn device_of(&self, vm: &str) -> ApiResult<DeviceSnapshot> {
+        let devices = self.plane.devices();
+        match devices
+            .iter()
+            .position(|(_, vms)| vms.iter().any(|name| name == vm))
+        {
+            Some(index) => self.snapshot(index, &devices[index].0).await,
+            None => {
+                let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
+                Err(ApiError::not_found("vm", vm, &known))
+            }
+        }
+    }
+}
+
+/// What the loop says, unless it says nothing.
+async fn in_time<T>(
+    at: &str,
+    answer: impl Future<Output = Result<T, ControlError>>,
+) -> ApiResult<T> {
+    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+        Ok(answer) => answer.map_err(|error| ApiError::control(&error, at)),
+        Err(_) => {
+            let what = format!(
+                "the event loop did not answer in {} s",
+                ANSWER_WITHIN.as_secs()
+            );
+            Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at))
+        }
+    }
+}
+
+fn ok<T: Serialize>(body: &T) -> Response {
+    json(StatusCode::OK, body)
+}
+
+/// The body as JSON, whatever content type it claims.
+fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is too large",
+            "body",
+        )
+        .allowing(format!("at most {BODY_MAX} bytes")),
+        status => ApiError::new(status, rejection.body_text(), "body"),
+    })?;
+    serde_json::from_slice(&body).map_err(|error| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            format!("not JSON: {error}"),
+            "body",
+        )
+        .allowing(format!("such as {example}"))
+    })
+}
+
+pub(super) async fn devices<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let all = api.snapshots().await?;
+    Ok(ok(&all.iter().map(DeviceView::new).collect::<Vec<_>>()))
+}
+
+pub(super) async fn device<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    let device = api.device(&name)?;
+    Ok(ok(&DeviceView::new(&api.snapshot(device, &name).await?)))
+}
+
+pub(super) async fn set_policy<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    body: Body,
+) -> ApiResult<Response> {
+    let device = api.device(&name)?;
+    let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
+    let policy = config::policy::read(&parse(body, example)?)?;
+    let _one_at_a_time = api.changing.lock().await;
+    let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
+    tracing::info!(device = name, policy = ?now.policy, "policy changed");
+    Ok(ok(&DeviceView::new(&now)))
+}
+
+pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let all = api.snapshots().await?;
+    let views = all.iter().flat_map(|device| {
+        device
+            .vms
+            .iter()
+            .map(|vm| VmView::new(vm, device.policy.name()))
+    });
+    Ok(ok(&views.collect::<Vec<_>>()))
+}
+
+pub(super) async fn vm<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    let device = api.device_of(&name).await?;
+    match device.vms.iter().find(|vm| vm.name == name) {
+        Some(vm) => Ok(ok(&VmView::new(vm, device.policy.name()))),
+        None => Err(ApiError::not_found("vm", &name, &[])),
+    }
+}
+
+pub(super) async fn set_objective<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    body: Body,
+) -> ApiResult<Response> {
+    let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
+    let change = parse(body, example)?;
+    // Read, merge and write without anybody in between.
+    let _one_at_a_time = api.changing.lock().await;
+    let device = api.device_of(&name).await?;
+    let Some(before) = device.vms.iter().find(|vm| vm.name == name) else {
+        return Err(ApiError::not_found("vm", &name, &[]));
+    };
+    let objective = config::objective::merge(&before.objective, &change)?;
+    let now = in_time(&name, api.plane.set_objective(&name, objective)).await?;
+    tracing::info!(vm = name, objective = ?now.objective, "objective changed");
+    Ok(ok(&VmView::new(&now, device.policy.name())))
+}
+
+pub(super) async fn policies() -> Response {
+    ok(&PolicyInfoView::all())
+}
+
+pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
+    let all = PolicyInfoView::all();
+    match all.iter().find(|info| info.name == name) {
+        Some(info) => Ok(ok(info)),
+        None => {
+            let known: Vec<String> = all.into_iter().map(|info| info.name).collect();
+            Err(ApiError::not_found("policy", &name, &known))
+        }
+    }
+}
+
+/// What `/v1/stats` may be asked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatsQuery {
+    #[serde(default)]
+    buckets: bool,
+}
+
+pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
+    let query = Query::<StatsQuery>::try_from_uri(&uri).map_err(|rejection| {
+        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
+            .allowing("?buckets=true or ?buckets=false")
+    })?;
+    let all = api.snapshots().await?;
+    let vms = all
+        .iter()
+        .flat_map(|device| VmStatsView::all(device, query.buckets));
+    Ok(ok(&StatsView { vms: vms.collect() }))
+}
+
+pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
+    let mut problems = Vec::new();
+    for (index, (name, _)) in api.plane.devices().iter().enumerate() {
+        match api.snapshot(index, name).await {
+            Err(error) => problems.push(format!("device {name}: {}", error.body.error.what)),
+            Ok(device) => problems.extend(device.vms.iter().flat_map(|vm| {
+                vm.disks.iter().filter_map(|disk| {
+                    let failed = disk.failed.as_deref()?;
+                    Some(format!("vm {}, export {}: {failed}", vm.name, disk.export))
+                })
+            })),
+        }
+    }
+    if problems.is_empty() {
+        return ok(&Health {
+            status: "ok".to_owned(),
+            problems,
+        });
+    }
+    let status = "failing".to_owned();
+    json(
+        StatusCode::SERVICE_UNAVAILABLE,
+        &Health { status, problems },
+    )
+}
+
+pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let all = api.snapshots().await?;
+    Ok((
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        metrics::render(all),
+    )
+        .into_response())
+}
+
+pub(super) async fn no_such_path(uri: Uri) -> ApiError {
+    let what = format!("there is no {}", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, what, "path")
+        .allowing("/v1/devices, /v1/vms, /v1/policies, /v1/stats, /healthz or /metrics")
+}
+
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    let what = format!("{} cannot be asked to {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method")
+        .allowing("GET to look; PUT .../policy and PATCH .../objective to change")
+}

@@ -1,0 +1,122 @@
+//! The control API: HTTP and JSON on a unix socket.
+//!
+//! ```text
+//!   GET   /v1/devices              GET   /v1/vms                     GET  /v1/policies
+//!   GET   /v1/devices/{name}       GET   /v1/vms/{name}              GET  /v1/policies/{name}
+//!   PUT   /v1/devices/{name}/policy
+//!                                  PATCH /v1/vms/{name}/objective    GET  /v1/stats
+//!   GET   /healthz                 GET   /metrics
+//! ```
+//!
+//! Every change answers with what is in force afterwards, and with what of it the policy in
+//! force does not enforce. Changes go one at a time, so that two clients that each change a
+//! part of an objective do not undo each other. Nothing here is on the path of an I/O: an event
+//! loop is asked by message, and one that does not answer in time is an error of that request.
+
+mod error;
+mod handlers;
+mod plane;
+pub mod stats;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, patch, put};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
+
+pub use error::{ErrorBody, Problem};
+pub use handlers::Health;
+
+use crate::config::{ControlConfig, ListenAddress};
+use crate::daemon::DaemonHandle;
+use crate::reception::{BindError, Bound, Listener};
+use plane::Plane;
+
+/// No request's body is larger: an objective has a few hundred bytes.
+const BODY_MAX: usize = 64 << 10;
+/// A loop that has not answered by then is stuck; its VMs' I/O may be as well.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long to wait before accepting again when the process is out of descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the handlers share.
+#[derive(Clone, Debug)]
+pub(crate) struct Api<P> {
+    plane: P,
+    /// Held during a change.
+    changing: Arc<Mutex<()>>,
+}
+
+/// Binds the socket the configuration names.
+///
+/// # Errors
+/// When somebody listens there already, or the system refuses.
+pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
+    let (path, mode) = (config.socket.clone(), config.mode);
+    Bound::new(&ListenAddress::Unix { path, mode })
+}
+
+/// Serves the API until the future is dropped; then the socket's file goes, too.
+///
+/// # Errors
+/// When the runtime cannot take the socket.
+pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
+    let listener = Listener::new(&bound)?;
+    let router = router(daemon);
+    // Its connections end with it.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, router.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the control socket cannot accept");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let service = hyper_util::service::TowerToHyperService::new(router);
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(hyper_util::rt::TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(60))
+        .serve_connection(io, service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a control client went away");
+    }
+}
+
+fn router<P: Plane>(plane: P) -> Router {
+    use handlers as h;
+    Router::new()
+        .route("/v1/devices", get(h::devices::<P>))
+        .route("/v1/devices/{name}", get(h::device::<P>))
+        .route("/v1/devices/{name}/policy", put(h::set_policy::<P>))
+        .route("/v1/vms", get(h::vms::<P>))
+        .route("/v1/vms/{name}", get(h::vm::<P>))
+        .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
+        .route("/v1/policies", get(h::policies))
+        .route("/v1/policies/{name}", get(h::policy))
+        .route("/v1/stats", get(h::stats::<P>))
+        .route("/healthz", get(h::health::<P>))
+        .route("/metrics", get(h::metrics::<P>))
+        .fallback(h::no_such_path)
+        .method_not_allowed_fallback(h::no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(Api {
+            plane,
+            changing: Arc::default(),
+        })
+}
