@@ -1,0 +1,314 @@
+//! Opening files and block devices: locks, sizes, alignment, what they can do.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{OpenError, probe};
+use crate::config::{Create, DiskConfig, DiskFormat};
+use crate::ring::sys;
+
+/// A file that is open for serving. The lock ends with it.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// It.
+    pub file: File,
+    /// What it is and what has become of it.
+    pub facts: FileFacts,
+}
+
+/// What there is to know about an open file.
+#[derive(Clone, Debug)]
+pub struct FileFacts {
+    /// Bytes.
+    pub size: u64,
+    /// Offsets and lengths must be multiples of it. 1 through the page cache.
+    pub align: u32,
+    /// Memory addresses must be multiples of it.
+    pub memory_align: u32,
+    /// Goes past the page cache.
+    pub direct: bool,
+    /// On a filesystem in memory: system calls end at once.
+    pub in_memory: bool,
+    /// Not a regular file.
+    pub block_device: bool,
+    /// Holes can be punched, as far as is known.
+    pub can_punch: bool,
+    /// Ranges can be zeroed and stay allocated, as far as is known.
+    pub can_zero: bool,
+    /// Why all further writes and flushes fail.
+    pub failed: Option<String>,
+    name: String,
+}
+
+impl FileFacts {
+    /// From now on everything that changes the disk fails, until it is opened again.
+    pub fn fail(&mut self, errno: i32, what: &str) {
+        if self.failed.is_some() {
+            return;
+        }
+        let error = io::Error::from_raw_os_error(errno);
+        let why = format!("{what} failed: {error}");
+        tracing::error!(
+            path = %self.name,
+            "{why}; the disk refuses writes and flushes until it is opened again"
+        );
+        self.failed = Some(why);
+    }
+
+    /// Facts about nothing, for tests.
+    #[cfg(test)]
+    pub(crate) fn for_test(size: u64, align: u32) -> FileFacts {
+        FileFacts {
+            size,
+            align,
+            memory_align: align,
+            direct: align > 1,
+            in_memory: false,
+            block_device: false,
+            can_punch: true,
+            can_zero: true,
+            failed: None,
+            name: "test".into(),
+        }
+    }
+}
+
+impl OpenFile {
+    /// Opens a disk's file, creating it where the configuration says so.
+    ///
+    /// # Errors
+    /// Says what was found and what would help.
+    pub fn open(path: &Path, config: &DiskConfig) -> Result<OpenFile, OpenError> {
+        let at = |what| {
+            move |source| OpenError::Io {
+                path: path.to_owned(),
+                what,
+                source,
+            }
+        };
+        let mut created = false;
+        let plain = match options(config.read_only, 0).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && config.create != Create::No => {
+                created = true;
+                create(path, config)?
+            }
+            other => other.map_err(at("open"))?,
+        };
+        let kind = plain.metadata().map_err(at("inspect"))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenError::Kind {
+                path: path.to_owned(),
+            });
+        }
+        let block_device = kind.is_block_device();
+        let size = measure(path, &plain, block_device, config)?;
+        let (file, direct, in_memory) = reopen(path, &plain, config, block_device, size)?;
+        if !sys::lock(&file, !config.read_only).map_err(at("lock"))? {
+            return Err(OpenError::InUse {
+                path: path.to_owned(),
+            });
+        }
+        if !block_device && created {
+            fill(&file, config, size).map_err(at("allocate"))?;
+        }
+        check_format(path, &plain, config, created)?;
+        let align = direct.map_or(1, |a| a.offset.max(1));
+        let probing = !config.read_only && !block_device;
+        let facts = FileFacts {
+            size,
+            align,
+            memory_align: direct.map_or(1, |a| a.memory.max(1)),
+            direct: direct.is_some(),
+            in_memory,
+            block_device,
+            can_punch: !config.read_only && (!probing || can_punch(&file, size)),
+            can_zero: !config.read_only,
+            failed: None,
+            name: path.display().to_string(),
+        };
+        Ok(OpenFile { file, facts })
+    }
+}
+
+fn options(read_only: bool, flags: i32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(!read_only).custom_flags(flags);
+    options
+}
+
+/// A new file, empty as yet: it gets its size under the lock.
+fn create(path: &Path, config: &DiskConfig) -> Result<File, OpenError> {
+    config.size.ok_or(OpenError::NoSize)?;
+    options(false, 0)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            what: "create",
+            source,
+        })
+}
+
+/// Gives a created file its size. Somebody may have been faster: then it has one.
+fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
+    if file.metadata()?.len() == size {
+        return Ok(());
+    }
+    if config.create == Create::Preallocated {
+        sys::allocate(file, 0, 0, size)?;
+    }
+    file.set_len(size)?;
+    file.sync_all()
+}
+
+fn measure(
+    path: &Path,
+    file: &File,
+    block_device: bool,
+    config: &DiskConfig,
+) -> Result<u64, OpenError> {
+    let at = |source| OpenError::Io {
+        path: path.to_owned(),
+        what: "measure",
+        source,
+    };
+    let found = if block_device {
+        sys::block_device_size(file).map_err(at)?
+    } else {
+        file.metadata().map_err(at)?.len()
+    };
+    match config.size {
+        // An empty file is one whose creation did not get to its size.
+        Some(size) if found == 0 && config.create != Create::No && !block_device => Ok(size),
+        // Part of a block device may be served, all of a file must be meant.
+        Some(size) if found == size || (block_device && found > size) => Ok(size),
+        Some(configured) => Err(OpenError::Size {
+            path: path.to_owned(),
+            found,
+            configured,
+        }),
+        None => Ok(found),
+    }
+}
+
+/// Opens the file past the page cache where that works.
+fn reopen(
+    path: &Path,
+    plain: &File,
+    config: &DiskConfig,
+    block_device: bool,
+    size: u64,
+) -> Result<(File, Option<sys::DirectAlign>, bool), OpenError> {
+    let exclusive = if block_device && !config.read_only {
+        libc::O_EXCL
+    } else {
+        0
+    };
+    let open = |flags| options(config.read_only, flags | exclusive).open(path);
+    let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS) && !block_device;
+    let refused = if in_memory {
+        // Its files are the page cache. With these two flags io_uring serves them at once
+        // instead of handing each I/O to a kernel worker (there is nothing to wait for).
+        if let Ok(file) = open(libc::O_DIRECT | libc::O_NONBLOCK) {
+            tracing::info!(path = %path.display(), "in memory (tmpfs): nothing here is durable");
+            return Ok((file, None, true));
+        }
+        "the filesystem is in memory"
+    } else {
+        match open(libc::O_DIRECT) {
+            Ok(file) => match alignment(&file, block_device) {
+                Some(align) if size.is_multiple_of(u64::from(align.offset)) => {
+                    return Ok((file, Some(align), false));
+                }
+                Some(_) => "its size is not a multiple of the device's block size",
+                None => "the filesystem does not do direct I/O on it",
+            },
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                "the filesystem does not do direct I/O"
+            }
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(OpenError::InUse {
+                    path: path.to_owned(),
+                });
+            }
+            Err(source) => {
+                return Err(OpenError::Io {
+                    path: path.to_owned(),
+                    what: "open",
+                    source,
+                });
+            }
+        }
+    };
+    tracing::warn!(path = %path.display(), "goes through the page cache: {refused}");
+    let file = open(0).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        what: "open",
+        source,
+    })?;
+    Ok((file, None, false))
+}
+
+fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
+    match sys::direct_align(file) {
+        Some(align) => (align.offset > 0 && align.offset <= 1 << 16).then_some(align),
+        None => {
+            // The kernel does not say: a page suits every device there is.
+            let block = if block_device {
+                sys::block_device_block(file).ok()?
+            } else {
+                4096
+            };
+            Some(sys::DirectAlign {
+                memory: block.max(512),
+                offset: block,
+            })
+        }
+    }
+}
+
+fn check_format(
+    path: &Path,
+    plain: &File,
+    config: &DiskConfig,
+    created: bool,
+) -> Result<(), OpenError> {
+    let raw = created || config.format == DiskFormat::Raw || probe::is_marked(plain);
+    if !raw {
+        let found = probe::foreign_format(plain).map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            what: "read the header of",
+            source,
+        })?;
+        if let Some(format) = found {
+            return Err(OpenError::Format {
+                path: path.to_owned(),
+                format,
+            });
+        }
+    }
+    if !config.read_only
+        && let Err(error) = probe::mark(plain)
+        && config.format != DiskFormat::Raw
+    {
+        tracing::warn!(
+            path = %path.display(),
+            "cannot mark the file as raw ({error}): should its guest write another format's \
+             header, the next start will refuse it unless `format = \"raw\"` is said"
+        );
+    }
+    Ok(())
+}
+
+/// Punches a hole where nothing is: behind the end.
+fn can_punch(file: &File, size: u64) -> bool {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    sys::allocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

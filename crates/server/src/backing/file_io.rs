@@ -1,0 +1,453 @@
+//! One device I/O on a file, as a state machine: which system call next, what its result means.
+//!
+//! ```text
+//!   read, write, zeroes by writing:  [Head] -> [Tail] -> Transfer (again after a short one) -+
+//!   discard, zeroes:                 Allocate -(cannot)-> Transfer of zeroes, or nothing     |
+//!   flush:                           Sync                          with fua: Sync <----------+
+//! ```
+//!
+//! Where direct I/O wants an alignment that the request does not have, a bounce buffer over the
+//! whole blocks carries it, and `Head` and `Tail` read the blocks that are only written in part;
+//! the caller holds a [range lock](super::range_lock) meanwhile.
+
+use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
+
+use super::file::FileFacts;
+use crate::buffer::{Buffer, Mem, copy_ranges, sub_ranges};
+use crate::ring::RANGES_MAX;
+
+/// The next system call. Its memory is in the vector that [`FileIo::step`] filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A bounce buffer of this many bytes is needed: [`FileIo::give_bounce`], then ask again.
+    Bounce(usize),
+    /// Read at this offset.
+    Read(u64),
+    /// Write at this offset.
+    Write {
+        /// Where.
+        offset: u64,
+        /// Durable when it ends.
+        dsync: bool,
+    },
+    /// `fdatasync`.
+    Sync,
+    /// `fallocate`.
+    Allocate {
+        /// Its mode.
+        mode: i32,
+        /// Where.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// It has ended.
+    Done(Outcome),
+}
+
+/// The longest piece of zeroes written at once.
+pub const ZEROES: usize = 1 << 20;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct FileIo {
+    stage: Stage,
+    op: Op,
+    fua: bool,
+    keep_allocated: bool,
+    /// What is transferred now: of zeroes by writing, the current piece.
+    offset: u64,
+    len: usize,
+    done: usize,
+    /// Results in a row that brought nothing: the second means the end of the file.
+    fruitless: u8,
+    /// Where the whole range ends: further pieces of zeroes follow up to here.
+    end: u64,
+    /// The caller's memory, in order.
+    ranges: Vec<Mem>,
+    bounce: Option<Buffer>,
+    zeroes: Mem,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Head,
+    Tail,
+    Transfer,
+    Allocate,
+    Sync,
+    Done(Outcome),
+}
+
+impl FileIo {
+    /// One at rest.
+    pub fn new() -> FileIo {
+        FileIo {
+            stage: Stage::Done(Ok(())),
+            op: Op::Flush,
+            fua: false,
+            keep_allocated: false,
+            offset: 0,
+            len: 0,
+            done: 0,
+            fruitless: 0,
+            end: 0,
+            ranges: Vec::new(),
+            bounce: None,
+            zeroes: Mem::EMPTY,
+        }
+    }
+
+    /// Begins an I/O. `zeroes` are [`ZEROES`] bytes of them.
+    pub fn begin(
+        &mut self,
+        facts: &FileFacts,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+        zeroes: Mem,
+    ) {
+        assert!(
+            self.bounce.is_none(),
+            "the last I/O's bounce buffer was not taken"
+        );
+        self.ranges.clear();
+        self.ranges.extend(ranges);
+        self.op = io.op;
+        self.fua = io.fua;
+        self.keep_allocated = io.keep_allocated;
+        self.offset = io.offset;
+        self.len = io.len as usize;
+        self.done = 0;
+        self.fruitless = 0;
+        self.end = io.offset + u64::from(io.len);
+        self.zeroes = zeroes;
+        self.stage = match io.op {
+            Op::Read => Stage::Transfer,
+            Op::Write => Stage::Head,
+            Op::Flush => Stage::Sync,
+            Op::Discard | Op::WriteZeroes => Stage::Allocate,
+        };
+        if facts.failed.is_some() && io.op != Op::Read {
+            self.stage = Stage::Done(Err(IoError::Io));
+        }
+    }
+
+    /// What to do next; its memory is put into `out`.
+    pub fn step(&mut self, facts: &FileFacts, out: &mut Vec<Mem>) -> Step {
+        out.clear();
+        loop {
+            match self.stage {
+                Stage::Done(outcome) => return Step::Done(outcome),
+                Stage::Sync => return Step::Sync,
+                Stage::Allocate => match self.allocation(facts) {
+                    Some(step) => return step,
+                    None => self.after_allocation_failed(facts),
+                },
+                stage => {
+                    if self.bounce.is_none() && self.needs_bounce(facts) {
+                        let (start, end) = self.span(facts);
+                        return Step::Bounce((end - start) as usize);
+                    }
+                    if let Some(step) = self.transfer_step(facts, stage, out) {
+                        return step;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the bounce buffer that was asked for.
+    pub fn give_bounce(&mut self, buffer: Buffer) {
+        self.bounce = Some(buffer);
+    }
+
+    /// Takes the bounce buffer back, once the I/O is done.
+    pub fn take_bounce(&mut self) -> Option<Buffer> {
+        self.bounce.take()
+    }
+
+    /// Takes the result of the system call that [`FileIo::step`] asked for.
+    pub fn advance(&mut self, facts: &mut FileFacts, result: Result<u32, i32>) {
+        let n = match result {
+            Ok(n) => n as usize,
+            Err(libc::EINTR | libc::EAGAIN) => return,
+            Err(errno) => return self.failed(facts, errno),
+        };
+        match self.stage {
+            Stage::Head => self.block_read(n, self.head(facts), Stage::Tail),
+            Stage::Tail => {
+                self.block_read(n, self.tail(facts), Stage::Transfer);
+                self.fill_bounce(facts);
+            }
+            Stage::Transfer if self.op == Op::Read => self.read_some(facts, n),
+            Stage::Transfer => self.wrote_some(facts, n),
+            Stage::Allocate if self.fua => self.stage = Stage::Sync,
+            Stage::Allocate | Stage::Sync => self.stage = Stage::Done(Ok(())),
+            Stage::Done(_) => panic!("a result for an I/O that had ended"),
+        }
+    }
+
+    /// The whole blocks around what is transferred.
+    pub fn span(&self, facts: &FileFacts) -> (u64, u64) {
+        let align = u64::from(facts.align);
+        let end = self.offset + self.len as u64;
+        (self.offset / align * align, end.next_multiple_of(align))
+    }
+
+    fn needs_bounce(&self, facts: &FileFacts) -> bool {
+        let (start, end) = self.span(facts);
+        if start != self.offset || end != self.offset + self.len as u64 {
+            return true;
+        }
+        if facts.align == 1 || self.op == Op::WriteZeroes {
+            return self.ranges.len() > RANGES_MAX;
+        }
+        let odd = |m: &Mem| {
+            m.addr() % facts.memory_align as usize != 0 || m.len() % facts.align as usize != 0
+        };
+        self.ranges.len() > RANGES_MAX || self.ranges.iter().any(odd)
+    }
+
+    /// The first block, when only a part of it is written: its offset and length.
+    fn head(&self, facts: &FileFacts) -> Option<(u64, usize)> {
+        let (start, end) = self.span(facts);
+        let block = u64::from(facts.align);
+        let partial =
+            self.offset != start || (start + block == end && self.offset + self.len as u64 != end);
+        partial.then_some((start, block as usize))
+    }
+
+    /// The last block, when only a part of it is written and it is not the first.
+    fn tail(&self, facts: &FileFacts) -> Option<(u64, usize)> {
+        let (start, end) = self.span(facts);
+        let block = u64::from(facts.align);
+        let partial = self.offset + self.len as u64 != end && start + block != end;
+        partial.then_some((end - block, block as usize))
+    }
+
+    /// `None`: this stage has nothing to do, the next one was entered.
+    fn transfer_step(
+        &mut self,
+        facts: &FileFacts,
+        stage: Stage,
+        out: &mut Vec<Mem>,
+    ) -> Option<Step> {
+        let (start, end) = self.span(facts);
+        let block = match stage {
+            Stage::Head => self.head(facts),
+            Stage::Tail => self.tail(facts),
+            _ => None,
+        };
+        match (stage, block, &self.bounce) {
+            (Stage::Head | Stage::Tail, Some((at, len)), Some(bounce)) => {
+                out.push(bounce.mem().slice((at - start) as usize, len));
+                return Some(Step::Read(at));
+            }
+            (Stage::Head, ..) => {
+                self.stage = Stage::Tail;
+                return None;
+            }
+            (Stage::Tail, ..) => {
+                self.stage = Stage::Transfer;
+                self.fill_bounce(facts);
+                return None;
+            }
+            _ => {}
+        }
+        let at = match &self.bounce {
+            Some(bounce) => {
+                let len = (end - start) as usize;
+                out.push(bounce.mem().slice(self.done, len - self.done));
+                start + self.done as u64
+            }
+            None => {
+                sub_ranges(&self.ranges, self.done, self.len - self.done, out);
+                self.offset + self.done as u64
+            }
+        };
+        Some(match self.op {
+            Op::Read => Step::Read(at),
+            _ => Step::Write {
+                offset: at,
+                dsync: self.fua,
+            },
+        })
+    }
+
+    /// Lays the caller's bytes over the blocks that were read.
+    fn fill_bounce(&mut self, facts: &FileFacts) {
+        let (start, _) = self.span(facts);
+        if let Some(bounce) = &self.bounce {
+            let to = bounce.mem().slice((self.offset - start) as usize, self.len);
+            copy_ranges(&[to], &self.ranges);
+        }
+    }
+
+    /// A block that is written in part was read; past the end of the file it is zeroes.
+    fn block_read(&mut self, n: usize, block: Option<(u64, usize)>, next: Stage) {
+        let (at, len) = block.expect("only a partial block is read");
+        if n > 0 && n < len && self.fruitless == 0 {
+            self.fruitless = 1;
+            return;
+        }
+        self.fruitless = 0;
+        let bounce = self
+            .bounce
+            .as_ref()
+            .expect("partial blocks go through a bounce buffer");
+        let start = if next == Stage::Tail {
+            at
+        } else {
+            self.offset / len as u64 * len as u64
+        };
+        bounce
+            .mem()
+            .slice((at - start) as usize, len)
+            .from(n.min(len))
+            .zero();
+        self.stage = next;
+    }
+
+    fn read_some(&mut self, facts: &FileFacts, n: usize) {
+        let (start, end) = self.span(facts);
+        let total = if self.bounce.is_some() {
+            (end - start) as usize
+        } else {
+            self.len
+        };
+        if n > 0 && self.done + n < total {
+            // Direct I/O goes on at a block: a part of one is read again.
+            let to = (self.done + n) / facts.align as usize * facts.align as usize;
+            if to > self.done || self.fruitless == 0 {
+                self.fruitless = u8::from(to == self.done);
+                self.done = to;
+                return;
+            }
+        }
+        // A file that ends early reads as zeroes, like the disk it stands for.
+        self.done += n;
+        if let Some(bounce) = &self.bounce {
+            bounce.mem().from(self.done.min(total)).zero();
+            let from = bounce.mem().slice((self.offset - start) as usize, self.len);
+            copy_ranges(&self.ranges, &[from]);
+        } else if self.done < total {
+            let mut rest = Vec::new();
+            sub_ranges(&self.ranges, self.done, total - self.done, &mut rest);
+            rest.iter().for_each(Mem::zero);
+        }
+        self.stage = Stage::Done(Ok(()));
+    }
+
+    fn wrote_some(&mut self, facts: &mut FileFacts, n: usize) {
+        let (start, end) = self.span(facts);
+        let total = if self.bounce.is_some() {
+            (end - start) as usize
+        } else {
+            self.len
+        };
+        let before = self.done;
+        self.done += n;
+        if self.done < total {
+            // Direct I/O goes on at a block: a part of one is written again.
+            self.done -= self.done % facts.align as usize;
+            if self.done == before {
+                self.failed(facts, libc::EIO);
+            }
+            return;
+        }
+        let written_to = self.offset + self.len as u64;
+        if self.op == Op::WriteZeroes && written_to < self.end {
+            return self.next_zeroes(facts, written_to);
+        }
+        self.stage = Stage::Done(Ok(()));
+    }
+
+    /// The next piece of zeroes by writing. Pieces end on a block, so that only the first and
+    /// the last can be partial.
+    fn next_zeroes(&mut self, facts: &FileFacts, from: u64) {
+        let align = u64::from(facts.align);
+        let piece = (ZEROES as u64 - 2 * align) / align * align;
+        let to = self.end.min(from / align * align + piece);
+        self.offset = from;
+        self.len = (to - from) as usize;
+        self.done = 0;
+        self.ranges.clear();
+        self.ranges.push(self.zeroes.slice(0, self.len));
+        self.stage = Stage::Head;
+    }
+
+    fn allocation(&mut self, facts: &FileFacts) -> Option<Step> {
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        let mode = match (self.op, self.keep_allocated) {
+            (Op::Discard, _) | (_, false) if facts.can_punch => PUNCH,
+            (Op::Discard, _) => return None,
+            _ if facts.can_zero => ZERO,
+            _ => return None,
+        };
+        let (mut from, mut to) = (self.offset, self.end);
+        if facts.block_device {
+            let align = u64::from(facts.align);
+            if self.op == Op::Discard {
+                (from, to) = (from.next_multiple_of(align), to / align * align);
+            }
+            if from >= to || from % align != 0 || to % align != 0 {
+                return None;
+            }
+        }
+        Some(Step::Allocate {
+            mode,
+            offset: from,
+            len: to - from,
+        })
+    }
+
+    /// No way to allocate: a discard is only advice, zeroes are written.
+    fn after_allocation_failed(&mut self, facts: &FileFacts) {
+        match self.op {
+            Op::Discard => self.stage = Stage::Done(Ok(())),
+            _ => self.next_zeroes(facts, self.offset),
+        }
+    }
+
+    fn failed(&mut self, facts: &mut FileFacts, errno: i32) {
+        if self.stage == Stage::Allocate && matches!(errno, libc::EOPNOTSUPP | libc::EINVAL) {
+            // Not there: remember it, and let `step` choose what comes next.
+            if self.op == Op::WriteZeroes && (self.keep_allocated || !facts.can_punch) {
+                facts.can_zero = false;
+            } else {
+                facts.can_punch = false;
+            }
+            return;
+        }
+        let outcome = match errno {
+            libc::ENOSPC | libc::EDQUOT => IoError::NoSpace,
+            _ => IoError::Io,
+        };
+        let durable = self.stage == Stage::Sync || (self.fua && self.stage == Stage::Transfer);
+        if durable && self.op != Op::Read && (self.stage == Stage::Sync || outcome == IoError::Io) {
+            // What the kernel could not write it may have forgotten: a later success would lie.
+            facts.fail(
+                errno,
+                if self.stage == Stage::Sync {
+                    "flush"
+                } else {
+                    "durable write"
+                },
+            );
+            self.stage = Stage::Done(Err(IoError::Io));
+            return;
+        }
+        self.stage = Stage::Done(Err(outcome));
+    }
+}
+
+impl Default for FileIo {
+    fn default() -> Self {
+        FileIo::new()
+    }
+}
+
+#[cfg(test)]
+#[path = "file_io_tests.rs"]
+mod tests;

@@ -1,0 +1,178 @@
+//! Where a disk's bytes are: files, block devices, memory.
+
+pub mod extents;
+pub mod file;
+pub mod file_io;
+pub mod layout;
+pub mod probe;
+pub mod range_lock;
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::buffer::Region;
+use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+
+pub use file::OpenFile;
+
+/// An opened disk.
+#[derive(Debug)]
+pub struct Disk {
+    /// NBD export name.
+    pub export: String,
+    /// Bytes.
+    pub size: u64,
+    /// Refuses writes.
+    pub read_only: bool,
+    /// Smallest unit that clients may address.
+    pub block_size: u32,
+    /// Its bytes.
+    pub medium: Medium,
+}
+
+/// The bytes of a disk.
+#[derive(Debug)]
+pub enum Medium {
+    /// In memory.
+    Memory(Region),
+    /// In a file or a block device.
+    File(OpenFile),
+}
+
+/// Why a disk could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A system call failed.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// How it failed.
+        source: io::Error,
+    },
+    /// Somebody else has it open for serving.
+    #[error("{}: in use by another process: it holds the lock", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not raw.
+    #[error(
+        "{}: looks like a {format} image, and only raw disks are served; convert it \
+         (`qemu-img convert -O raw {} NEW`), or, if these bytes are a raw disk's own, say \
+         `format = \"raw\"`", path.display(), path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        format: &'static str,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{}: neither a regular file nor a block device", path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its size is not what was configured.
+    #[error("{}: is {found} bytes long, but size says {configured}", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: u64,
+        /// What it should have.
+        configured: u64,
+    },
+    /// Its size cannot be served.
+    #[error("{what}: a size of {size} bytes is not a positive multiple of its block size {block}")]
+    SizeNotBlocks {
+        /// The path or the export.
+        what: String,
+        /// Bytes.
+        size: u64,
+        /// Bytes.
+        block: u32,
+    },
+    /// No size was given where nothing else tells it.
+    #[error("no size given for a disk that is to be made")]
+    NoSize,
+    /// A disk on a file device without a path.
+    #[error("no path given for a disk on a device of files")]
+    NoPath,
+    /// There is not enough memory for its bytes.
+    #[error("cannot reserve {size} bytes of memory: {source}")]
+    Memory {
+        /// Bytes.
+        size: u64,
+        /// How it failed.
+        source: io::Error,
+    },
+}
+
+impl Disk {
+    /// Opens, and where configured creates, a disk of a device.
+    ///
+    /// # Errors
+    /// Says which file, what was found, and what would help.
+    pub fn open(device: &DeviceConfig, config: &DiskConfig) -> Result<Disk, OpenError> {
+        let medium = match (&device.kind, &config.path) {
+            (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => {
+                let size = config.size.ok_or(OpenError::NoSize)?;
+                let region = Region::new(size as usize)
+                    .map_err(|source| OpenError::Memory { size, source })?;
+                Medium::Memory(region)
+            }
+            (_, Some(path)) => Medium::File(OpenFile::open(path, config)?),
+            (DeviceKind::File, None) => return Err(OpenError::NoPath),
+        };
+        let size = match &medium {
+            Medium::Memory(_) => config.size.ok_or(OpenError::NoSize)?,
+            Medium::File(file) => file.facts.size,
+        };
+        if size == 0 || !size.is_multiple_of(u64::from(config.block_size)) {
+            let what = config
+                .path
+                .as_ref()
+                .map_or(config.export.clone(), |p| p.display().to_string());
+            return Err(OpenError::SizeNotBlocks {
+                what,
+                size,
+                block: config.block_size,
+            });
+        }
+        Ok(Disk {
+            export: config.export.clone(),
+            size,
+            read_only: config.read_only,
+            block_size: config.block_size,
+            medium,
+        })
+    }
+
+    /// What can be served faster than by writing zeroes.
+    pub fn fast_zero(&self) -> bool {
+        match &self.medium {
+            Medium::Memory(_) => true,
+            Medium::File(file) => file.facts.can_punch && file.facts.align <= self.block_size,
+        }
+    }
+
+    /// Why it refuses requests.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.medium {
+            Medium::Memory(_) => None,
+            Medium::File(file) => file.facts.failed.as_deref(),
+        }
+    }
+
+    /// The smallest unit that is written without reading first.
+    pub fn physical_block(&self) -> u32 {
+        match &self.medium {
+            Medium::Memory(_) => 4096,
+            Medium::File(file) => file.facts.align.max(4096),
+        }
+    }
+}

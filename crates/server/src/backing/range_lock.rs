@@ -1,0 +1,121 @@
+//! Writes to overlapping blocks, one after the other.
+//!
+//! Where clients may address less than a block, a write of a part reads the block and writes all
+//! of it; whatever another write did to the rest in between would be undone. So on such disks
+//! each write takes its whole blocks first, in the order of arrival: it goes on once nothing
+//! that came before it overlaps. Reads need no lock: the bytes they want do not change by being
+//! written again. The list is as short as the device's queue.
+
+/// The ranges of one disk that are written to or wait for it.
+#[derive(Debug, Default)]
+pub struct RangeLocks {
+    /// In the order of arrival.
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: u32,
+    start: u64,
+    end: u64,
+    held: bool,
+}
+
+impl RangeLocks {
+    /// Asks for `[start, end)`. True: it is held now; false: [`RangeLocks::release`] will name it.
+    pub fn acquire(&mut self, id: u32, start: u64, end: u64) -> bool {
+        let held = !self.entries.iter().any(|e| e.start < end && start < e.end);
+        self.entries.push(Entry {
+            id,
+            start,
+            end,
+            held,
+        });
+        held
+    }
+
+    /// Gives up what `id` holds; puts those that hold their range from now on into `granted`.
+    pub fn release(&mut self, id: u32, granted: &mut Vec<u32>) {
+        let at = self
+            .entries
+            .iter()
+            .position(|e| e.id == id)
+            .expect("the range is locked");
+        let gone = self.entries.remove(at);
+        assert!(gone.held, "released before it was held");
+        for i in at..self.entries.len() {
+            let e = self.entries[i];
+            let blocked = |o: &Entry| o.start < e.end && e.start < o.end;
+            if !e.held && !self.entries[..i].iter().any(blocked) {
+                self.entries[i].held = true;
+                granted.push(e.id);
+            }
+        }
+    }
+
+    /// True when nobody holds or waits.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_ranges_are_held_one_after_the_other_in_order() {
+        let mut locks = RangeLocks::default();
+        let mut granted = Vec::new();
+        assert!(locks.acquire(1, 0, 4096));
+        assert!(locks.acquire(2, 4096, 8192));
+        assert!(!locks.acquire(3, 0, 8192));
+        assert!(!locks.acquire(4, 0, 4096), "does not overtake the third");
+        locks.release(1, &mut granted);
+        assert!(granted.is_empty());
+        locks.release(2, &mut granted);
+        assert_eq!(granted, [3]);
+        granted.clear();
+        locks.release(3, &mut granted);
+        assert_eq!(granted, [4]);
+        locks.release(4, &mut granted);
+        assert!(locks.is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_two_holders_overlap_and_all_get_their_turn(
+            ranges in proptest::collection::vec((0u64..20, 1u64..6), 1..40),
+        ) {
+            let mut locks = RangeLocks::default();
+            let mut held: Vec<u32> = Vec::new();
+            let mut finished = 0;
+            let overlap = |a: u32, b: u32| {
+                let (a, b) = (ranges[a as usize], ranges[b as usize]);
+                a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+            };
+            for (i, &(start, len)) in ranges.iter().enumerate() {
+                if locks.acquire(i as u32, start, start + len) {
+                    held.push(i as u32);
+                }
+                for (k, &a) in held.iter().enumerate() {
+                    assert!(held[k + 1..].iter().all(|&b| !overlap(a, b)));
+                }
+                if i % 3 == 2 && !held.is_empty() {
+                    let mut granted = Vec::new();
+                    locks.release(held.remove(0), &mut granted);
+                    finished += 1;
+                    held.extend(granted);
+                }
+            }
+            while !held.is_empty() {
+                let mut granted = Vec::new();
+                locks.release(held.remove(0), &mut granted);
+                finished += 1;
+                held.extend(granted);
+            }
+            assert_eq!(finished, ranges.len());
+            assert!(locks.is_empty());
+        }
+    }
+}

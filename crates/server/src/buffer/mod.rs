@@ -1,0 +1,313 @@
+//! Memory that event loop and kernel share: regions, ranges of them, pools.
+//!
+//! A [`Region`] is a stretch of anonymous memory whose addresses stay reserved until the process
+//! ends; dropping it gives its pages back, not its addresses. A [`Mem`] is a range of a region,
+//! freely copied, and therefore always mapped: whatever becomes of an I/O, the kernel never
+//! writes into memory that means something else. (Guest memory will join as another origin of
+//! `Mem`, with the same promise kept by its own means.)
+//!
+//! The bytes are only ever copied in and out, never borrowed, because the kernel may be working
+//! on them. That nobody copies while it does is the loop's business: a buffer given to an I/O is
+//! left alone until that I/O's completion was seen.
+
+mod pool;
+
+pub use pool::{Buffer, PAGE, Pool};
+
+use std::io;
+
+/// Anonymous memory, committed page by page as it is touched.
+#[derive(Debug)]
+pub struct Region {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a region is plain process memory without thread affinity; `base` is only an address,
+// and everything done through it goes through `Mem`.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Reserves at least `len` bytes (rounded up to whole pages) of zeroes.
+    ///
+    /// # Errors
+    /// When the address space or the system's commit limit is exhausted.
+    pub fn new(len: usize) -> io::Result<Region> {
+        let len = len.max(1).next_multiple_of(PAGE);
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choosing
+        // touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Huge pages would commit 2 MiB for the first byte; a failure costs only memory.
+        // SAFETY: the range was mapped above and is owned by this region.
+        unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
+        Ok(Region {
+            base: base.cast(),
+            len,
+        })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A range of it. Panics when it is not inside.
+    pub fn mem(&self, offset: usize, len: usize) -> Mem {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "range outside its region"
+        );
+        // SAFETY: `offset` lies within the mapping, as was asserted.
+        let base = unsafe { self.base.add(offset) };
+        Mem(libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        })
+    }
+
+    /// Makes a range read as zeroes and gives its whole pages back to the system.
+    pub fn discard(&self, offset: usize, len: usize) {
+        let range = self.mem(offset, len);
+        let first = offset.next_multiple_of(PAGE);
+        let last = (offset + len) / PAGE * PAGE;
+        if first >= last {
+            return range.zero();
+        }
+        self.mem(offset, first - offset).zero();
+        self.mem(last, offset + len - last).zero();
+        // SAFETY: whole pages inside this private anonymous mapping; they read as zeroes
+        // afterwards, and no reference to their contents can exist.
+        let failed = unsafe {
+            libc::madvise(
+                self.base.add(first).cast(),
+                last - first,
+                libc::MADV_DONTNEED,
+            )
+        };
+        if failed != 0 {
+            // Locked memory (mlockall) refuses; the promise to read as zeroes must hold anyway.
+            self.mem(first, last - first).zero();
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Not unmapped, see the module's documentation.
+        // SAFETY: the range was mapped by `new` and is still reserved.
+        unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// A range of a [`Region`]; has the layout of an `iovec`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Mem(libc::iovec);
+
+// SAFETY: as for `Region`: an address and a length of process memory that stays mapped.
+unsafe impl Send for Mem {}
+
+impl Mem {
+    /// No bytes.
+    pub const EMPTY: Mem = Mem(libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    });
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.iov_len
+    }
+
+    /// True for no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.iov_len == 0
+    }
+
+    /// Its address, for alignment and for submission.
+    pub fn addr(&self) -> usize {
+        self.0.iov_base as usize
+    }
+
+    /// `len` bytes from `offset` on. Panics when they are not inside.
+    pub fn slice(&self, offset: usize, len: usize) -> Mem {
+        assert!(
+            offset <= self.len() && len <= self.len() - offset,
+            "slice outside its range"
+        );
+        Mem(libc::iovec {
+            iov_base: self.ptr().wrapping_add(offset).cast(),
+            iov_len: len,
+        })
+    }
+
+    /// Everything from `offset` on.
+    pub fn from(&self, offset: usize) -> Mem {
+        self.slice(offset, self.len() - offset)
+    }
+
+    /// This range and the one right behind it as one. Panics when there is a gap.
+    pub fn joined(&self, behind: Mem) -> Mem {
+        assert_eq!(
+            self.addr() + self.len(),
+            behind.addr(),
+            "ranges with a gap between"
+        );
+        Mem(libc::iovec {
+            iov_base: self.0.iov_base,
+            iov_len: self.len() + behind.len(),
+        })
+    }
+
+    /// Fills its front with `bytes`. Panics when they are more than fit.
+    pub fn write(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len(), "more bytes than room");
+        // SAFETY: the destination is mapped and writable for `self.len()` bytes (module
+        // invariant); a borrowed slice cannot overlap a region, whose bytes are never borrowed.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr(), bytes.len()) };
+    }
+
+    /// Copies its front out. Panics when `bytes` wants more than there is.
+    pub fn read(&self, bytes: &mut [u8]) {
+        assert!(
+            bytes.len() <= self.len(),
+            "more bytes wanted than there are"
+        );
+        // SAFETY: as in `write`, with the roles exchanged.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr(), bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// Copies `from` to its front. Panics when that does not fit. The ranges may overlap.
+    pub fn copy(&self, from: Mem) {
+        assert!(from.len() <= self.len(), "more bytes than room");
+        // SAFETY: both ranges are mapped (module invariant); `ptr::copy` allows overlap.
+        unsafe { std::ptr::copy(from.ptr(), self.ptr(), from.len()) };
+    }
+
+    /// Fills it with zeroes.
+    pub fn zero(&self) {
+        if !self.is_empty() {
+            // SAFETY: the range is mapped and writable (module invariant).
+            unsafe { std::ptr::write_bytes(self.ptr(), 0, self.len()) };
+        }
+    }
+
+    fn ptr(&self) -> *mut u8 {
+        self.0.iov_base.cast()
+    }
+}
+
+impl std::fmt::Debug for Mem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mem({:#x}+{})", self.addr(), self.len())
+    }
+}
+
+/// Copies the ranges of `from` over those of `to`, in order. Panics when `to` is shorter.
+pub fn copy_ranges(to: &[Mem], from: &[Mem]) {
+    let mut to = to.iter().copied();
+    let mut room = Mem::EMPTY;
+    for &range in from {
+        let mut rest = range;
+        while !rest.is_empty() {
+            if room.is_empty() {
+                room = to.next().expect("more bytes than room");
+            }
+            let n = room.len().min(rest.len());
+            room.copy(rest.slice(0, n));
+            room = room.from(n);
+            rest = rest.from(n);
+        }
+    }
+}
+
+/// The part of `ranges` that starts `offset` bytes in and is `len` bytes long, appended to `out`.
+pub fn sub_ranges(ranges: &[Mem], mut offset: usize, mut len: usize, out: &mut Vec<Mem>) {
+    for range in ranges {
+        if offset >= range.len() {
+            offset -= range.len();
+            continue;
+        }
+        if len == 0 {
+            break;
+        }
+        let n = (range.len() - offset).min(len);
+        out.push(range.slice(offset, n));
+        offset = 0;
+        len -= n;
+    }
+    assert_eq!(len, 0, "ranges shorter than asked");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discarded_bytes_read_as_zeroes_and_their_neighbours_do_not_change() {
+        let region = Region::new(4 * PAGE).unwrap();
+        let all = region.mem(0, 4 * PAGE);
+        for (from, len) in [
+            (0, 4 * PAGE),
+            (1, 2),
+            (100, 2 * PAGE),
+            (PAGE, PAGE),
+            (PAGE - 1, 2),
+        ] {
+            all.write(&vec![7; 4 * PAGE]);
+            region.discard(from, len);
+            let mut bytes = vec![1; 4 * PAGE];
+            all.read(&mut bytes);
+            for (i, byte) in bytes.iter().enumerate() {
+                assert_eq!(*byte == 0, (from..from + len).contains(&i), "at {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_copy_across_uneven_borders() {
+        let region = Region::new(PAGE).unwrap();
+        region.mem(0, 10).write(b"abcdefghij");
+        let from = [region.mem(0, 3), region.mem(3, 0), region.mem(3, 7)];
+        let to = [region.mem(100, 5), region.mem(200, 5)];
+        copy_ranges(&to, &from);
+        let mut got = [0; 5];
+        region.mem(200, 5).read(&mut got);
+        assert_eq!(&got, b"fghij");
+        let mut out = Vec::new();
+        sub_ranges(&from, 2, 3, &mut out);
+        let bytes: Vec<u8> = out
+            .iter()
+            .flat_map(|m| {
+                let mut b = vec![0; m.len()];
+                m.read(&mut b);
+                b
+            })
+            .collect();
+        assert_eq!(bytes, b"cde");
+    }
+
+    #[test]
+    #[should_panic(expected = "outside its range")]
+    fn a_slice_past_the_end_is_refused() {
+        let region = Region::new(PAGE).unwrap();
+        let _ = region.mem(0, 10).slice(8, 3);
+    }
+}

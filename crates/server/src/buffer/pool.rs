@@ -1,0 +1,255 @@
+//! Buffers in size classes, bounded together, given back when nobody needs them.
+//!
+//! Each class has addresses enough for the whole bound, so no mixture of sizes can fragment it;
+//! what is bounded is what may be committed: buffers in use and *warm* ones (free, but with
+//! pages behind them) together. A class that needs pages takes them from other classes' warm
+//! buffers. Free lists are last-in first-out: what is handed out was used a moment ago and is
+//! likely in the cache, and what lies at the bottom is what [`Pool::trim`] gives back.
+
+use std::io;
+
+use super::{Mem, Region};
+
+/// Bytes of a page; every buffer is aligned to it.
+pub const PAGE: usize = 4096;
+
+const SMALLEST: u32 = PAGE.trailing_zeros();
+const LARGEST: u32 = 25;
+const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
+
+/// Memory of one owner, to be returned with [`Pool::put`].
+#[derive(Debug)]
+#[must_use = "a buffer that is dropped is lost to its pool"]
+pub struct Buffer {
+    mem: Mem,
+    class: u8,
+    index: u32,
+}
+
+impl Buffer {
+    /// Its bytes, as many as the size class has.
+    pub fn mem(&self) -> Mem {
+        self.mem
+    }
+
+    /// Bytes it counts for.
+    pub fn size(&self) -> u64 {
+        self.mem.len() as u64
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Pool {
+    classes: Vec<Class>,
+    limit: u64,
+    used: u64,
+    warm: u64,
+}
+
+#[derive(Debug)]
+struct Class {
+    region: Region,
+    size: usize,
+    /// Free and committed; last returned at the end.
+    warm: Vec<u32>,
+    /// Free, their pages given back.
+    cold: Vec<u32>,
+    /// Never used from here on.
+    fresh: u32,
+    /// How short `warm` has been since the last trim: the first so many were not needed.
+    least: usize,
+}
+
+impl Pool {
+    /// Longest buffer there is: 32 MiB.
+    pub const BUFFER_MAX: usize = 1 << LARGEST;
+
+    /// A pool of `limit` bytes for [`Pool::get`], with addresses for `reserve` more, which
+    /// [`Pool::get_reserved`] may hand out.
+    ///
+    /// # Errors
+    /// When the address space is exhausted.
+    pub fn new(limit: u64, reserve: u64) -> io::Result<Pool> {
+        let mut classes = Vec::with_capacity(CLASSES);
+        for shift in SMALLEST..=LARGEST {
+            let size = 1usize << shift;
+            let count = (limit + reserve) as usize / size + 2;
+            classes.push(Class {
+                region: Region::new(count * size)?,
+                size,
+                warm: Vec::with_capacity(count),
+                cold: Vec::with_capacity(count),
+                fresh: 0,
+                least: 0,
+            });
+        }
+        Ok(Pool {
+            classes,
+            limit,
+            used: 0,
+            warm: 0,
+        })
+    }
+
+    /// What a buffer of at least `len` bytes counts for.
+    pub fn charge(len: usize) -> u64 {
+        1 << class_of(len).1
+    }
+
+    /// A buffer of at least `len` bytes, if the bound allows. A pool of which nothing is used
+    /// serves any one length, so that a small bound delays and never blocks.
+    pub fn get(&mut self, len: usize) -> Option<Buffer> {
+        if self.used > 0 && self.used + Pool::charge(len) > self.limit {
+            return None;
+        }
+        Some(self.get_reserved(len))
+    }
+
+    /// A buffer whatever the bound, for needs that are bounded elsewhere (by the reserve).
+    /// Panics when the reserve is exceeded.
+    pub fn get_reserved(&mut self, len: usize) -> Buffer {
+        let class = class_of(len).0;
+        let size = self.classes[class].size as u64;
+        let index = match self.classes[class].warm.pop() {
+            Some(index) => {
+                self.warm -= size;
+                let class = &mut self.classes[class];
+                class.least = class.least.min(class.warm.len());
+                index
+            }
+            None => {
+                self.make_room(size);
+                let class = &mut self.classes[class];
+                class.cold.pop().unwrap_or_else(|| {
+                    class.fresh += 1;
+                    class.fresh - 1
+                })
+            }
+        };
+        self.used += size;
+        let size = size as usize;
+        let mem = self.classes[class].region.mem(index as usize * size, size);
+        Buffer {
+            mem,
+            class: class as u8,
+            index,
+        }
+    }
+
+    /// Takes a buffer back.
+    pub fn put(&mut self, buffer: Buffer) {
+        let size = buffer.size();
+        self.used -= size;
+        self.warm += size;
+        self.classes[buffer.class as usize].warm.push(buffer.index);
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes free with pages behind them.
+    pub fn warm(&self) -> u64 {
+        self.warm
+    }
+
+    /// True while another [`Pool::get`] of `len` would succeed.
+    pub fn has_room(&self, len: usize) -> bool {
+        self.used == 0 || self.used + Pool::charge(len) <= self.limit
+    }
+
+    /// Gives back the pages of at most `most` buffers that were free since the last trim.
+    pub fn trim(&mut self, most: usize) {
+        let mut left = most;
+        for class in &mut self.classes {
+            let n = class.least.min(left);
+            left -= n;
+            for index in class.warm.drain(..n) {
+                class
+                    .region
+                    .discard(index as usize * class.size, class.size);
+                class.cold.push(index);
+            }
+            self.warm -= (n * class.size) as u64;
+            class.least = class.warm.len();
+        }
+    }
+
+    /// Gives warm buffers' pages back until `size` more bytes fit the bound, or none are left.
+    fn make_room(&mut self, size: u64) {
+        for class in &mut self.classes {
+            while self.used + self.warm + size > self.limit {
+                let Some(index) = class.warm.pop() else { break };
+                class
+                    .region
+                    .discard(index as usize * class.size, class.size);
+                class.cold.push(index);
+                class.least = class.least.min(class.warm.len());
+                self.warm -= class.size as u64;
+            }
+        }
+    }
+}
+
+/// The class that holds `len` bytes, and the logarithm of its size.
+fn class_of(len: usize) -> (usize, u32) {
+    assert!(len <= Pool::BUFFER_MAX, "a buffer of {len} bytes");
+    let shift = len.max(PAGE).next_power_of_two().trailing_zeros();
+    ((shift - SMALLEST) as usize, shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_holds_over_all_classes() {
+        let mut pool = Pool::new(64 << 10, 0).unwrap();
+        let a = pool.get(32 << 10).unwrap();
+        let b = pool.get(20_000).unwrap();
+        assert_eq!(pool.used(), 64 << 10);
+        assert!(pool.get(1).is_none());
+        pool.put(a);
+        let small: Vec<_> = (0..8).map(|_| pool.get(1).unwrap()).collect();
+        assert!(pool.get(1).is_none());
+        assert!(pool.used() + pool.warm() <= 64 << 10, "warm memory counts");
+        small.into_iter().for_each(|s| pool.put(s));
+        pool.put(b);
+        assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn an_empty_pool_serves_any_one_length() {
+        let mut pool = Pool::new(4096, 0).unwrap();
+        let big = pool.get(Pool::BUFFER_MAX).unwrap();
+        assert!(pool.get(1).is_none());
+        pool.put(big);
+        assert!(pool.get(1).is_some());
+    }
+
+    #[test]
+    fn trimming_gives_back_only_what_lay_idle() {
+        let mut pool = Pool::new(1 << 20, 0).unwrap();
+        let many: Vec<_> = (0..10).map(|_| pool.get(4096).unwrap()).collect();
+        many.into_iter().for_each(|b| pool.put(b));
+        pool.trim(usize::MAX); // Begins to watch.
+        let three: Vec<_> = (0..3).map(|_| pool.get(4096).unwrap()).collect();
+        three.into_iter().for_each(|b| pool.put(b));
+        pool.trim(usize::MAX);
+        assert_eq!(pool.warm(), 3 * 4096);
+        pool.trim(usize::MAX);
+        assert_eq!(pool.warm(), 0);
+    }
+
+    #[test]
+    fn buffers_are_aligned_and_apart() {
+        let mut pool = Pool::new(1 << 20, 0).unwrap();
+        let buffers: Vec<_> = (0..20).map(|_| pool.get(5000).unwrap()).collect();
+        let mut at: Vec<_> = buffers.iter().map(|b| b.mem().addr()).collect();
+        at.sort_unstable();
+        assert!(at.iter().all(|a| a % PAGE == 0));
+        assert!(at.windows(2).all(|w| w[1] - w[0] >= 8192));
+    }
+}

@@ -1,0 +1,101 @@
+//! What the control plane asks of an event loop, and what it answers.
+
+use tidegate_core::engine::DeviceFacts;
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::{Honours, PolicySpec};
+use tidegate_core::stats::VmStats;
+use tokio::sync::oneshot;
+
+/// A message to a device's event loop. A loop that is gone drops the reply's sender.
+#[derive(Debug)]
+pub enum Command {
+    /// Everything there is to show.
+    Snapshot {
+        /// The answer.
+        reply: oneshot::Sender<DeviceSnapshot>,
+    },
+    /// Changes a VM's objective.
+    SetObjective {
+        /// The VM's name.
+        vm: String,
+        /// All of the new objective.
+        objective: Box<Objective>,
+        /// What is in force now.
+        reply: oneshot::Sender<Result<VmSnapshot, CommandError>>,
+    },
+    /// Changes the device's policy; nothing pending is lost.
+    SetPolicy {
+        /// The new one.
+        policy: PolicySpec,
+        /// What is in force now.
+        reply: oneshot::Sender<Result<DeviceSnapshot, CommandError>>,
+    },
+    /// A client whose handshake is done.
+    Adopt(Box<crate::reception::Adopted>),
+    /// Stop reading, finish what is there, flush, answer, end the loop.
+    Drain,
+    /// End the loop at once; what is not answered stays so.
+    Abort,
+}
+
+/// Why a command was refused. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No such VM on this device.
+    #[error("no VM named {0:?} on this device")]
+    UnknownVm(String),
+    /// The engine refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A device as it stands.
+#[derive(Clone, Debug)]
+pub struct DeviceSnapshot {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What it is made of, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
+    pub backing: String,
+    /// The policy in force.
+    pub policy: PolicySpec,
+    /// Depth, what is in flight, counters.
+    pub facts: DeviceFacts,
+    /// Its VMs in the order of the configuration.
+    pub vms: Vec<VmSnapshot>,
+    /// Loop time when this was taken, in nanoseconds of the monotonic clock.
+    pub taken_at: tidegate_core::time::Nanos,
+}
+
+/// A VM as it stands.
+#[derive(Clone, Debug)]
+pub struct VmSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Its device's name.
+    pub device: String,
+    /// The objective in force.
+    pub objective: Objective,
+    /// Which parts of an objective the device's policy enforces.
+    pub honours: Honours,
+    /// Its exports with their sizes in bytes and whether their backing has failed.
+    pub disks: Vec<DiskSnapshot>,
+    /// Connected clients.
+    pub clients: u32,
+    /// Requests waiting.
+    pub pending: u32,
+    /// Device I/Os in flight.
+    pub in_flight: u32,
+    /// Since the daemon started.
+    pub stats: Box<VmStats>,
+}
+
+/// A disk as it stands.
+#[derive(Clone, Debug)]
+pub struct DiskSnapshot {
+    /// NBD export name.
+    pub export: String,
+    /// Bytes.
+    pub size: u64,
+    /// Why the backing is refusing requests, after a failed fsync; `None` while it is well.
+    pub failed: Option<String>,
+}

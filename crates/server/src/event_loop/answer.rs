@@ -1,0 +1,361 @@
+//! From the engine to the socket: what has ended becomes replies, many to a send; and the ends
+//! of clients.
+
+use tidegate_core::request::{Done, IoError};
+use tidegate_core::time::Nanos;
+use tidegate_nbd::NbdError;
+use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
+
+use super::client::{Client, HEADS, RECEIVE, State};
+use super::slots::{Answer, ClientRef, Kind, Slot};
+use super::{Loop, Phase, Token};
+use crate::buffer::{Mem, sub_ranges};
+
+/// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
+/// client can be told from one that takes nothing.
+const SEND_BYTES: u64 = 256 << 10;
+/// Replies in one send at most; each takes two ranges.
+const SEND_REPLIES: usize = 256;
+/// A receive is linked to a send that surely fits the socket.
+const LINK_BYTES: u64 = 64 << 10;
+/// A client that takes (or gives) nothing for so long is cut off.
+const STUCK: Nanos = Nanos::from_secs(60);
+/// The same while the daemon ends.
+const STUCK_AT_END: Nanos = Nanos::from_secs(5);
+
+impl Loop {
+    /// A request left the engine.
+    pub(super) fn done(&mut self, done: &Done) {
+        let index = self.slots.by_tag(done.tag);
+        let slot = self.slots.get_mut(index);
+        if let Err(error) = done.outcome {
+            slot.answer = match error {
+                IoError::Io => Answer::Error(NbdError::Eio, "the backing store failed"),
+                IoError::NoSpace => Answer::Error(NbdError::Enospc, "the backing store is full"),
+                IoError::ReadOnly => Answer::Error(NbdError::Eperm, "the disk is read-only"),
+                IoError::Unsupported => Answer::Error(NbdError::Einval, "not supported"),
+                IoError::Cancelled => Answer::Error(NbdError::Eshutdown, "shutting down"),
+            };
+        }
+        let who = slot.client;
+        if let Some(client) = self.clients.resolve(who) {
+            client.outstanding -= 1;
+        }
+        self.answer(index);
+    }
+
+    /// Queues a request's reply, or forgets it where nobody waits for it.
+    pub(super) fn answer(&mut self, index: u32) {
+        self.freed = true;
+        let slot = self.slots.get_mut(index);
+        let who = slot.client;
+        if slot.answer != Answer::Ok || slot.kind != Kind::Read && slot.kind != Kind::BlockStatus {
+            // Nothing of its payload is sent.
+            release(slot, &mut self.pool, &mut self.vms);
+        }
+        let bytes = HEAD_LEN as u64 + slot.buffer.as_ref().map_or(0, |_| u64::from(slot.len));
+        match self.clients.resolve(who) {
+            Some(client) if client.state != State::Gone => {
+                if client.is_quiet() {
+                    client.tx.moved = self.now;
+                }
+                client.tx.queue.push_back(index);
+                client.tx.bytes += bytes;
+                self.touch(who.index);
+            }
+            _ => self.forget(index),
+        }
+    }
+
+    /// Gives a slot and its memory back.
+    pub(super) fn forget(&mut self, index: u32) {
+        release(self.slots.get_mut(index), &mut self.pool, &mut self.vms);
+        self.slots.remove(index);
+        self.freed = true;
+    }
+
+    /// Has a client looked at before the turn ends.
+    pub(super) fn touch(&mut self, index: u32) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        if !client.touched {
+            client.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    /// Sends and receives for all clients that have something to send or nothing to parse.
+    pub(super) fn exchange(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut at = 0;
+        while at < touched.len() {
+            let index = touched[at];
+            let Some(client) = self.clients.get(index) else {
+                touched.swap_remove(at);
+                continue;
+            };
+            client.touched = false;
+            if !client.sending() && !client.tx.queue.is_empty() && client.state != State::Gone {
+                self.send_replies(index);
+            }
+            let client = self.clients.get(index).expect("sending ends nobody");
+            if client.state == State::Open && !client.rx.receiving {
+                if self.device.answers_soon(client.disk) && client.outstanding > 0 {
+                    // Its reply comes with the next turn, and the receive can go with that.
+                    client.touched = true;
+                    at += 1;
+                    continue;
+                }
+                self.receive(index);
+            } else {
+                self.settle(index);
+            }
+            touched.swap_remove(at);
+        }
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    fn send_replies(&mut self, index: u32) {
+        let client = self.clients.get(index).expect("it is there");
+        if client.tx.heads.is_none() {
+            client.tx.heads = Some(self.plumbing.get_reserved(HEADS));
+        }
+        let heads = client.tx.heads.as_ref().expect("just taken").mem();
+        let (mut used, mut bytes) = (0, 0u64);
+        client.tx.ranges.clear();
+        while let Some(&reply) = client.tx.queue.front() {
+            let full = client.tx.sending.len() == SEND_REPLIES || bytes >= SEND_BYTES;
+            if full || used + ERROR_LEN > HEADS {
+                break;
+            }
+            client.tx.queue.pop_front();
+            client.tx.sending.push(reply);
+            let slot = self.slots.get(reply);
+            let mut head = [0u8; ERROR_LEN];
+            let n = encode(client, slot, &mut head);
+            let at = heads.slice(used, n);
+            at.write(&head[..n]);
+            used += n;
+            push_joined(&mut client.tx.ranges, at);
+            let mut size = HEAD_LEN as u64;
+            if let Some(buffer) = &slot.buffer {
+                client
+                    .tx
+                    .ranges
+                    .push(buffer.mem().slice(0, slot.len as usize));
+                size += u64::from(slot.len);
+            }
+            bytes += size;
+            client.tx.bytes -= size;
+        }
+        self.submit_send(index, bytes);
+    }
+
+    /// Submits what is left of a send.
+    fn submit_send(&mut self, index: u32, bytes: u64) {
+        let client = self.clients.get(index).expect("it is there");
+        let who = ClientRef {
+            index,
+            generation: client.generation,
+        };
+        let alone = client.outstanding == 0
+            && client.tx.queue.is_empty()
+            && client.state == State::Open
+            && client.stall.is_none()
+            && !client.ready;
+        let rx = &mut client.rx;
+        let then = (alone
+            && bytes <= LINK_BYTES
+            && !rx.receiving
+            && rx.payload.is_none()
+            && rx.held.is_none()
+            && rx.waiting.is_none()
+            && rx.start == rx.end)
+            .then(|| {
+                (
+                    rx.buffer.mem().slice(0, RECEIVE),
+                    Token::Receive(who).encode(),
+                )
+            });
+        if then.is_some() {
+            (rx.start, rx.end, rx.receiving) = (0, 0, true);
+            client.tx.linked = true;
+        }
+        let all = bytes <= SEND_BYTES;
+        self.ring.send(
+            client.file,
+            &client.tx.ranges,
+            all,
+            Token::Send(who).encode(),
+            then,
+        );
+    }
+
+    /// A send ended, or a linked one failed.
+    pub(super) fn sent(&mut self, who: ClientRef, result: Result<u32, i32>) {
+        let now = self.now;
+        let Some(client) = self.clients.resolve(who) else {
+            return;
+        };
+        client.tx.linked = false;
+        let total: usize = client.tx.ranges.iter().map(Mem::len).sum();
+        match result {
+            Ok(n) if (n as usize) < total && client.state != State::Gone => {
+                client.tx.moved = now;
+                let mut rest = std::mem::take(&mut self.scratch);
+                rest.clear();
+                sub_ranges(&client.tx.ranges, n as usize, total - n as usize, &mut rest);
+                std::mem::swap(&mut client.tx.ranges, &mut rest);
+                self.scratch = rest;
+                self.submit_send(who.index, (total - n as usize) as u64);
+            }
+            Err(libc::EINTR | libc::EAGAIN) if client.state != State::Gone => {
+                self.submit_send(who.index, total as u64);
+            }
+            Err(errno) => {
+                self.send_ended(who.index);
+                self.vanish(who.index, Some(errno));
+            }
+            Ok(_) => self.send_ended(who.index),
+        }
+    }
+
+    /// The replies of a send are no longer needed.
+    pub(super) fn send_ended(&mut self, index: u32) {
+        let now = self.now;
+        let client = self.clients.get(index).expect("it is there");
+        client.tx.moved = now;
+        let mut sent = std::mem::take(&mut client.tx.sending);
+        if let Some(heads) = client.tx.heads.take() {
+            self.plumbing.put(heads);
+        }
+        for slot in sent.drain(..) {
+            self.forget(slot);
+        }
+        let client = self.clients.get(index).expect("it is there");
+        client.tx.sending = sent;
+        self.touch(index);
+    }
+
+    /// The connection broke, or the client closed it without a word.
+    pub(super) fn vanish(&mut self, index: u32, errno: Option<i32>) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        if client.state == State::Gone {
+            return self.settle(index);
+        }
+        let export = &self.device.disks[client.disk].disk.export;
+        let why = errno.map_or("closed without a word".to_owned(), |e| {
+            std::io::Error::from_raw_os_error(e).to_string()
+        });
+        let outstanding = client.outstanding;
+        tracing::info!(%export, peer = %client.peer, outstanding, "client gone: {why}");
+        self.close(index);
+    }
+
+    /// Ends a connection at once. What is in flight for it goes on without an answer.
+    pub(super) fn close(&mut self, index: u32) {
+        let client = self.clients.get(index).expect("it is there");
+        if client.state != State::Gone {
+            client.state = State::Gone;
+            self.ring.shut_down_socket(client.file);
+            let id = client.engine;
+            self.engine.handle_disconnect(self.now, id);
+        }
+        self.settle(index);
+    }
+
+    /// Lets a client go when the time has come.
+    pub(super) fn settle(&mut self, index: u32) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        match client.state {
+            State::Open => {}
+            State::Leaving if client.is_quiet() => self.close(index),
+            State::Leaving => {}
+            State::Gone if client.rx.receiving || client.sending() => {}
+            State::Gone => self.remove(index),
+        }
+    }
+
+    fn remove(&mut self, index: u32) {
+        let mut client = self.clients.remove(index);
+        if client.stall == Some(super::client::Stall::Memory) {
+            self.memory_waiters -= 1;
+        }
+        let payload = client.rx.payload.take().map(|(slot, _)| slot);
+        for slot in payload
+            .into_iter()
+            .chain(client.rx.waiting)
+            .chain(client.tx.queue)
+        {
+            self.forget(slot);
+        }
+        if let Some(heads) = client.tx.heads {
+            self.plumbing.put(heads);
+        }
+        self.plumbing.put(client.rx.buffer);
+        self.ring.remove_file(client.file);
+        self.freed = true;
+    }
+
+    /// Ends clients that take none of their replies, or stop within a payload.
+    pub(super) fn cut_off_stuck(&mut self) {
+        let patience = if self.phase == Phase::Running {
+            STUCK
+        } else {
+            STUCK_AT_END
+        };
+        for index in self.clients.indices() {
+            let client = self.clients.get(index).expect("it is there");
+            let what = if client.sending() && self.now.since(client.tx.moved) > patience {
+                "takes none of its replies"
+            } else if client.rx.payload.is_some()
+                && client.rx.receiving
+                && self.now.since(client.rx.moved) > patience
+            {
+                "stopped in the middle of a write"
+            } else {
+                continue;
+            };
+            if client.state != State::Gone {
+                let export = &self.device.disks[client.disk].disk.export;
+                tracing::warn!(%export, peer = %client.peer, "client cut off: {what} for {patience}");
+                self.close(index);
+            }
+        }
+    }
+}
+
+/// The header of a reply, or all of it.
+fn encode(client: &Client, slot: &Slot, out: &mut [u8]) -> usize {
+    match (slot.answer, slot.kind) {
+        (Answer::Error(error, message), _) => client.style.error(slot.cookie, error, message, out),
+        (Answer::Ok, Kind::Read) => client.style.data(slot.cookie, slot.offset, slot.len, out),
+        (Answer::Ok, Kind::BlockStatus) => 0,
+        (Answer::Ok, _) => client.style.done(slot.cookie, out),
+    }
+}
+
+/// Appends a range, as one with the last if it follows that in memory.
+fn push_joined(ranges: &mut Vec<Mem>, range: Mem) {
+    match ranges.last_mut() {
+        _ if range.is_empty() => {}
+        Some(last) if last.addr() + last.len() == range.addr() => {
+            *last = last.joined(range);
+        }
+        _ => ranges.push(range),
+    }
+}
+
+/// Gives a slot's memory back.
+fn release(slot: &mut Slot, pool: &mut crate::buffer::Pool, vms: &mut [super::Vm]) {
+    if let Some(buffer) = slot.buffer.take() {
+        vms[slot.vm as usize].payload -= buffer.size();
+        pool.put(buffer);
+    }
+}

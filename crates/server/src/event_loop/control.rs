@@ -1,0 +1,208 @@
+//! Commands from the control plane, and the orderly end.
+
+use std::sync::mpsc::TryRecvError;
+
+use tidegate_core::objective::Objective;
+
+use super::answer_ended;
+use super::client::{Client, RECEIVE, Rx, State, Tx};
+use super::{Loop, Phase};
+use crate::backing::Medium;
+use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::reception::Adopted;
+
+impl Loop {
+    pub(super) fn take_commands(&mut self) {
+        self.take_extents();
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    // Nobody is left who could end this loop.
+                    if self.phase == Phase::Running {
+                        self.begin_drain();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Snapshot { reply } => answer_ended(reply.send(self.snapshot())),
+            Command::SetObjective {
+                vm,
+                objective,
+                reply,
+            } => {
+                answer_ended(reply.send(self.set_objective(&vm, &objective)));
+            }
+            Command::SetPolicy { policy, reply } => {
+                self.engine.set_policy(self.now, &policy);
+                answer_ended(reply.send(Ok(self.snapshot())));
+            }
+            Command::Adopt(adopted) => self.adopt(*adopted),
+            Command::Drain => self.begin_drain(),
+            Command::Abort => {
+                let left = self.slots.len();
+                tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
+                self.phase = Phase::Ended;
+            }
+        }
+    }
+
+    fn set_objective(
+        &mut self,
+        vm: &str,
+        objective: &Objective,
+    ) -> Result<VmSnapshot, CommandError> {
+        let index = self
+            .vms
+            .iter()
+            .position(|v| v.name == vm)
+            .ok_or_else(|| CommandError::UnknownVm(vm.to_owned()))?;
+        self.engine
+            .set_objective(self.now, self.vms[index].id, objective)
+            .map_err(|e| CommandError::Refused(e.to_string()))?;
+        Ok(self.vm_snapshot(index))
+    }
+
+    fn snapshot(&self) -> DeviceSnapshot {
+        DeviceSnapshot {
+            name: self.name.clone(),
+            backing: self.device.description.clone(),
+            policy: self.engine.policy().clone(),
+            facts: self.engine.facts(),
+            vms: (0..self.vms.len()).map(|i| self.vm_snapshot(i)).collect(),
+            taken_at: self.now,
+        }
+    }
+
+    fn vm_snapshot(&self, index: usize) -> VmSnapshot {
+        let vm = &self.vms[index];
+        let disks = vm.disks.iter().map(|&d| &self.device.disks[d].disk);
+        VmSnapshot {
+            name: vm.name.clone(),
+            device: self.name.clone(),
+            objective: self.engine.objective(vm.id).clone(),
+            honours: self.engine.policy().honours(),
+            disks: disks
+                .map(|disk| DiskSnapshot {
+                    export: disk.export.clone(),
+                    size: disk.size,
+                    failed: disk.failure().map(str::to_owned),
+                })
+                .collect(),
+            clients: self
+                .clients
+                .iter()
+                .filter(|c| vm.disks.contains(&c.disk))
+                .count() as u32,
+            pending: self.engine.pending(vm.id),
+            in_flight: self.engine.in_flight(vm.id),
+            stats: Box::new(self.engine.vm_stats(vm.id).clone()),
+        }
+    }
+
+    /// Takes a connection over from the reception.
+    fn adopt(&mut self, adopted: Adopted) {
+        let export = self.device.disks[adopted.disk].disk.export.clone();
+        if self.phase != Phase::Running {
+            return;
+        }
+        let Some(who) = self.clients.vacant() else {
+            tracing::warn!(%export, peer = %adopted.peer, "client refused: too many on this device");
+            return;
+        };
+        let engine = match self.engine.connect(self.device.disks[adopted.disk].id) {
+            Ok(engine) => engine,
+            Err(error) => {
+                tracing::warn!(%export, peer = %adopted.peer, "client refused: {error}");
+                return;
+            }
+        };
+        let file = match self.ring.add_file(adopted.fd) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!(%export, peer = %adopted.peer, "client refused: {error}");
+                self.engine.handle_disconnect(self.now, engine);
+                return;
+            }
+        };
+        let buffer = self.plumbing.get_reserved(RECEIVE);
+        buffer.mem().write(&adopted.leftover);
+        self.clients.insert(Client {
+            generation: who.generation,
+            file,
+            style: adopted.opened.style,
+            allocation_context: adopted.opened.allocation_context,
+            session: adopted.session,
+            disk: adopted.disk,
+            engine,
+            peer: adopted.peer,
+            state: State::Open,
+            rx: Rx {
+                buffer,
+                start: 0,
+                end: adopted.leftover.len(),
+                receiving: false,
+                drained: false,
+                payload: None,
+                moved: self.now,
+                held: None,
+                waiting: None,
+            },
+            tx: Tx {
+                queue: Default::default(),
+                bytes: 0,
+                sending: Vec::new(),
+                ranges: Vec::new(),
+                heads: None,
+                linked: false,
+                moved: self.now,
+            },
+            outstanding: 0,
+            ready: false,
+            touched: false,
+            stall: None,
+        });
+        tracing::debug!(%export, "client connected");
+        self.make_ready(who.index);
+    }
+
+    fn begin_drain(&mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.phase = Phase::Draining;
+        for index in self.clients.indices() {
+            let client = self.clients.get(index).expect("it is there");
+            if client.state == State::Open {
+                client.state = State::Leaving;
+            }
+            self.settle(index);
+        }
+    }
+
+    /// Ends the loop once everything was answered.
+    pub(super) fn drain_further(&mut self) {
+        let busy = self.engine.facts().requests > 0
+            || self.engine.facts().in_flight > 0
+            || self.clients.len() > 0;
+        if busy {
+            return;
+        }
+        for state in &mut self.device.disks {
+            if let Medium::File(open) = &mut state.disk.medium
+                && !state.disk.read_only
+                && let Err(error) = open.file.sync_data()
+            {
+                open.facts
+                    .fail(error.raw_os_error().unwrap_or(libc::EIO), "last flush");
+            }
+        }
+        self.phase = Phase::Ended;
+    }
+}

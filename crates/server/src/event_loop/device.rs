@@ -1,0 +1,397 @@
+//! From the engine to the backing and back: device I/Os.
+//!
+//! ```text
+//!   poll_dispatch --> memory: copied at once --------------------+--> handle_completion
+//!                 --> file: locks, system calls through the ring -+
+//!                 --> emulated: either of these, and the model's time is over
+//! ```
+
+use std::fs::File;
+use std::sync::Arc;
+
+use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
+use tidegate_core::time::Nanos;
+use tidegate_device::{Model, ModelIo};
+use tidegate_nbd::{Extent, NbdError, reply};
+
+use super::slots::Answer;
+use super::{Loop, Token};
+use crate::backing::extents::{EXTENTS_MAX, Question, Surveyor};
+use crate::backing::file_io::{FileIo, Step, ZEROES};
+use crate::backing::range_lock::RangeLocks;
+use crate::backing::{Disk, Medium};
+use crate::buffer::{Mem, Region, copy_ranges};
+use crate::ring::FileId;
+
+/// What the engine calls the device.
+pub(super) struct Device {
+    pub(super) disks: Vec<DiskState>,
+    /// The loop's number of each of the engine's disks.
+    pub(super) by_id: Vec<usize>,
+    /// One for each I/O that may be in flight.
+    pub(super) ios: Vec<Io>,
+    pub(super) model: Option<Box<dyn Model>>,
+    /// For people.
+    pub(super) description: String,
+}
+
+/// An opened disk inside the loop.
+pub(super) struct DiskState {
+    pub(super) disk: Disk,
+    /// Index into the loop's VMs.
+    pub(super) vm: usize,
+    pub(super) id: DiskId,
+    /// Its file in the ring's table.
+    pub(super) file: Option<FileId>,
+    /// Where clients may address less than a block.
+    pub(super) locks: Option<RangeLocks>,
+    /// Its I/Os end as soon as they are submitted.
+    pub(super) instant: bool,
+    pub(super) in_flight: u32,
+    /// For questions about extents.
+    pub(super) survey: Option<Arc<File>>,
+}
+
+/// A device I/O.
+#[derive(Debug)]
+pub(super) struct Io {
+    io: Option<DeviceIo>,
+    disk: usize,
+    file: FileIo,
+    /// How its bytes fared, once they did.
+    medium: Option<Outcome>,
+    /// The model has not let it go.
+    held: bool,
+    locked: bool,
+}
+
+impl Io {
+    pub(super) fn new() -> Io {
+        Io {
+            io: None,
+            disk: 0,
+            file: FileIo::new(),
+            medium: None,
+            held: false,
+            locked: false,
+        }
+    }
+
+    fn id(&self) -> IoId {
+        self.io.expect("the I/O is in flight").id
+    }
+}
+
+impl Device {
+    pub(super) fn vm_of(&self, disk: usize) -> usize {
+        self.disks[disk].vm
+    }
+
+    pub(super) fn next_completion(&self) -> Option<Nanos> {
+        self.model.as_ref()?.next_completion()
+    }
+
+    /// The disk has I/Os whose completions come with the next turn.
+    pub(super) fn answers_soon(&self, disk: usize) -> bool {
+        self.disks[disk].instant && self.disks[disk].in_flight > 0
+    }
+}
+
+impl DiskState {
+    /// Zeroing is faster than writing zeroes.
+    pub(super) fn zeroes_fast(&self, keep_allocated: bool) -> bool {
+        match &self.disk.medium {
+            Medium::Memory(_) => true,
+            Medium::File(file) if keep_allocated => file.facts.can_zero,
+            Medium::File(file) => file.facts.can_punch || file.facts.can_zero,
+        }
+    }
+}
+
+impl Loop {
+    /// Starts what the engine chooses and takes what it has finished, until there is neither.
+    pub(super) fn dispatch(&mut self) {
+        loop {
+            while let Some(io) = self.engine.poll_dispatch(self.now) {
+                self.start(io);
+            }
+            let mut idle = true;
+            while let Some(done) = self.engine.poll_done() {
+                idle = false;
+                self.done(&done);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    fn start(&mut self, io: DeviceIo) {
+        let index = io.id.index();
+        let disk = self.device.by_id[io.disk.index()];
+        self.device.disks[disk].in_flight += 1;
+        let entry = &mut self.device.ios[index];
+        assert!(
+            entry.io.is_none(),
+            "an I/O was started in a place that is taken"
+        );
+        (entry.io, entry.disk, entry.medium) = (Some(io), disk, None);
+        entry.held = self.device.model.is_some();
+        if let Some(model) = &mut self.device.model {
+            model.submit(self.now, model_io(model.as_ref(), &io));
+        }
+        let slots = &self.slots;
+        let ranges = self.engine.io_segments(io.id).filter_map(|segment| {
+            let buffer = slots.get(slots.by_tag(segment.tag)).buffer.as_ref()?;
+            Some(
+                buffer
+                    .mem()
+                    .slice(segment.offset as usize, segment.len as usize),
+            )
+        });
+        let state = &mut self.device.disks[disk];
+        match &state.disk.medium {
+            Medium::Memory(region) => {
+                self.scratch.clear();
+                self.scratch.extend(ranges);
+                memory_io(region, &io, &self.scratch);
+                self.medium_ended(index, Ok(()));
+            }
+            Medium::File(file) => {
+                entry
+                    .file
+                    .begin(&file.facts, &io, ranges, self.zeroes.mem(0, ZEROES));
+                if let Some(locks) = &mut state.locks
+                    && matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard)
+                {
+                    let (from, to) = entry.file.span(&file.facts);
+                    entry.locked = true;
+                    if !locks.acquire(index as u32, from, to) {
+                        return;
+                    }
+                }
+                self.step(index);
+            }
+        }
+    }
+
+    /// Submits an I/O's next system call.
+    fn step(&mut self, index: usize) {
+        let entry = &mut self.device.ios[index];
+        let state = &mut self.device.disks[entry.disk];
+        let Medium::File(file) = &state.disk.medium else {
+            unreachable!("only files take steps");
+        };
+        let id = state.file.expect("a file is in the table from the start");
+        let token = Token::Device(index as u32).encode();
+        loop {
+            match entry.file.step(&file.facts, &mut self.scratch) {
+                Step::Bounce(len) => entry.file.give_bounce(self.plumbing.get_reserved(len)),
+                Step::Read(offset) => {
+                    return self.ring.read(id, &self.scratch, offset, token);
+                }
+                Step::Write { offset, dsync } => {
+                    return self.ring.write(id, &self.scratch, offset, dsync, token);
+                }
+                Step::Sync => return self.ring.sync_data(id, token),
+                Step::Allocate { mode, offset, len } => {
+                    return self.ring.allocate(id, mode, offset, len, token);
+                }
+                Step::Done(outcome) => return self.medium_ended(index, outcome),
+            }
+        }
+    }
+
+    /// A system call of an I/O ended.
+    pub(super) fn device_answered(&mut self, index: u32, result: Result<u32, i32>) {
+        let entry = &mut self.device.ios[index as usize];
+        let Medium::File(file) = &mut self.device.disks[entry.disk].disk.medium else {
+            unreachable!("only files take steps");
+        };
+        entry.file.advance(&mut file.facts, result);
+        self.step(index as usize);
+    }
+
+    /// An I/O's bytes are where they belong.
+    fn medium_ended(&mut self, index: usize, outcome: Outcome) {
+        let entry = &mut self.device.ios[index];
+        entry.medium = Some(outcome);
+        if let Some(bounce) = entry.file.take_bounce() {
+            self.plumbing.put(bounce);
+        }
+        let state = &mut self.device.disks[entry.disk];
+        state.in_flight -= 1;
+        let held = entry.held;
+        if std::mem::take(&mut entry.locked) {
+            let mut granted = std::mem::take(&mut self.granted);
+            granted.clear();
+            let locks = state.locks.as_mut().expect("what was locked has locks");
+            locks.release(index as u32, &mut granted);
+            for &next in &granted {
+                self.step(next as usize);
+            }
+            granted.clear();
+            self.granted = granted;
+        }
+        if !held {
+            self.io_ended(index);
+        }
+    }
+
+    /// Lets go what the model has finished.
+    pub(super) fn device_due(&mut self) {
+        let Some(model) = &mut self.device.model else {
+            return;
+        };
+        if model.next_completion().is_none_or(|at| at > self.now) {
+            return;
+        }
+        while let Some(model) = &mut self.device.model
+            && let Some(completion) = model.pop_completed(self.now)
+        {
+            let entry = &mut self.device.ios[completion.id as usize];
+            entry.held = false;
+            if entry.medium.is_some() {
+                self.io_ended(completion.id as usize);
+            }
+        }
+    }
+
+    fn io_ended(&mut self, index: usize) {
+        let entry = &mut self.device.ios[index];
+        let outcome = entry
+            .medium
+            .take()
+            .expect("its bytes are where they belong");
+        let id = entry.id();
+        entry.io = None;
+        self.engine.handle_completion(self.now, id, outcome);
+    }
+
+    /// Has a question about extents answered, at once or by the surveyor.
+    pub(super) fn ask_extents(&mut self, client: u32, slot: u32, one: bool) {
+        let token = self.slots.tag(slot);
+        let entry = self.slots.get(slot);
+        let (offset, len) = (entry.offset, entry.len);
+        let disk = self.clients.get(client).expect("it asks").disk;
+        let state = &mut self.device.disks[disk];
+        let Medium::File(open) = &state.disk.medium else {
+            // Memory does not keep account of what was never written.
+            let all = Extent {
+                len,
+                hole: false,
+                zero: false,
+            };
+            return self.extents_known(slot, &[all]);
+        };
+        let file = match &state.survey {
+            Some(file) => Ok(file.clone()),
+            None => open.file.try_clone().map(Arc::new),
+        };
+        let asked = file.and_then(|file| {
+            state.survey = Some(file.clone());
+            if self.surveyor.is_none() {
+                self.surveyor = Some(Surveyor::start(self.wake.clone())?);
+            }
+            let surveyor = self.surveyor.as_ref().expect("just made");
+            surveyor.ask(Question {
+                token,
+                file,
+                offset,
+                len,
+                one,
+            });
+            Ok(())
+        });
+        match asked {
+            Ok(()) => self.clients.get(client).expect("it asks").outstanding += 1,
+            Err(_) => {
+                self.slots.get_mut(slot).answer = Answer::Error(NbdError::Enomem, "try again");
+                self.answer(slot);
+            }
+        }
+    }
+
+    /// Takes what the surveyor has found out.
+    pub(super) fn take_extents(&mut self) {
+        while let Some(answer) = self.surveyor.as_ref().and_then(Surveyor::answer) {
+            let slot = self.slots.by_tag(answer.token);
+            let who = self.slots.get(slot).client;
+            if let Some(client) = self.clients.resolve(who) {
+                client.outstanding -= 1;
+            }
+            match answer.extents {
+                Ok(extents) => self.extents_known(slot, &extents),
+                Err(_) => {
+                    self.slots.get_mut(slot).answer =
+                        Answer::Error(NbdError::Eio, "the filesystem does not tell");
+                    self.answer(slot);
+                }
+            }
+        }
+    }
+
+    /// Encodes a block status reply into a buffer of the slot's.
+    fn extents_known(&mut self, index: u32, extents: &[Extent]) {
+        let who = self.slots.get(index).client;
+        let context = self.clients.resolve(who).and_then(|c| c.allocation_context);
+        let len = reply::block_status_len(extents.len());
+        let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX)];
+        let slot = self.slots.get_mut(index);
+        if let Some(context) = context
+            && let Some(buffer) = self.pool.get(len)
+        {
+            let n = reply::block_status(slot.cookie, context, extents, &mut bytes);
+            buffer.mem().write(&bytes[..n]);
+            self.vms[slot.vm as usize].payload += buffer.size();
+            (slot.buffer, slot.len) = (Some(buffer), n as u32);
+        } else {
+            slot.answer = Answer::Error(NbdError::Enomem, "no memory for the answer, try again");
+        }
+        self.answer(index);
+    }
+}
+
+/// An I/O as a model takes it: in whole blocks, within its longest.
+fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
+    let spec = model.spec();
+    if io.op == Op::Flush {
+        return ModelIo {
+            id: io.id.index() as u64,
+            op: io.op,
+            addr: 0,
+            len: 0,
+            fua: false,
+        };
+    }
+    let block = u64::from(spec.logical_block);
+    let from = io.addr / block * block;
+    let end = (io.addr + u64::from(io.len))
+        .next_multiple_of(block)
+        .min(spec.capacity);
+    let mut len = end - from;
+    if io.op != Op::Discard {
+        len = len.min(u64::from(spec.max_io));
+    }
+    let longest = u64::from(u32::MAX) / block * block;
+    let len = len.min(longest) as u32;
+    ModelIo {
+        id: io.id.index() as u64,
+        op: io.op,
+        addr: from,
+        len,
+        fua: io.fua,
+    }
+}
+
+/// An I/O on bytes in memory.
+fn memory_io(region: &Region, io: &DeviceIo, ranges: &[Mem]) {
+    let (offset, len) = (io.offset as usize, io.len as usize);
+    match io.op {
+        Op::Read => copy_ranges(ranges, &[region.mem(offset, len)]),
+        Op::Write => copy_ranges(&[region.mem(offset, len)], ranges),
+        Op::WriteZeroes if io.keep_allocated => region.mem(offset, len).zero(),
+        Op::Discard | Op::WriteZeroes => region.discard(offset, len),
+        Op::Flush => {}
+    }
+}

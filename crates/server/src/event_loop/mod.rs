@@ -1,0 +1,239 @@
+//! One device, one thread: its engine, its io_uring, its clients.
+//!
+//! ```text
+//!            +--> completions --> receive: parse, take buffers, hand in to the engine
+//!   turn  ---+                    device:  I/Os that ended, models that are due
+//!    ^       +--> commands        answer:  replies that were sent
+//!    |
+//!    |   serve ready clients (a budget each, in turn)
+//!    |   dispatch what the engine chooses until it chooses nothing
+//!    |   send replies, receive more
+//!    +-- submit everything at once and wait: for a completion, a timer, a wake
+//! ```
+//!
+//! The clock is read once a turn. Nothing here is shared with another thread but the channel
+//! the commands come through. After warm-up nothing is allocated for a request.
+
+mod answer;
+mod client;
+mod control;
+mod device;
+mod receive;
+mod setup;
+mod slots;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use tidegate_core::engine::Engine;
+use tidegate_core::request::VmId;
+use tidegate_core::time::Nanos;
+
+use crate::backing::extents::Surveyor;
+use crate::buffer::{Buffer, Mem, Pool, Region};
+use crate::command::Command;
+use crate::ring::{Completion, FileId, Ring, Wake, clock};
+use client::Clients;
+use device::Device;
+use slots::Slots;
+
+pub use setup::{Prepared, SetupError};
+
+/// The way to a loop.
+#[derive(Clone, Debug)]
+pub struct LoopHandle {
+    commands: Sender<Command>,
+    wake: Arc<Wake>,
+}
+
+impl LoopHandle {
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// Gives it back when the loop has ended.
+    pub fn send(&self, command: Command) -> Result<(), Command> {
+        self.commands.send(command).map_err(|e| e.0)?;
+        self.wake.wake();
+        Ok(())
+    }
+}
+
+/// What an operation's completion is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token {
+    Receive(slots::ClientRef),
+    Send(slots::ClientRef),
+    /// A device I/O.
+    Device(u32),
+    Wake,
+}
+
+impl Token {
+    fn encode(self) -> u64 {
+        let (kind, generation, index) = match self {
+            Token::Receive(c) => (1, c.generation, c.index),
+            Token::Send(c) => (2, c.generation, c.index),
+            Token::Device(index) => (3, 0, index),
+            Token::Wake => (4, 0, 0),
+        };
+        kind << 56 | u64::from(generation) << 32 | u64::from(index)
+    }
+
+    fn decode(bits: u64) -> Token {
+        let index = bits as u32;
+        let client = slots::ClientRef {
+            index,
+            generation: (bits >> 32) as u32 & 0xff_ffff,
+        };
+        match bits >> 56 {
+            1 => Token::Receive(client),
+            2 => Token::Send(client),
+            3 => Token::Device(index),
+            4 => Token::Wake,
+            other => panic!("a completion of kind {other}, which was never submitted"),
+        }
+    }
+}
+
+/// A VM of this loop.
+#[derive(Debug)]
+struct Vm {
+    name: String,
+    id: VmId,
+    /// Its disks, as indices into the loop's.
+    disks: Vec<usize>,
+    /// Bytes of payload memory its requests hold.
+    payload: u64,
+}
+
+/// See the module's documentation.
+struct Loop {
+    name: String,
+    ring: Ring,
+    engine: Engine,
+    device: Device,
+    vms: Vec<Vm>,
+    clients: Clients,
+    slots: Slots,
+    /// Payloads.
+    pool: Pool,
+    payload_per_vm: u64,
+    /// Receive buffers, headers, bounce buffers: bounded by clients and depth.
+    plumbing: Pool,
+    zeroes: Region,
+    commands: Receiver<Command>,
+    wake: Arc<Wake>,
+    wake_file: FileId,
+    wake_buffer: Buffer,
+    surveyor: Option<Surveyor>,
+    now: Nanos,
+    /// Clients with something to parse.
+    ready: VecDeque<u32>,
+    /// Clients that are not read from, in the order in which they stopped.
+    stalled: VecDeque<u32>,
+    /// How many of those wait for the device's payload memory.
+    memory_waiters: u32,
+    /// Something was freed since stalled clients were last tried.
+    freed: bool,
+    /// Clients with something to send or to receive.
+    touched: Vec<u32>,
+    completions: Vec<Completion>,
+    scratch: Vec<Mem>,
+    granted: Vec<u32>,
+    next_upkeep: Nanos,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    /// Reads nothing more, finishes what is there.
+    Draining,
+    /// Ends now.
+    Ended,
+}
+
+/// How often stuck clients and idle memory are looked for.
+const UPKEEP: Nanos = Nanos::SECOND;
+
+impl Loop {
+    /// Runs until drained or aborted.
+    fn run(&mut self) -> io::Result<()> {
+        self.await_wake();
+        while self.phase != Phase::Ended {
+            self.ring.turn(self.timeout())?;
+            self.now = clock();
+            self.take_completions();
+            self.serve();
+            self.dispatch();
+            self.exchange();
+            self.upkeep();
+        }
+        Ok(())
+    }
+
+    /// How long the next turn may wait.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() || (self.freed && !self.stalled.is_empty()) {
+            return Some(Duration::ZERO);
+        }
+        let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+        next = next.min(self.device.next_completion().unwrap_or(Nanos::MAX));
+        if self.needs_upkeep() {
+            next = next.min(self.next_upkeep);
+        }
+        (next != Nanos::MAX).then(|| Duration::from_nanos(next.since(clock()).0))
+    }
+
+    fn take_completions(&mut self) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.ring.take(&mut completions);
+        for completion in completions.drain(..) {
+            match Token::decode(completion.token) {
+                Token::Receive(client) => self.received(client, completion),
+                Token::Send(client) => self.sent(client, completion.result),
+                Token::Device(io) => self.device_answered(io, completion.result),
+                Token::Wake => {
+                    self.take_commands();
+                    self.await_wake();
+                }
+            }
+        }
+        self.completions = completions;
+        if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
+            self.engine.handle_timeout(self.now);
+        }
+        self.device_due();
+    }
+
+    fn await_wake(&mut self) {
+        self.ring
+            .await_wake(self.wake_file, self.wake_buffer.mem(), Token::Wake.encode());
+    }
+
+    fn needs_upkeep(&self) -> bool {
+        self.slots.len() > 0 || self.pool.warm() > 0 || self.phase == Phase::Draining
+    }
+
+    /// Once a second while there is something to look after.
+    fn upkeep(&mut self) {
+        if self.phase == Phase::Draining {
+            self.drain_further();
+        }
+        if self.now < self.next_upkeep {
+            return;
+        }
+        self.next_upkeep = self.now + UPKEEP;
+        self.pool.trim(4096);
+        self.plumbing.trim(4096);
+        self.cut_off_stuck();
+    }
+}
+
+/// A reply whose asker has gone is nobody's loss.
+fn answer_ended<T>(result: Result<(), T>) {
+    drop(result);
+}

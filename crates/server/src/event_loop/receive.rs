@@ -1,0 +1,419 @@
+//! From the socket to the engine: received bytes become requests, each client in its turn.
+
+use tidegate_core::engine::Refusal;
+use tidegate_core::request as engine;
+use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step};
+
+use super::client::{RECEIVE, Stall, State};
+use super::slots::{Answer, ClientRef, Kind};
+use super::{Loop, Token};
+use crate::buffer::{Mem, Pool};
+use crate::ring::Completion;
+
+/// Requests of one client that are parsed before it is the next one's turn.
+const REQUESTS_A_TURN: u32 = 64;
+/// Payload bytes of one client that are copied before it is the next one's turn.
+const BYTES_A_TURN: usize = 256 << 10;
+/// Replies that may wait for a client to take them, and their bytes.
+const UNSENT_MAX: usize = 1024;
+const UNSENT_BYTES_MAX: u64 = 16 << 20;
+/// Longest range that is read for `NBD_CMD_CACHE`; longer ones are only said to be.
+const CACHE_MAX: u32 = 4 << 20;
+
+/// What serving a client for a while came to.
+enum Served {
+    /// All was parsed: receive more.
+    Hungry,
+    /// Its budget is used up.
+    Again,
+    /// It cannot go on before something is freed.
+    Stalled(Stall),
+    /// Nothing more is taken from it.
+    Ended,
+}
+
+/// During transmission no export is looked up.
+struct NoExports;
+
+impl Exports for NoExports {
+    fn lookup(&self, _: &str) -> Option<tidegate_nbd::Export> {
+        None
+    }
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+impl Loop {
+    /// A receive ended.
+    pub(super) fn received(&mut self, who: ClientRef, completion: Completion) {
+        let Some(client) = self.clients.resolve(who) else {
+            return;
+        };
+        client.rx.receiving = false;
+        if std::mem::take(&mut client.tx.linked) && completion.result != Err(libc::ECANCELED) {
+            self.send_ended(who.index);
+        }
+        let now = self.now;
+        let Some(client) = self.clients.resolve(who) else {
+            return;
+        };
+        if client.state != State::Open {
+            return self.settle(who.index);
+        }
+        match completion.result {
+            Ok(0) => self.vanish(who.index, None),
+            Ok(n) => {
+                let n = n as usize;
+                client.rx.drained = !completion.more;
+                client.rx.moved = now;
+                let mut direct = 0;
+                if let Some((slot, filled)) = &mut client.rx.payload {
+                    let len = self.slots.get(*slot).len as usize;
+                    direct = n.min(len - *filled);
+                    *filled += direct;
+                }
+                client.rx.start = 0;
+                client.rx.end = n - direct;
+                self.make_ready(who.index);
+            }
+            Err(libc::EINTR | libc::EAGAIN) => self.touch(who.index),
+            // The send before it fell short; that one says why, or goes on.
+            Err(libc::ECANCELED) => self.touch(who.index),
+            Err(errno) => self.vanish(who.index, Some(errno)),
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, index: u32) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        if !client.ready {
+            client.ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Gives each ready client, stalled ones first, its turn.
+    pub(super) fn serve(&mut self) {
+        if std::mem::take(&mut self.freed) {
+            for _ in 0..self.stalled.len() {
+                let index = self.stalled.pop_front().expect("counted");
+                let Some(client) = self.clients.get(index) else {
+                    continue;
+                };
+                let Some(stall) = client.stall.take() else {
+                    continue;
+                };
+                let waited_for_memory = stall == Stall::Memory;
+                self.memory_waiters -= u32::from(waited_for_memory);
+                self.serve_client(index, waited_for_memory);
+            }
+        }
+        for _ in 0..self.ready.len() {
+            let index = self.ready.pop_front().expect("counted");
+            let Some(client) = self.clients.get(index) else {
+                continue;
+            };
+            client.ready = false;
+            self.serve_client(index, false);
+        }
+    }
+
+    /// `first`: those who wait for memory longer are behind this one.
+    fn serve_client(&mut self, index: u32, first: bool) {
+        let Some(client) = self.clients.get(index) else {
+            return;
+        };
+        if client.stall.is_some() || client.rx.receiving {
+            return;
+        }
+        match self.take_requests(index, first) {
+            Served::Hungry => self.touch(index),
+            Served::Again => self.make_ready(index),
+            Served::Ended => {}
+            Served::Stalled(stall) => {
+                let client = self.clients.get(index).expect("it was just served");
+                client.stall = Some(stall);
+                self.memory_waiters += u32::from(stall == Stall::Memory);
+                self.stalled.push_back(index);
+            }
+        }
+    }
+
+    fn take_requests(&mut self, index: u32, first: bool) -> Served {
+        let (mut requests, mut bytes) = (REQUESTS_A_TURN, BYTES_A_TURN);
+        loop {
+            let client = self.clients.get(index).expect("it is being served");
+            if client.state != State::Open {
+                return Served::Ended;
+            }
+            if let Some(slot) = client.rx.waiting.take() {
+                if !self.hand_in(index, slot) {
+                    return Served::Stalled(Stall::Room);
+                }
+                continue;
+            }
+            if client.rx.payload.is_some() {
+                bytes = bytes.saturating_sub(self.fill_payload(index));
+                let client = self.clients.get(index).expect("it is being served");
+                if client.rx.payload.is_some() {
+                    return Served::Hungry;
+                }
+                continue;
+            }
+            if client.rx.held.is_none() && client.rx.start == client.rx.end {
+                return Served::Hungry;
+            }
+            if requests == 0 || bytes == 0 {
+                return Served::Again;
+            }
+            requests -= 1;
+            if let Some(served) = self.take_request(index, first) {
+                return served;
+            }
+        }
+    }
+
+    /// Takes one request, or what there is of its header. `None`: go on.
+    fn take_request(&mut self, index: u32, first: bool) -> Option<Served> {
+        let client = self.clients.get(index).expect("it is being served");
+        if client.tx.queue.len() + client.tx.sending.len() >= UNSENT_MAX
+            || client.tx.bytes >= UNSENT_BYTES_MAX
+        {
+            return Some(Served::Stalled(Stall::Unsent));
+        }
+        if self.engine.room(client.engine) == 0 {
+            return Some(Served::Stalled(Stall::Room));
+        }
+        let request = match client.rx.held.take() {
+            Some(request) => request,
+            None => match self.parse(index) {
+                Ok(Some(request)) => request,
+                Ok(None) => return None,
+                Err(served) => return Some(served),
+            },
+        };
+        let disk = self.clients.get(index).expect("it is being served").disk;
+        let len = match request.command {
+            Command::Read { .. } | Command::Write => request.len as usize,
+            Command::Cache if request.len <= CACHE_MAX => request.len as usize,
+            _ => 0,
+        };
+        if len > 0
+            && let Err(stall) = self.payload_room(self.device.vm_of(disk), len, first)
+        {
+            let client = self.clients.get(index).expect("it is being served");
+            client.rx.held = Some(request);
+            return Some(Served::Stalled(stall));
+        }
+        self.accept(index, disk, request, len)
+    }
+
+    /// Lets the session look at the next bytes.
+    fn parse(&mut self, index: u32) -> Result<Option<Request>, Served> {
+        let client = self.clients.get(index).expect("it is being served");
+        let rx = &mut client.rx;
+        let mut bytes = [0u8; 4 * REQUEST_LEN];
+        let n = (rx.end - rx.start).min(bytes.len());
+        rx.buffer.mem().slice(rx.start, n).read(&mut bytes[..n]);
+        match client.session.handle(&bytes[..n], &NoExports) {
+            Ok((used, step)) => {
+                rx.start += used;
+                match step {
+                    Step::Request(request) => return Ok(Some(request)),
+                    Step::Rejected(r) => {
+                        let slot = self.insert(index, Kind::Flush, r.cookie);
+                        self.slots.get_mut(slot).answer =
+                            Answer::Error(r.error, r.reason.message());
+                        self.answer(slot);
+                    }
+                    Step::Disconnect(_) => {
+                        client.state = State::Leaving;
+                        self.settle(index);
+                        return Err(Served::Ended);
+                    }
+                    Step::NeedMore(_) => {}
+                    Step::Output | Step::Opened(_) => {
+                        unreachable!("the handshake was carried through before")
+                    }
+                }
+                Ok(None)
+            }
+            Err(fatal) => {
+                let export = &self.device.disks[client.disk].disk.export;
+                tracing::warn!(%export, peer = %client.peer, "client cut off: {fatal}");
+                self.close(index);
+                Err(Served::Ended)
+            }
+        }
+    }
+
+    /// A slot for a client's request.
+    fn insert(&mut self, index: u32, kind: Kind, cookie: u64) -> u32 {
+        let client = self.clients.get(index).expect("it is being served");
+        let who = ClientRef {
+            index,
+            generation: client.generation,
+        };
+        let vm = self.device.vm_of(client.disk) as u32;
+        self.slots.insert(who, vm, kind, cookie)
+    }
+
+    /// Whether a VM may have a buffer for `len` bytes now.
+    fn payload_room(&self, vm: usize, len: usize, first: bool) -> Result<(), Stall> {
+        let held = self.vms[vm].payload;
+        if held > 0 && held + Pool::charge(len) > self.payload_per_vm {
+            return Err(Stall::VmMemory);
+        }
+        if !self.pool.has_room(len) || (self.memory_waiters > 0 && !first) {
+            return Err(Stall::Memory);
+        }
+        Ok(())
+    }
+
+    /// Makes a request of the loop's own out of one that was parsed.
+    fn accept(&mut self, index: u32, disk: usize, request: Request, len: usize) -> Option<Served> {
+        let kind = match request.command {
+            Command::Read { .. } => Kind::Read,
+            Command::Write => Kind::Write,
+            Command::Flush => Kind::Flush,
+            Command::Trim => Kind::Discard,
+            Command::WriteZeroes { no_hole, .. } => Kind::WriteZeroes {
+                keep_allocated: no_hole,
+            },
+            Command::Cache => Kind::Cache,
+            Command::BlockStatus { .. } => Kind::BlockStatus,
+        };
+        let slot = self.insert(index, kind, request.cookie);
+        let vm = self.slots.get(slot).vm as usize;
+        let entry = self.slots.get_mut(slot);
+        (entry.offset, entry.len, entry.fua) = (request.offset, request.len, request.fua);
+        if len > 0 {
+            let buffer = self.pool.get(len).expect("room was seen");
+            self.vms[vm].payload += buffer.size();
+            self.slots.get_mut(slot).buffer = Some(buffer);
+        }
+        match request.command {
+            Command::Write => {
+                let now = self.now;
+                let client = self.clients.get(index).expect("it is being served");
+                client.rx.payload = Some((slot, 0));
+                client.rx.moved = now;
+                return None;
+            }
+            Command::BlockStatus { one } => {
+                self.ask_extents(index, slot, one);
+                return None;
+            }
+            Command::Cache if len == 0 => {
+                self.answer(slot);
+                return None;
+            }
+            Command::WriteZeroes {
+                fast_zero: true,
+                no_hole,
+            } if !self.device.disks[disk].zeroes_fast(no_hole) => {
+                self.slots.get_mut(slot).answer =
+                    Answer::Error(NbdError::Enotsup, "zeroes would have to be written");
+                self.answer(slot);
+                return None;
+            }
+            _ => {}
+        }
+        (!self.hand_in(index, slot)).then_some(Served::Stalled(Stall::Room))
+    }
+
+    /// Copies what was received of a write's payload; hands the write in when all is there.
+    /// Returns how many bytes were copied.
+    fn fill_payload(&mut self, index: u32) -> usize {
+        let client = self.clients.get(index).expect("it is being served");
+        let rx = &mut client.rx;
+        let Some((slot, filled)) = rx.payload else {
+            return 0;
+        };
+        let entry = self.slots.get(slot);
+        let buffer = entry.buffer.as_ref().expect("a write has a buffer").mem();
+        let n = (entry.len as usize - filled).min(rx.end - rx.start);
+        buffer.from(filled).copy(rx.buffer.mem().slice(rx.start, n));
+        rx.start += n;
+        if filled + n == entry.len as usize {
+            rx.payload = None;
+            rx.waiting = Some(slot);
+        } else {
+            rx.payload = Some((slot, filled + n));
+        }
+        n
+    }
+
+    /// Gives a request to the engine. False: there is no room, it waits with its client.
+    fn hand_in(&mut self, index: u32, slot: u32) -> bool {
+        let entry = self.slots.get(slot);
+        let (op, keep_allocated) = match entry.kind {
+            Kind::Read | Kind::Cache => (engine::Op::Read, false),
+            Kind::Write => (engine::Op::Write, false),
+            Kind::Flush => (engine::Op::Flush, false),
+            Kind::Discard => (engine::Op::Discard, false),
+            Kind::WriteZeroes { keep_allocated } => (engine::Op::WriteZeroes, keep_allocated),
+            Kind::BlockStatus => unreachable!("the engine knows nothing of extents"),
+        };
+        let request = engine::Request {
+            op,
+            offset: entry.offset,
+            len: entry.len,
+            fua: entry.fua,
+            keep_allocated,
+            tag: self.slots.tag(slot),
+        };
+        let client = self.clients.get(index).expect("it is being served");
+        let error = match self.engine.handle_request(self.now, client.engine, request) {
+            Ok(_) => {
+                client.outstanding += 1;
+                return true;
+            }
+            Err(Refusal::Full) => {
+                client.rx.waiting = Some(slot);
+                return false;
+            }
+            Err(Refusal::ReadOnly) => Answer::Error(NbdError::Eperm, "the disk is read-only"),
+            Err(Refusal::NotConnected) => Answer::Error(NbdError::Eshutdown, "the VM was removed"),
+            Err(Refusal::OutOfRange { .. } | Refusal::Empty) => {
+                Answer::Error(NbdError::Einval, "outside of the disk")
+            }
+        };
+        self.slots.get_mut(slot).answer = error;
+        self.answer(slot);
+        true
+    }
+
+    /// Submits a receive for a client that has parsed everything.
+    pub(super) fn receive(&mut self, index: u32) {
+        let client = self.clients.get(index).expect("it is there");
+        let rx = &mut client.rx;
+        if client.state != State::Open
+            || rx.receiving
+            || client.stall.is_some()
+            || client.ready
+            || rx.start != rx.end
+            || rx.held.is_some()
+            || rx.waiting.is_some()
+        {
+            return;
+        }
+        let token = Token::Receive(ClientRef {
+            index,
+            generation: client.generation,
+        })
+        .encode();
+        let room = rx.buffer.mem().slice(0, RECEIVE);
+        (rx.start, rx.end, rx.receiving) = (0, 0, true);
+        match rx.payload {
+            Some((slot, filled)) => {
+                let entry = self.slots.get(slot);
+                let buffer = entry.buffer.as_ref().expect("a write has a buffer").mem();
+                let rest: Mem = buffer.slice(filled, entry.len as usize - filled);
+                self.ring
+                    .receive(client.file, &[rest, room], rx.drained, token);
+            }
+            None => self.ring.receive(client.file, &[room], rx.drained, token),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Tidegate's daemon: event loops on io_uring, backing stores, the NBD frontend, the control
+//! API.
+//!
+//! ```text
+//!   control thread (tokio)                    one thread a device
+//!   reception: accept, handshake --Adopt--->  event_loop: receive, parse, schedule,
+//!   control API               --Command--->     submit, answer; owns engine, ring, clients
+//! ```
+
+pub mod backing;
+pub mod buffer;
+pub mod command;
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod event_loop;
+pub mod metrics;
+pub mod reception;
+pub mod ring;

@@ -1,0 +1,275 @@
+//! Sockets: bound before the daemon says it is up, removed when it ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::config::ListenAddress;
+
+/// Why a listener could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody listens there.
+    #[error("{}: another process listens on this socket", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// There is something else in its place.
+    #[error("{}: exists and is not a socket; it is not touched", path.display())]
+    NotASocket {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// A system call failed.
+    #[error("{address}: cannot {what}: {source}")]
+    Io {
+        /// Where.
+        address: String,
+        /// What was tried.
+        what: &'static str,
+        /// How it failed.
+        source: io::Error,
+    },
+}
+
+/// A bound listener. Dropping it removes a unix socket's file.
+#[derive(Debug)]
+pub struct Bound {
+    name: String,
+    socket: Socket,
+    /// The file to be removed, and its device and inode, lest somebody else's be removed.
+    file: Option<(PathBuf, u64, u64)>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(std::os::unix::net::UnixListener),
+    Tcp(std::net::TcpListener),
+}
+
+impl Bound {
+    /// Binds.
+    ///
+    /// # Errors
+    /// When somebody listens there already, or the system refuses.
+    pub fn new(address: &ListenAddress) -> Result<Bound, BindError> {
+        match address {
+            ListenAddress::Unix { path, mode } => bind_unix(path, *mode),
+            ListenAddress::Tcp(address) => bind_tcp(*address),
+        }
+    }
+
+    /// Its address, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port that was bound, where the configuration left the choice to the system.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Some((path, device, inode)) = &self.file
+            && let Ok(meta) = std::fs::symlink_metadata(path)
+            && (meta.dev(), meta.ino()) == (*device, *inode)
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
+    let failed = |what| {
+        move |source| BindError::Io {
+            address: path.display().to_string(),
+            what,
+            source,
+        }
+    };
+    refuse_living(path)?;
+    // Bound under another name and renamed once its mode is right: nobody connects before, and
+    // a stale socket is replaced at one stroke.
+    let fresh = path.with_file_name(format!(".tidegate-{}", std::process::id()));
+    let _ = std::fs::remove_file(&fresh);
+    let listener =
+        std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
+    let finish = || {
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode))?;
+        listener.set_nonblocking(true)?;
+        std::fs::rename(&fresh, path)?;
+        std::fs::symlink_metadata(path)
+    };
+    let meta = finish().map_err(|e| {
+        let _ = std::fs::remove_file(&fresh);
+        failed("set up the socket")(e)
+    })?;
+    Ok(Bound {
+        name: path.display().to_string(),
+        socket: Socket::Unix(listener),
+        file: Some((path.to_owned(), meta.dev(), meta.ino())),
+    })
+}
+
+/// Refuses a path where somebody listens or something else lies.
+fn refuse_living(path: &Path) -> Result<(), BindError> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            let address = path.display().to_string();
+            return Err(BindError::Io {
+                address,
+                what: "look at the socket",
+                source,
+            });
+        }
+    };
+    if !meta.file_type().is_socket() {
+        return Err(BindError::NotASocket {
+            path: path.to_owned(),
+        });
+    }
+    match StdUnixStream::connect(path) {
+        // Only this answer says that nobody is there.
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        _ => Err(BindError::InUse {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
+    let failed = |what| {
+        move |source| BindError::Io {
+            address: address.to_string(),
+            what,
+            source,
+        }
+    };
+    let listener = std::net::TcpListener::bind(address).map_err(failed("bind"))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(failed("set up the socket"))?;
+    let name = listener.local_addr().unwrap_or(address).to_string();
+    Ok(Bound {
+        name,
+        socket: Socket::Tcp(listener),
+        file: None,
+    })
+}
+
+/// A listener inside a runtime.
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    pub(crate) fn new(bound: &Bound) -> io::Result<Listener> {
+        Ok(match &bound.socket {
+            Socket::Unix(l) => Listener::Unix(UnixListener::from_std(l.try_clone()?)?),
+            Socket::Tcp(l) => Listener::Tcp(TcpListener::from_std(l.try_clone()?)?),
+        })
+    }
+
+    /// The next client and who it is.
+    pub(crate) async fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred().map_or("unix".to_owned(), |cred| {
+                    let pid = cred
+                        .pid()
+                        .map_or(String::new(), |pid| format!(" pid {pid}"));
+                    format!("uid {}{pid}", cred.uid())
+                });
+                Ok((Stream::Unix(stream), peer))
+            }
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Replies are sent many at a time; waiting for more would only delay them.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream), address.to_string()))
+            }
+        }
+    }
+}
+
+/// A connection during its handshake.
+pub(crate) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// The socket, blocking: io_uring does not wait for one that is not.
+    pub(super) fn into_fd(self) -> io::Result<OwnedFd> {
+        match self {
+            Stream::Unix(stream) => {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                Ok(stream.into())
+            }
+            Stream::Tcp(stream) => {
+                let stream = stream.into_std()?;
+                stream.set_nonblocking(false)?;
+                Ok(stream.into())
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Unix(s) => Pin::new(s).poll_read(cx, buf),
+            Stream::Tcp(s) => Pin::new(s).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Unix(s) => Pin::new(s).poll_write(cx, buf),
+            Stream::Tcp(s) => Pin::new(s).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Unix(s) => Pin::new(s).poll_flush(cx),
+            Stream::Tcp(s) => Pin::new(s).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Unix(s) => Pin::new(s).poll_shutdown(cx),
+            Stream::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+        }
+    }
+}

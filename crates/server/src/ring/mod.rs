@@ -1,0 +1,391 @@
+//! One io_uring with safe submissions.
+//!
+//! The kernel works on three kinds of memory, and each has its own reason to be there until the
+//! kernel is done: bytes are [`Mem`], which stay mapped until the process ends; the vectors that
+//! list them are only read while they are submitted (`IORING_FEAT_SUBMIT_STABLE`) and live in
+//! an arena that is emptied after submission; files are owned by the ring's table, and the
+//! kernel holds its own reference while an operation runs.
+//!
+//! Must be created on the thread that uses it: single issuer, task work deferred to the waits.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use crate::buffer::Mem;
+
+pub mod sys;
+mod wake;
+
+pub use wake::Wake;
+
+/// A file in a ring's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileId(u32);
+
+/// An operation ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// The word it was submitted with.
+    pub token: u64,
+    /// Bytes, or what else the operation returns.
+    pub result: Result<u32, i32>,
+    /// For a receive: more is waiting in the socket.
+    pub more: bool,
+}
+
+/// See the module's documentation.
+pub struct Ring {
+    ring: IoUring,
+    files: Vec<Option<OwnedFd>>,
+    free_files: Vec<u32>,
+    vectors: Vec<Mem>,
+    messages: Vec<libc::msghdr>,
+    completions: Vec<Completion>,
+}
+
+/// Vectors that may be listed between two submissions.
+const VECTORS: usize = 8192;
+/// Most ranges one operation may have (`UIO_MAXIOV`).
+pub const RANGES_MAX: usize = 1024;
+const POLL_FIRST: u16 = 1;
+const DSYNC: i32 = libc::RWF_DSYNC;
+
+impl Ring {
+    /// A ring with room for `entries` submissions at a time and a table of `files` files.
+    ///
+    /// # Errors
+    /// When the kernel is older than 6.1, io_uring is disabled, or memory may not be locked.
+    pub fn new(entries: u32, files: u32) -> io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_clamp()
+            .setup_cqsize(entries * 4)
+            .build(entries)?;
+        if !ring.params().is_feature_submit_stable() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring is too old",
+            ));
+        }
+        ring.submitter().register_files_sparse(files)?;
+        Ok(Ring {
+            messages: Vec::with_capacity(ring.params().sq_entries() as usize),
+            completions: Vec::with_capacity(ring.params().cq_entries() as usize),
+            ring,
+            files: (0..files).map(|_| None).collect(),
+            free_files: (0..files).rev().collect(),
+            vectors: Vec::with_capacity(VECTORS),
+        })
+    }
+
+    /// Takes a file into the table.
+    ///
+    /// # Errors
+    /// When the table is full.
+    pub fn add_file(&mut self, fd: OwnedFd) -> io::Result<FileId> {
+        let Some(index) = self.free_files.pop() else {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        };
+        if let Err(error) = self
+            .ring
+            .submitter()
+            .register_files_update(index, &[fd.as_raw_fd()])
+        {
+            self.free_files.push(index);
+            return Err(error);
+        }
+        self.files[index as usize] = Some(fd);
+        Ok(FileId(index))
+    }
+
+    /// Takes a file out of the table; the kernel keeps it until the last operation on it ends.
+    pub fn remove_file(&mut self, file: FileId) {
+        // What was prepared for this file must not meet the slot's next one.
+        while !self.ring.submission().is_empty() && self.submit(0, None).is_ok() {}
+        let fd = self.files[file.0 as usize]
+            .take()
+            .expect("the file is in the table");
+        let gone = self.ring.submitter().register_files_update(file.0, &[-1]);
+        if gone.is_ok() {
+            self.free_files.push(file.0);
+        }
+        drop(fd);
+    }
+
+    /// Shuts a socket down in both directions: its operations end, its peer notices.
+    pub fn shut_down_socket(&self, file: FileId) {
+        let fd = self.files[file.0 as usize]
+            .as_ref()
+            .expect("the file is in the table");
+        // SAFETY: `shutdown` takes no memory; the descriptor is open because we own it.
+        unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    /// Another handle to a file in the table.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn clone_file(&self, file: FileId) -> io::Result<File> {
+        let fd = self.files[file.0 as usize]
+            .as_ref()
+            .expect("the file is in the table");
+        Ok(File::from(fd.try_clone()?))
+    }
+
+    /// Reads from `offset` into `to`, at most [`RANGES_MAX`] ranges.
+    pub fn read(&mut self, file: FileId, to: &[Mem], offset: u64, token: u64) {
+        let entry = match to {
+            &[one] => opcode::Read::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
+                .offset(offset)
+                .build(),
+            many => {
+                let (list, n) = self.list(many);
+                opcode::Readv::new(Fixed(file.0), list, n)
+                    .offset(offset)
+                    .build()
+            }
+        };
+        self.push(entry, token);
+    }
+
+    /// Writes `from` at `offset`; with `dsync`, durable when it ends.
+    pub fn write(&mut self, file: FileId, from: &[Mem], offset: u64, dsync: bool, token: u64) {
+        let flags = if dsync { DSYNC } else { 0 };
+        let entry = match from {
+            &[one] => opcode::Write::new(Fixed(file.0), one.addr() as *const u8, one.len() as u32)
+                .offset(offset)
+                .rw_flags(flags)
+                .build(),
+            many => {
+                let (list, n) = self.list(many);
+                opcode::Writev::new(Fixed(file.0), list, n)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+        };
+        self.push(entry, token);
+    }
+
+    /// Makes a file's data durable.
+    pub fn sync_data(&mut self, file: FileId, token: u64) {
+        self.push(
+            opcode::Fsync::new(Fixed(file.0))
+                .flags(FsyncFlags::DATASYNC)
+                .build(),
+            token,
+        );
+    }
+
+    /// `fallocate(2)`.
+    pub fn allocate(&mut self, file: FileId, mode: i32, offset: u64, len: u64, token: u64) {
+        self.push(
+            opcode::Fallocate::new(Fixed(file.0), len)
+                .offset(offset)
+                .mode(mode)
+                .build(),
+            token,
+        );
+    }
+
+    /// Reads an eventfd's count into eight bytes, once there is one.
+    pub fn await_wake(&mut self, file: FileId, to: Mem, token: u64) {
+        let entry = opcode::Read::new(Fixed(file.0), to.addr() as *mut u8, 8.min(to.len()) as u32);
+        self.push(entry.build(), token);
+    }
+
+    /// Receives from a socket into `to`.
+    /// `idle`: nothing is expected to be there yet.
+    pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, token: u64) {
+        let prio = if idle { POLL_FIRST } else { 0 };
+        let entry = match to {
+            &[one] => opcode::Recv::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
+                .ioprio(prio)
+                .build(),
+            many => {
+                let message = self.message(many);
+                opcode::RecvMsg::new(Fixed(file.0), message)
+                    .ioprio(prio)
+                    .build()
+            }
+        };
+        self.push(entry, token);
+    }
+
+    /// Sends `from`, at most [`RANGES_MAX`] ranges. With `all`, it ends when everything was sent
+    /// or with an error. With `then`, which needs `all`, a receive begins once everything was
+    /// sent, and only the receive reports, unless the send fails: then both do.
+    pub fn send(
+        &mut self,
+        file: FileId,
+        from: &[Mem],
+        all: bool,
+        token: u64,
+        then: Option<(Mem, u64)>,
+    ) {
+        assert!(all || then.is_none(), "a short send does not break a link");
+        let wait = if all { libc::MSG_WAITALL } else { 0 };
+        let flags = (libc::MSG_NOSIGNAL | wait) as u32;
+        if then.is_some() && self.free_entries() < 2 {
+            // A link does not reach across two submissions.
+            self.flush_full();
+        }
+        let entry = match from {
+            &[one] => opcode::Send::new(Fixed(file.0), one.addr() as *const u8, one.len() as u32)
+                .flags(flags as i32)
+                .build(),
+            many => {
+                let message = self.message(many);
+                opcode::SendMsg::new(Fixed(file.0), message)
+                    .flags(flags)
+                    .build()
+            }
+        };
+        let Some((to, receive)) = then else {
+            return self.push(entry, token);
+        };
+        let link = squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS;
+        self.push(entry.flags(link), token);
+        let entry = opcode::Recv::new(Fixed(file.0), to.addr() as *mut u8, to.len() as u32);
+        self.push(entry.ioprio(POLL_FIRST).build(), receive);
+    }
+
+    /// Submits what was prepared and waits for one completion, at most `timeout` (for ever:
+    /// `None`; not at all: zero). The completions are then taken with [`Ring::take`].
+    ///
+    /// # Errors
+    /// When the kernel refuses, which means that the ring is unusable.
+    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let waiting = !self.ring.completion().is_empty();
+        match timeout {
+            Some(Duration::ZERO) => self.submit(0, None),
+            _ if waiting => self.submit(0, None),
+            timeout => self.submit(1, timeout),
+        }
+    }
+
+    /// The completions there are, oldest first.
+    pub fn take(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.completions);
+        for entry in self.ring.completion() {
+            out.push(completion(&entry));
+        }
+    }
+
+    fn submit(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        let result = match timeout {
+            None => submitter.submit_and_wait(want),
+            Some(timeout) => {
+                let time = Timespec::from(timeout);
+                submitter.submit_with_args(want, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match result {
+            Ok(_) => {}
+            // Time, a signal, or completions that must be taken first.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+                for entry in self.ring.completion() {
+                    self.completions.push(completion(&entry));
+                }
+            }
+            Err(e) => return Err(e),
+        }
+        if self.ring.submission().is_empty() {
+            self.vectors.clear();
+            self.messages.clear();
+        }
+        Ok(())
+    }
+
+    fn free_entries(&mut self) -> usize {
+        let queue = self.ring.submission();
+        queue.capacity() - queue.len()
+    }
+
+    /// Makes room by submitting.
+    fn flush_full(&mut self) {
+        while !self.ring.submission().is_empty() {
+            self.submit(0, None).expect("the kernel takes submissions");
+        }
+    }
+
+    fn push(&mut self, entry: squeue::Entry, token: u64) {
+        if self.ring.submission().is_full() {
+            self.flush_full();
+        }
+        let entry = entry.user_data(token);
+        // SAFETY: bytes are `Mem`, mapped until the process ends; vectors and message headers
+        // lie in arenas that neither move nor are emptied before this entry was submitted;
+        // the file is in the registered table. See the module's documentation.
+        unsafe { self.ring.submission().push(&entry) }.expect("room was made");
+    }
+
+    /// Puts ranges where they stay until they were submitted.
+    fn list(&mut self, ranges: &[Mem]) -> (*const libc::iovec, u32) {
+        assert!(
+            ranges.len() <= RANGES_MAX,
+            "{} ranges in one operation",
+            ranges.len()
+        );
+        if self.vectors.capacity() - self.vectors.len() < ranges.len() {
+            self.flush_full();
+        }
+        let at = self.vectors.len();
+        self.vectors.extend_from_slice(ranges);
+        // `Mem` is a transparent `iovec`.
+        (self.vectors[at..].as_ptr().cast(), ranges.len() as u32)
+    }
+
+    fn message(&mut self, ranges: &[Mem]) -> *mut libc::msghdr {
+        if self.messages.len() == self.messages.capacity() || self.ring.submission().is_full() {
+            self.flush_full();
+        }
+        let (list, n) = self.list(ranges);
+        // SAFETY: a message header of zeroes is valid: no name, no control data, no vectors.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = list.cast_mut();
+        message.msg_iovlen = n as usize;
+        self.messages.push(message);
+        self.messages.last_mut().expect("just pushed")
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}
+
+fn completion(entry: &cqueue::Entry) -> Completion {
+    let result = entry.result();
+    Completion {
+        token: entry.user_data(),
+        result: if result < 0 {
+            Err(-result)
+        } else {
+            Ok(result as u32)
+        },
+        more: cqueue::sock_nonempty(entry.flags()),
+    }
+}
+
+/// Reads the monotonic clock.
+pub fn clock() -> tidegate_core::time::Nanos {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one `timespec`, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    tidegate_core::time::Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

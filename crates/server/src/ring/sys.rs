@@ -1,0 +1,210 @@
+//! What files are asked besides I/O: system calls that the standard library does not wrap.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::AsRawFd;
+
+/// The filesystem that lives in memory (`TMPFS_MAGIC`).
+pub const TMPFS: i64 = 0x0102_1994;
+
+/// Alignment that direct I/O needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAlign {
+    /// Of addresses in memory.
+    pub memory: u32,
+    /// Of offsets and lengths.
+    pub offset: u32,
+}
+
+/// What the kernel says direct I/O on this file needs; `None` when it does not say, zeroes when
+/// the file does not do direct I/O.
+pub fn direct_align(file: &File) -> Option<DirectAlign> {
+    // SAFETY: `statx` consists of integers, for which zeroes are valid.
+    let mut stat: libc::statx = unsafe { zeroed() };
+    // SAFETY: the path is an empty C string, `stat` is ours and of the type the call fills.
+    let failed = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &mut stat,
+        )
+    };
+    if failed != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return None;
+    }
+    Some(DirectAlign {
+        memory: stat.stx_dio_mem_align,
+        offset: stat.stx_dio_offset_align,
+    })
+}
+
+/// The magic number of the filesystem a file lies on.
+pub fn filesystem(file: &File) -> io::Result<i64> {
+    // SAFETY: `statfs` consists of integers, for which zeroes are valid.
+    let mut stat: libc::statfs = unsafe { zeroed() };
+    // SAFETY: `stat` is ours and of the type the call fills.
+    check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
+    Ok(stat.f_type as i64)
+}
+
+/// Takes a lock on the open file that ends with it. `Ok(false)`: somebody else holds one.
+pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
+    // SAFETY: `flock` consists of integers, for which zeroes are valid.
+    let mut lock: libc::flock = unsafe { zeroed() };
+    lock.l_type = if exclusive {
+        libc::F_WRLCK
+    } else {
+        libc::F_RDLCK
+    } as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    // SAFETY: the command takes a pointer to a `flock`, which is ours.
+    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) });
+    match result {
+        Ok(()) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Size of a block device in bytes.
+pub fn block_device_size(file: &File) -> io::Result<u64> {
+    const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+    let mut size = 0u64;
+    // SAFETY: the request writes a 64-bit count to the pointer, which is ours.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64 as _, &mut size) })?;
+    Ok(size)
+}
+
+/// Logical block size of a block device.
+pub fn block_device_block(file: &File) -> io::Result<u32> {
+    const BLKSSZGET: libc::c_ulong = 0x1268;
+    let mut size: libc::c_int = 0;
+    // SAFETY: the request writes an int to the pointer, which is ours.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET as _, &mut size) })?;
+    Ok(size as u32)
+}
+
+/// Where on its device a file's first extent lies.
+pub fn first_extent(file: &File) -> Option<u64> {
+    const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+    /// The location is not known, or not settled yet.
+    const NOT_A_PLACE: u32 = 0x2 | 0x4 | 0x200;
+    #[repr(C)]
+    #[derive(Default)]
+    struct Fiemap {
+        start: u64,
+        length: u64,
+        flags: u32,
+        mapped: u32,
+        count: u32,
+        reserved: u32,
+        logical: u64,
+        physical: u64,
+        extent_length: u64,
+        reserved64: [u64; 2],
+        extent_flags: u32,
+        reserved32: [u32; 3],
+    }
+    let mut map = Fiemap {
+        length: u64::MAX,
+        count: 1,
+        ..Fiemap::default()
+    };
+    // SAFETY: the request fills one `fiemap` followed by as many extents as `count` says: one,
+    // for which the structure has room.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut map) }).ok()?;
+    (map.mapped == 1 && map.extent_flags & NOT_A_PLACE == 0).then_some(map.physical)
+}
+
+/// `fallocate(2)`, at once.
+pub fn allocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: takes no memory.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, len as i64) })
+}
+
+/// The first byte at or after `offset` that is data (or in a hole, with `hole`); `None` past
+/// the last one.
+pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
+    let whence = if hole {
+        libc::SEEK_HOLE
+    } else {
+        libc::SEEK_DATA
+    };
+    // SAFETY: takes no memory. It moves the file's own position, which nobody uses.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) };
+    if at >= 0 {
+        return Ok(Some(at as u64));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) {
+        Ok(None)
+    } else {
+        Err(error)
+    }
+}
+
+/// An extended attribute's value, up to 64 bytes of it; `None` when there is none or the
+/// filesystem has no such thing.
+pub fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
+    let mut value = [0u8; 64];
+    // SAFETY: `name` is a C string; the value buffer is ours and its length is given.
+    let n = unsafe {
+        libc::fgetxattr(
+            file.as_raw_fd(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    (n >= 0).then(|| value[..n as usize].to_vec())
+}
+
+/// Sets an extended attribute.
+pub fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: `name` is a C string; the value is borrowed for the call and its length is given.
+    check(unsafe {
+        libc::fsetxattr(
+            file.as_raw_fd(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    })
+}
+
+/// Raises the soft limit of open files to the hard one; the number that is allowed now.
+pub fn raise_open_files() -> u32 {
+    // SAFETY: `rlimit` consists of integers, for which zeroes are valid.
+    let mut limit: libc::rlimit = unsafe { zeroed() };
+    // SAFETY: both calls get a pointer to a `rlimit` that is ours.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
+        {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+    }
+    limit.rlim_cur.clamp(64, u64::from(u32::MAX)) as u32
+}
+
+/// Has this thread's timers fire when they are due, not up to 50 µs later.
+pub fn precise_timers() {
+    // SAFETY: takes no memory; concerns only the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+const _: () = assert!(size_of::<libc::c_int>() == 4);
