@@ -93,6 +93,15 @@ impl Cell {
         Cell { tone, ..self }
     }
 
+    /// This text with another's behind it, in the other's tone.
+    pub fn append(mut self, other: Cell) -> Cell {
+        self.text.push_str(&other.text);
+        Cell {
+            tone: other.tone,
+            ..self
+        }
+    }
+
     fn width(&self) -> usize {
         self.text.width()
     }

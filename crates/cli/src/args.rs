@@ -1,0 +1,370 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum, ValueHint};
+use tidegate_core::policy::{self, PolicySpec};
+use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
+
+/// Gives every virtual machine the disk it was promised.
+///
+/// Tidegate serves VM disks over NBD and schedules their I/O on the shared device against what
+/// each VM was promised: reservations, limits, shares.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    after_help = "Examples:
+  tidegate demo                                what scheduling is worth, in under a minute
+  tidegate check tidegate.toml                 is this configuration good, and what does it say?
+  tidegate serve tidegate.toml                 serve it
+  tidegate vm list                             who is served
+  tidegate vm set oltp --reservation \"120 IOPS\"
+  tidegate stats --follow                      who gets what, every second"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Global {
+    /// Tables for people, or JSON for machines
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub(crate) output: Format,
+    /// The daemon's control socket
+    #[arg(long, global = true, env = "TIDEGATE_SOCKET", value_name = "PATH",
+          default_value = DEFAULT_CONTROL_SOCKET, value_hint = ValueHint::FilePath)]
+    pub(crate) socket: PathBuf,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For machines.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the disks that a configuration names, until SIGTERM
+    #[command(
+        after_help = "SIGTERM and SIGINT finish what is in flight, then stop; a second one \
+                            stops at once.\n\nExample:\n  tidegate serve examples/quickstart.toml"
+    )]
+    Serve {
+        /// The configuration, TOML
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// How much to log, on standard error
+        #[arg(
+            long,
+            value_enum,
+            default_value = "info",
+            env = "TIDEGATE_LOG",
+            value_name = "LEVEL"
+        )]
+        log: LogLevel,
+    },
+    /// Check a configuration and print what it would serve
+    #[command(
+        after_help = "Reports everything that is wrong, each with its line; opens nothing.\n\
+                            Exits with 1 where `serve` would refuse to start.\n\n\
+                            Example:\n  tidegate check examples/limits.toml"
+    )]
+    Check {
+        /// The configuration, TOML
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// The VMs that are served, and what they were promised
+    #[command(subcommand)]
+    Vm(VmCommand),
+    /// The devices their disks lie on
+    #[command(subcommand)]
+    Device(DeviceCommand),
+    /// The scheduling policies there are, and the one in force
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// What was counted for each VM
+    #[command(
+        after_help = "Queue time is what scheduling and limits cost; service time is the \
+                            device's.\n\nExamples:\n  tidegate stats\n  tidegate stats --follow \
+                            --interval 2\n  tidegate stats --follow -o json | jq .vms[].iops"
+    )]
+    Stats(StatsArgs),
+    /// Show what scheduling is worth: three VMs on one emulated disk
+    #[command(
+        after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \
+                            fifo,mclock -o json"
+    )]
+    Demo(DemoArgs),
+    /// Measure Tidegate itself
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  tidegate completions bash > \
+                            /etc/bash_completion.d/tidegate")]
+    Completions {
+        /// Which
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How much `serve` logs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What failed.
+    Error,
+    /// What may fail.
+    Warn,
+    /// What happened.
+    Info,
+    /// Each client.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VmCommand {
+    /// All VMs in a table
+    List,
+    /// One VM: objective, disks, where its time goes
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Change what a VM was promised, now
+    #[command(
+        after_help = "What is not named stays as it is; \"none\" takes a part away. The \
+                            change lasts until\nthe daemon ends: write it into the configuration \
+                            to keep it.\n\nExamples:
+  tidegate vm set oltp --reservation \"120 IOPS @ 16 KiB\" --latency \"30 ms\"
+  tidegate vm set bulk --limit \"500 IOPS, 40 MB/s\" --burst \"2000 IOPS\" --burst-length \"10 s\"
+  tidegate vm set bulk --limit none --weight 50"
+    )]
+    Set(Box<ObjectiveArgs>),
+}
+
+/// Parts of an objective. Rates are text such as `500 IOPS`, `120 IOPS @ 16 KiB`, `30 MB/s`,
+/// `500 IOPS, 30 MB/s` or `none`; the daemon reads them as the configuration's.
+#[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
+    "reservation", "limit", "limit_read", "limit_write", "burst", "burst_read", "burst_write",
+    "burst_length", "target", "weight", "latency",
+]))]
+pub(crate) struct ObjectiveArgs {
+    /// The VM's name
+    pub(crate) name: String,
+    /// A floor: what the VM gets when it asks
+    #[arg(long, value_name = "RATE")]
+    pub(crate) reservation: Option<String>,
+    /// A cap on reads and writes together; "none" removes every limit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit: Option<String>,
+    /// A cap on reads
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit_read: Option<String>,
+    /// A cap on writes
+    #[arg(long, value_name = "RATE")]
+    pub(crate) limit_write: Option<String>,
+    /// What may pass above the limit for a while; "none" removes the burst
+    #[arg(long, value_name = "RATE")]
+    pub(crate) burst: Option<String>,
+    /// A burst of reads
+    #[arg(long, value_name = "RATE")]
+    pub(crate) burst_read: Option<String>,
+    /// A burst of writes
+    #[arg(long, value_name = "RATE")]
+    pub(crate) burst_write: Option<String>,
+    /// How long a burst may last, such as "10 s"
+    #[arg(long, value_name = "TIME")]
+    pub(crate) burst_length: Option<String>,
+    /// A rate to be held precisely
+    #[arg(long, value_name = "RATE")]
+    pub(crate) target: Option<String>,
+    /// Share of what reservations leave, 1 to 10000
+    #[arg(long, value_name = "N")]
+    pub(crate) weight: Option<u32>,
+    /// Bound on each request's time, such as "30 ms"
+    #[arg(long, value_name = "TIME")]
+    pub(crate) latency: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    /// All devices in a table
+    List,
+    /// One device: policy, depth, what is not enforced
+    Show {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// All policies and the parts they are made of (asks no daemon)
+    List,
+    /// One policy: what it does, what it enforces, its parameters (asks no daemon)
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Change the policy of a device, now; nothing pending is lost
+    #[command(after_help = "Examples:
+  tidegate policy set disk0 mclock
+  tidegate policy set disk0 mclock --param \"cost_size=64 KiB\"
+  tidegate policy set disk0 token-bucket+mclock     parts, combined freely")]
+    Set {
+        /// The device's name
+        device: String,
+        /// A policy's name, or REGULATOR+DISPATCHER, or CONTROLLER+REGULATOR+DISPATCHER
+        policy: String,
+        /// A parameter's value with its unit; may be given several times
+        #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+        params: Vec<(String, String)>,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatsArgs {
+    /// Only this VM
+    pub(crate) vm: Option<String>,
+    /// Rates of each interval instead of totals, until interrupted
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds,
+          requires = "follow")]
+    pub(crate) interval: Duration,
+    /// End after so many intervals
+    #[arg(long, value_name = "N", requires = "follow")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemoArgs {
+    /// How long, over all policies
+    #[arg(long, value_name = "N", default_value_t = 40,
+          value_parser = clap::value_parser!(u64).range(4..=3600))]
+    pub(crate) seconds: u64,
+    /// Policies, in the order they take turns
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          default_value = "fifo,mclock", value_parser = parse_policy)]
+    pub(crate) policies: Vec<PolicySpec>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// What scheduling a request costs, without any device
+    #[command(
+        after_help = "CPU time of one thread, median of repeated runs, all VMs \
+                            backlogged.\n\nExample:\n  tidegate bench engine --policy mclock \
+                            --vms 1,100,10000"
+    )]
+    Engine(BenchArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// Which policies; all of them unless said
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = parse_policy)]
+    pub(crate) policies: Vec<PolicySpec>,
+    /// How many VMs
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,10,100,1000",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) vms: Vec<u32>,
+    /// How many requests each VM keeps waiting
+    #[arg(long, value_name = "D", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) depth: u32,
+    /// How many runs the median is taken of
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+}
+
+fn parse_param(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("write NAME=VALUE, such as \"cost_size=64 KiB\"".to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|s| (0.05..=3600.0).contains(s));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "from 0.05 to 3600".to_owned())
+}
+
+/// A policy by name, or its parts joined by `+`.
+pub(crate) fn parse_policy(text: &str) -> Result<PolicySpec, String> {
+    let spec = match text.split('+').collect::<Vec<_>>().as_slice() {
+        [regulator, dispatcher] => PolicySpec::composed(None, regulator, dispatcher),
+        [controller, regulator, dispatcher] => {
+            PolicySpec::composed(Some(controller), regulator, dispatcher)
+        }
+        _ => PolicySpec::named(text),
+    };
+    spec.map_err(|error| error.to_string())
+}
+
+/// Every policy with its defaults.
+pub(crate) fn all_policies() -> Vec<PolicySpec> {
+    policy::registry()
+        .iter()
+        .filter_map(|info| PolicySpec::named(info.name).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn policies_are_named_or_composed() {
+        assert_eq!(parse_policy("mclock").expect("registered").name(), "mclock");
+        let composed = parse_policy("token-bucket+mclock").expect("known parts");
+        assert_eq!(composed.parts(), (None, "token-bucket", "mclock"));
+        assert!(
+            parse_policy("mclok")
+                .expect_err("unknown")
+                .contains("mclock")
+        );
+        assert!(parse_policy("a+b+c+d").is_err());
+    }
+
+    #[test]
+    fn changing_nothing_is_a_mistake() {
+        assert!(Args::try_parse_from(["tidegate", "vm", "set", "oltp"]).is_err());
+        assert!(Args::try_parse_from(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
+    }
+}

@@ -1,0 +1,61 @@
+//! `tidegate bench engine`: prints what [`crate::bench`] measures.
+
+use anyhow::Result;
+use tidegate_report::{Align, Table, count};
+
+use crate::args::{BenchArgs, all_policies};
+use crate::bench::{Measured, Workload, measure};
+use crate::output::Output;
+
+/// Requests in a run: enough to last some tenths of a second.
+const REQUESTS: u64 = 1_000_000;
+
+pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
+    let policies = if args.policies.is_empty() {
+        all_policies()
+    } else {
+        args.policies
+    };
+    let mut measured: Vec<Measured> = Vec::new();
+    for policy in &policies {
+        for &vms in &args.vms {
+            let runs = args.runs as usize;
+            let workload = Workload {
+                vms,
+                depth: args.depth,
+                runs,
+                requests: REQUESTS,
+            };
+            measured.push(measure(policy, workload)?);
+        }
+    }
+    if out.is_json() {
+        return out.json(&measured);
+    }
+    let mut table = Table::new([
+        ("POLICY", Align::Left),
+        ("VMS", Align::Right),
+        ("DEPTH", Align::Right),
+        ("NS/REQUEST", Align::Right),
+        ("FROM", Align::Right),
+        ("TO", Align::Right),
+        ("WAKE NS", Align::Right),
+        ("BYTES/VM", Align::Right),
+        ("BYTES/REQUEST", Align::Right),
+    ]);
+    for m in &measured {
+        let [from, to] = m.ns_per_request_range;
+        table.row([
+            m.policy.clone(),
+            count(m.vms.into()),
+            m.depth.to_string(),
+            format!("{:.0}", m.ns_per_request),
+            format!("{from:.0}"),
+            format!("{to:.0}"),
+            format!("{:.0}", m.wake_ns),
+            m.bytes_per_vm.to_string(),
+            m.bytes_per_request.to_string(),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}

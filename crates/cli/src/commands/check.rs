@@ -1,0 +1,199 @@
+//! `tidegate check`: what a configuration would serve, or everything wrong with it.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
+use tidegate_server::config::{
+    self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
+};
+use tidegate_server::control::view::{ObjectiveView, PolicyView};
+
+use super::show;
+use crate::output::Output;
+
+/// What was found, as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    good: bool,
+    errors: &'a [Diagnostic],
+    warnings: &'a [Diagnostic],
+    vms: Vec<Vm<'a>>,
+}
+
+#[derive(Serialize)]
+struct Vm<'a> {
+    name: &'a str,
+    device: &'a str,
+    policy: PolicyView,
+    objective: ObjectiveView,
+    exports: Vec<&'a str>,
+}
+
+/// Checks a file.
+pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    match config::load(file) {
+        Ok(loaded) => accepted(&loaded, out),
+        Err(errors) => refused(errors, out),
+    }
+}
+
+fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
+    if out.is_json() {
+        let report = Report {
+            good: false,
+            errors: &errors.0,
+            warnings: &[],
+            vms: Vec::new(),
+        };
+        out.json(&report)?;
+    }
+    Err(errors.into())
+}
+
+fn accepted(Loaded { config, warnings }: &Loaded, out: Output) -> Result<()> {
+    if out.is_json() {
+        let vm = |vm: &'_ config::VmConfig| {
+            let device = &config.devices[vm.device];
+            (
+                PolicyView::new(&device.policy),
+                ObjectiveView::new(&vm.objective),
+            )
+        };
+        let vms = config.vms.iter().map(|it| {
+            let (policy, objective) = vm(it);
+            Vm {
+                name: &it.name,
+                device: &config.devices[it.device].name,
+                policy,
+                objective,
+                exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
+            }
+        });
+        return out.json(&Report {
+            good: true,
+            errors: &[],
+            warnings,
+            vms: vms.collect(),
+        });
+    }
+    out.text(&describe(config, out))?;
+    let mut err = std::io::stderr();
+    for warning in warnings {
+        writeln!(err, "\n{warning}")?;
+    }
+    for what in missing_files(config) {
+        writeln!(err, "\nwarning: {what}")?;
+    }
+    Ok(())
+}
+
+fn describe(config: &Config, out: Output) -> String {
+    let mut devices = Table::new([
+        ("DEVICE", Align::Left),
+        ("KIND", Align::Left),
+        ("POLICY", Align::Left),
+        ("DEPTH", Align::Right),
+        ("MAX I/O", Align::Right),
+    ]);
+    for device in &config.devices {
+        devices.row([
+            device.name.clone(),
+            kind(&device.kind),
+            device.policy.name().to_owned(),
+            device.depth.to_string(),
+            exact_bytes(device.max_io.into()),
+        ]);
+    }
+    let mut vms = Table::new([
+        ("VM", Align::Left),
+        ("DEVICE", Align::Left),
+        ("EXPORT", Align::Left),
+        ("SIZE", Align::Right),
+        ("BACKED BY", Align::Left),
+        ("OBJECTIVE", Align::Left),
+    ]);
+    for vm in &config.vms {
+        let device = &config.devices[vm.device];
+        for (i, disk) in vm.disks.iter().enumerate() {
+            let first = |text: String| if i == 0 { text } else { String::new() };
+            vms.row([
+                Cell::from(first(vm.name.clone())).tone(Tone::Strong),
+                first(device.name.clone()).into(),
+                disk.export.clone().into(),
+                disk.size
+                    .map_or("as the file".to_owned(), exact_bytes)
+                    .into(),
+                backed_by(disk).into(),
+                first(show::objective(&ObjectiveView::new(&vm.objective))).into(),
+            ]);
+        }
+    }
+    let mut sockets = Table::new([("SOCKET", Align::Left), ("OFFERS", Align::Left)]);
+    for listen in &config.listeners {
+        let offers = match listen.exports.as_slice() {
+            [] => "all exports".to_owned(),
+            exports => exports.join(", "),
+        };
+        sockets.row([address(&listen.address), offers]);
+    }
+    let control = &config.control;
+    sockets.row([
+        format!("{} ({:04o})", control.socket.display(), control.mode),
+        "control API".to_owned(),
+    ]);
+    [devices, vms, sockets]
+        .map(|table| table.render(out.style()))
+        .join("\n")
+}
+
+fn kind(kind: &DeviceKind) -> String {
+    match kind {
+        DeviceKind::File => "file".to_owned(),
+        DeviceKind::Memory => "memory".to_owned(),
+        DeviceKind::Emulated { model } => format!("emulated {}", model.name),
+    }
+}
+
+fn backed_by(disk: &DiskConfig) -> String {
+    let path = match &disk.path {
+        None => "memory".to_owned(),
+        Some(path) => path.display().to_string(),
+    };
+    let created = match disk.create {
+        Create::No => "",
+        Create::Sparse => ", created sparse",
+        Create::Preallocated => ", created preallocated",
+    };
+    let read_only = if disk.read_only { ", read-only" } else { "" };
+    format!("{path}{created}{read_only}")
+}
+
+fn address(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Unix { path, mode } => format!("{} ({mode:04o})", path.display()),
+        ListenAddress::Tcp(address) => address.to_string(),
+    }
+}
+
+/// What `serve` would not find, as things stand.
+fn missing_files(config: &Config) -> Vec<String> {
+    let disks = config
+        .vms
+        .iter()
+        .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    disks
+        .filter_map(|(vm, disk)| {
+            let path = disk.path.as_ref().filter(|path| !path.exists())?;
+            let (vm, path) = (&vm.name, path.display());
+            (disk.create == Create::No).then(|| {
+                format!(
+                    "vm {vm:?}: {path} does not exist yet\n  help: create it before `tidegate \
+                     serve`, or add create = \"sparse\" and a size"
+                )
+            })
+        })
+        .collect()
+}

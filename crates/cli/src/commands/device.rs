@@ -1,0 +1,102 @@
+//! `tidegate device`: what disks lie on.
+
+use anyhow::Result;
+use tidegate_report::{Align, Cell, Table, Tone, count, duration, exact_bytes};
+use tidegate_server::control::view::DeviceView;
+
+use super::{policy, show};
+use crate::args::DeviceCommand;
+use crate::client::{Client, escape, read};
+use crate::output::Output;
+
+pub(super) fn run(command: DeviceCommand, client: &Client, out: Output) -> Result<()> {
+    match command {
+        DeviceCommand::List => list(client, out),
+        DeviceCommand::Show { name } => {
+            let answer = client.get(&format!("/v1/devices/{}", escape(&name)))?;
+            if out.is_json() {
+                return out.json(&answer);
+            }
+            Ok(out.table(&describe(&read(answer)?))?)
+        }
+    }
+}
+
+fn list(client: &Client, out: Output) -> Result<()> {
+    let answer = client.get("/v1/devices")?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let devices: Vec<DeviceView> = read(answer)?;
+    let mut table = Table::new([
+        ("DEVICE", Align::Left),
+        ("BACKING", Align::Left),
+        ("POLICY", Align::Left),
+        ("IN FLIGHT", Align::Right),
+        ("QUEUED", Align::Right),
+        ("I/OS", Align::Right),
+        ("FAILED", Align::Right),
+        ("VMS", Align::Left),
+    ]);
+    for device in &devices {
+        let failed = Cell::from(count(device.errors));
+        table.row([
+            Cell::from(device.name.as_str()).tone(Tone::Strong),
+            device.backing.as_str().into(),
+            device.policy.name.as_str().into(),
+            format!("{} / {}", device.in_flight, device.depth).into(),
+            device.queued.to_string().into(),
+            count(device.ended).into(),
+            if device.errors > 0 {
+                failed.tone(Tone::Bad)
+            } else {
+                failed
+            },
+            device.vms.join(", ").into(),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
+
+pub(super) fn describe(device: &DeviceView) -> Table {
+    let mut table = Table::facts();
+    table
+        .fact(
+            "device",
+            Cell::from(device.name.as_str()).tone(Tone::Strong),
+        )
+        .fact("backing", device.backing.as_str())
+        .fact("policy", policy::with_parts(&device.policy))
+        .fact("enforces", policy::enforces(&device.policy.enforces));
+    for (i, param) in device.policy.params.iter().enumerate() {
+        let name = if i == 0 { "parameters" } else { "" };
+        table.fact(name, format!("{} = {}", param.name, param.value));
+    }
+    table
+        .fact("depth", device.depth.to_string())
+        .fact("largest I/O", exact_bytes(device.max_io_bytes.into()))
+        .fact(
+            "now",
+            format!(
+                "{} in flight, {} units queued, {} requests inside",
+                device.in_flight, device.queued, device.requests
+            ),
+        )
+        .fact(
+            "I/Os",
+            format!(
+                "{} started, {} ended, {} failed",
+                count(device.started),
+                count(device.ended),
+                count(device.errors)
+            ),
+        )
+        .fact("idle on purpose", duration(device.deliberate_ns))
+        .fact("VMs", device.vms.join(", "));
+    for (i, part) in device.not_enforced.iter().enumerate() {
+        let name = if i == 0 { "not enforced" } else { "" };
+        let cell = show::not_enforced(&device.policy.name, &part.part);
+        table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
+    }
+    table
+}

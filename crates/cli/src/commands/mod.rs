@@ -1,0 +1,44 @@
+//! One module a command.
+
+mod bench;
+mod check;
+mod device;
+mod policy;
+mod serve;
+mod show;
+mod stats;
+mod vm;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::args::{Args, BenchCommand, Command};
+use crate::client::Client;
+use crate::output::Output;
+
+/// Does what was asked for.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let out = Output::new(&args.global);
+    let client = || Client::new(&args.global.socket);
+    match args.command {
+        Command::Serve { file, log } => serve::run(&file, log),
+        Command::Check { file } => check::run(&file, out),
+        Command::Vm(command) => vm::run(command, &client()?, out),
+        Command::Device(command) => device::run(command, &client()?, out),
+        Command::Policy(command) => policy::run(command, &args.global.socket, out),
+        Command::Stats(stats) => stats::run(&stats, &client()?, out),
+        Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
+            seconds: demo.seconds,
+            policies: demo.policies,
+            json: out.is_json(),
+            style: out.style(),
+        }),
+        Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            let mut command = Args::command();
+            clap_complete::generate(shell, &mut command, "tidegate", &mut script);
+            Ok(out.text(&String::from_utf8_lossy(&script))?)
+        }
+    }
+}

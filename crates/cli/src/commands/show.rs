@@ -1,0 +1,76 @@
+//! How things are put into words that several commands use.
+
+use tidegate_report::{Cell, Tone};
+use tidegate_server::control::view::{BurstView, LimitView, ObjectiveView, PartView};
+
+/// An objective on one line: `at least 120 IOPS, at most 30 MB/s, weight 50`.
+pub(super) fn objective(objective: &ObjectiveView) -> String {
+    let mut parts = Vec::new();
+    if let Some(rate) = &objective.reservation {
+        parts.push(format!("at least {rate}"));
+    }
+    if let Some(rate) = &objective.target {
+        parts.push(format!("exactly {rate}"));
+    }
+    if let Some(limit) = &objective.limit {
+        parts.push(format!("at most {}", self::limit(limit)));
+    }
+    if let Some(latency) = &objective.latency {
+        parts.push(format!("within {latency}"));
+    }
+    if objective.weight != tidegate_core::objective::Objective::DEFAULT_WEIGHT {
+        parts.push(format!("weight {}", objective.weight));
+    }
+    if parts.is_empty() {
+        "an equal share".to_owned()
+    } else {
+        parts.join("; ")
+    }
+}
+
+/// A limit: `500 IOPS, read 20 MB/s, bursts of 2000 IOPS for 10 s`.
+pub(super) fn limit(limit: &LimitView) -> String {
+    let mut parts: Vec<String> = by_direction(
+        limit.total.as_ref(),
+        limit.read.as_ref(),
+        limit.write.as_ref(),
+    );
+    if let Some(burst) = &limit.burst {
+        parts.push(format!("bursts of {}", self::burst(burst)));
+    }
+    parts.join(", ")
+}
+
+fn burst(burst: &BurstView) -> String {
+    let rates = by_direction(
+        burst.total.as_ref(),
+        burst.read.as_ref(),
+        burst.write.as_ref(),
+    );
+    format!("{} for {}", rates.join(", "), burst.length)
+}
+
+fn by_direction(
+    total: Option<&String>,
+    read: Option<&String>,
+    write: Option<&String>,
+) -> Vec<String> {
+    let named = [("", total), ("read ", read), ("write ", write)];
+    named
+        .into_iter()
+        .filter_map(|(name, rate)| Some(format!("{name}{}", rate?)))
+        .collect()
+}
+
+/// `policy fifo enforces no reservation (120 IOPS); mclock would`.
+pub(super) fn not_enforced(policy: &str, part: &PartView) -> Cell {
+    let would = match part.enforced_by.as_slice() {
+        [] => "no policy does yet".to_owned(),
+        names => format!("{} would", names.join(", ")),
+    };
+    let text = format!(
+        "policy {policy} enforces no {} ({}); {would}",
+        part.part, part.value
+    );
+    Cell::from(text).tone(Tone::Warn)
+}

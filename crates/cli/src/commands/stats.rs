@@ -1,0 +1,223 @@
+//! `tidegate stats`: who got what, since the start or in each interval.
+
+use std::io::IsTerminal;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration};
+use tidegate_server::control::stats::{StatsView, VmStatsView};
+
+use crate::args::StatsArgs;
+use crate::client::{Client, read};
+use crate::output::Output;
+use crate::problem::Problem;
+
+pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
+    if args.follow {
+        follow(args, client, out)
+    } else {
+        totals(args, client, out)
+    }
+}
+
+/// What was counted, of the VM that was asked for.
+fn look(args: &StatsArgs, client: &Client, buckets: bool) -> Result<StatsView> {
+    let mut stats: StatsView = read(client.get(&format!("/v1/stats?buckets={buckets}"))?)?;
+    if let Some(wanted) = &args.vm {
+        let known: Vec<String> = stats.vms.iter().map(|vm| vm.vm.clone()).collect();
+        stats.vms.retain(|vm| vm.vm == *wanted);
+        if stats.vms.is_empty() {
+            let help = format!("there are: {}", known.join(", "));
+            return Err(Problem::new(format!("there is no vm {wanted:?}"))
+                .help(help)
+                .into());
+        }
+    }
+    Ok(stats)
+}
+
+fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
+    let stats = look(args, client, false)?;
+    if out.is_json() {
+        return out.json(&stats);
+    }
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("REQUESTS", Align::Right),
+        ("READ", Align::Right),
+        ("WRITTEN", Align::Right),
+        ("FAILED", Align::Right),
+        ("MERGED", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("QUEUE P99", Align::Right),
+        ("DEVICE P99", Align::Right),
+        ("WAITED MOST BEHIND", Align::Left),
+    ]);
+    for vm in &stats.vms {
+        let of = |name: &str| vm.operations.iter().find(|op| op.operation == name);
+        let failed: u64 = vm.operations.iter().map(|op| op.errors).sum();
+        let failed_cell = Cell::from(count(failed));
+        let time = |ns| {
+            if vm.latency.count == 0 {
+                "-".to_owned()
+            } else {
+                duration(ns)
+            }
+        };
+        let queue = vm.queue_time.read.p99_ns.max(vm.queue_time.write.p99_ns);
+        let service = vm
+            .service_time
+            .read
+            .p99_ns
+            .max(vm.service_time.write.p99_ns);
+        let behind = vm.waited_behind.iter().find(|behind| behind.vm != vm.vm);
+        table.row([
+            Cell::from(vm.vm.as_str()).tone(Tone::Strong),
+            count(vm.requests()).into(),
+            bytes(of("read").map_or(0, |op| op.bytes)).into(),
+            bytes(of("write").map_or(0, |op| op.bytes)).into(),
+            if failed > 0 {
+                failed_cell.tone(Tone::Bad)
+            } else {
+                failed_cell
+            },
+            count(vm.merged).into(),
+            time(vm.latency.p50_ns).into(),
+            time(vm.latency.p99_ns).into(),
+            time(queue).into(),
+            time(service).into(),
+            behind
+                .map_or(String::new(), |b| format!("{}, {}", b.vm, duration(b.ns)))
+                .into(),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
+
+/// One interval of one VM.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Interval {
+    vm: String,
+    policy: String,
+    seconds: f64,
+    iops: f64,
+    mb_s: f64,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    queue_p99_ms: Option<f64>,
+    device_p99_ms: Option<f64>,
+    pending: u32,
+    in_flight: u32,
+    failed: u64,
+}
+
+#[derive(Serialize)]
+struct Intervals {
+    vms: Vec<Interval>,
+}
+
+impl Interval {
+    /// What happened between two looks; `None` where the daemon was started anew in between.
+    fn between(before: &VmStatsView, now: &VmStatsView) -> Option<Interval> {
+        let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
+        let per_s = |now: u64, before: u64| Some(now.checked_sub(before)? as f64 / seconds);
+        let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        let both = |read: Option<u64>, write: Option<u64>| ms(read.max(write));
+        let errors = |stats: &VmStatsView| stats.operations.iter().map(|op| op.errors).sum::<u64>();
+        let (queue, queue_before) = (&now.queue_time, &before.queue_time);
+        let (device, device_before) = (&now.service_time, &before.service_time);
+        (seconds > 0.0).then_some(())?;
+        Some(Interval {
+            vm: now.vm.clone(),
+            policy: now.policy.clone(),
+            seconds,
+            iops: per_s(now.requests(), before.requests())?,
+            mb_s: per_s(now.bytes(), before.bytes())? / 1e6,
+            p50_ms: ms(now.latency.quantile_since(&before.latency, 0.5)),
+            p99_ms: ms(now.latency.quantile_since(&before.latency, 0.99)),
+            queue_p99_ms: both(
+                queue.read.quantile_since(&queue_before.read, 0.99),
+                queue.write.quantile_since(&queue_before.write, 0.99),
+            ),
+            device_p99_ms: both(
+                device.read.quantile_since(&device_before.read, 0.99),
+                device.write.quantile_since(&device_before.write, 0.99),
+            ),
+            pending: now.pending,
+            in_flight: now.in_flight,
+            failed: errors(now).saturating_sub(errors(before)),
+        })
+    }
+}
+
+fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
+    let mut before = look(args, client, true)?;
+    let in_place = !out.is_json() && std::io::stdout().is_terminal();
+    let mut drawn = 0;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        std::thread::sleep(args.interval);
+        let now = look(args, client, true)?;
+        let vms: Vec<Interval> = (now.vms.iter())
+            .filter_map(|vm| {
+                let before = before.vms.iter().find(|before| before.vm == vm.vm)?;
+                Interval::between(before, vm)
+            })
+            .collect();
+        if out.is_json() {
+            out.json_line(&Intervals { vms })?;
+        } else {
+            let text = table(&vms).render(out.style());
+            let lines = text.lines().count();
+            match (in_place, drawn) {
+                // Over the table before: up, and clear what is below.
+                (true, 1..) => out.text(&format!("\x1b[{drawn}A\x1b[J{text}"))?,
+                (false, 1..) => out.text(&format!("\n{text}"))?,
+                (_, 0) => out.text(&text)?,
+            }
+            drawn = lines;
+        }
+        before = now;
+        left -= 1;
+    }
+    Ok(())
+}
+
+fn table(vms: &[Interval]) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("POLICY", Align::Left),
+        ("IOPS", Align::Right),
+        ("MB/S", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("QUEUE P99", Align::Right),
+        ("DEVICE P99", Align::Right),
+        ("WAITING", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("FAILED", Align::Right),
+    ]);
+    let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| duration((ms * 1e6) as u64));
+    for vm in vms {
+        let failed = Cell::from(count(vm.failed));
+        table.row([
+            Cell::from(vm.vm.as_str()).tone(Tone::Strong),
+            vm.policy.as_str().into(),
+            format!("{:.0}", vm.iops).into(),
+            format!("{:.1}", vm.mb_s).into(),
+            time(vm.p50_ms).into(),
+            time(vm.p99_ms).into(),
+            time(vm.queue_p99_ms).into(),
+            time(vm.device_p99_ms).into(),
+            vm.pending.to_string().into(),
+            vm.in_flight.to_string().into(),
+            if vm.failed > 0 {
+                failed.tone(Tone::Bad)
+            } else {
+                failed
+            },
+        ]);
+    }
+    table
+}

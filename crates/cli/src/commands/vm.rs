@@ -1,0 +1,315 @@
+//! `tidegate vm`: who is served, and what was promised.
+
+use anyhow::Result;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, percent};
+use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
+use tidegate_server::control::view::VmView;
+
+use super::show;
+use crate::args::{ObjectiveArgs, VmCommand};
+use crate::client::{Client, escape, read};
+use crate::output::Output;
+
+pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
+    match command {
+        VmCommand::List => list(client, out),
+        VmCommand::Show { name } => show_one(&name, client, out),
+        VmCommand::Set(args) => set(&args, client, out),
+    }
+}
+
+fn list(client: &Client, out: Output) -> Result<()> {
+    let answer = client.get("/v1/vms")?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let vms: Vec<VmView> = read(answer)?;
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("DEVICE", Align::Left),
+        ("POLICY", Align::Left),
+        ("CLIENTS", Align::Right),
+        ("PENDING", Align::Right),
+        ("IN FLIGHT", Align::Right),
+        ("OBJECTIVE", Align::Left),
+        ("NOT ENFORCED", Align::Left),
+    ]);
+    for vm in &vms {
+        let parts: Vec<&str> = vm
+            .not_enforced
+            .iter()
+            .map(|part| part.part.as_str())
+            .collect();
+        let failed = vm.disks.iter().any(|disk| disk.failed.is_some());
+        let name = Cell::from(vm.name.as_str());
+        table.row([
+            name.tone(if failed { Tone::Bad } else { Tone::Strong }),
+            vm.device.as_str().into(),
+            vm.policy.as_str().into(),
+            vm.clients.to_string().into(),
+            vm.pending.to_string().into(),
+            vm.in_flight.to_string().into(),
+            show::objective(&vm.objective).into(),
+            Cell::from(parts.join(", ")).tone(Tone::Warn),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
+
+fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
+    let answer = client.get(&format!("/v1/vms/{}", escape(name)))?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let vm: VmView = read(answer)?;
+    let stats: StatsView = read(client.get("/v1/stats")?)?;
+    out.table(&describe(&vm))?;
+    match stats.vms.iter().find(|stats| stats.vm == vm.name) {
+        Some(stats) => Ok(out.text(&history(stats, out.style()))?),
+        None => Ok(()),
+    }
+}
+
+fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
+    let path = format!("/v1/vms/{}/objective", escape(&args.name));
+    let answer = client.change(Method::PATCH, &path, &change(args))?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    Ok(out.table(&describe(&read(answer)?))?)
+}
+
+/// What was typed as the change that the API takes.
+fn change(args: &ObjectiveArgs) -> Value {
+    let is_none = |text: &Option<String>| {
+        text.as_ref()
+            .is_some_and(|text| text.trim().eq_ignore_ascii_case("none"))
+    };
+    let mut change = Map::new();
+    put(&mut change, "reservation", &args.reservation);
+    put(&mut change, "target", &args.target);
+    put(&mut change, "latency", &args.latency);
+    if let Some(weight) = args.weight {
+        change.insert("weight".to_owned(), json!(weight));
+    }
+    let mut burst = Map::new();
+    put(&mut burst, "read", &args.burst_read);
+    put(&mut burst, "write", &args.burst_write);
+    put(&mut burst, "length", &args.burst_length);
+    let mut limit = Map::new();
+    put(&mut limit, "read", &args.limit_read);
+    put(&mut limit, "write", &args.limit_write);
+    if burst.is_empty() && is_none(&args.burst) {
+        limit.insert("burst".to_owned(), Value::Null);
+    } else {
+        put(&mut burst, "total", &args.burst);
+        if !burst.is_empty() {
+            limit.insert("burst".to_owned(), burst.into());
+        }
+    }
+    if limit.is_empty() && is_none(&args.limit) {
+        change.insert("limit".to_owned(), Value::Null);
+    } else {
+        put(&mut limit, "total", &args.limit);
+        if !limit.is_empty() {
+            change.insert("limit".to_owned(), limit.into());
+        }
+    }
+    change.into()
+}
+
+fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
+    if let Some(text) = text {
+        map.insert(key.to_owned(), json!(text));
+    }
+}
+
+fn describe(vm: &VmView) -> Table {
+    let mut table = Table::facts();
+    let none = || "none".to_owned();
+    let objective = &vm.objective;
+    table
+        .fact("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
+        .fact("device", format!("{}, policy {}", vm.device, vm.policy))
+        .fact(
+            "reservation",
+            objective.reservation.clone().unwrap_or_else(none),
+        )
+        .fact(
+            "limit",
+            objective.limit.as_ref().map_or_else(none, show::limit),
+        )
+        .fact("target", objective.target.clone().unwrap_or_else(none))
+        .fact("weight", objective.weight.to_string())
+        .fact("latency", objective.latency.clone().unwrap_or_else(none));
+    for (i, part) in vm.not_enforced.iter().enumerate() {
+        let name = if i == 0 { "not enforced" } else { "" };
+        table.fact(name, show::not_enforced(&vm.policy, part));
+    }
+    for disk in &vm.disks {
+        let text = format!("{}, {}", disk.export, bytes(disk.size_bytes));
+        match &disk.failed {
+            None => table.fact("disk", text),
+            Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
+        };
+    }
+    table.fact("clients", vm.clients.to_string());
+    let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
+    table.fact("requests now", now);
+    table
+}
+
+/// What was counted since the daemon started.
+fn history(stats: &VmStatsView, style: Style) -> String {
+    let mut operations = Table::new([
+        ("OPERATION", Align::Left),
+        ("REQUESTS", Align::Right),
+        ("BYTES", Align::Right),
+        ("FAILED", Align::Right),
+        ("SEQUENTIAL", Align::Right),
+    ]);
+    for op in stats
+        .operations
+        .iter()
+        .filter(|op| op.requests + op.errors > 0)
+    {
+        let sequential = match op.operation.as_str() {
+            "read" => percent(stats.sequential_reads as f64, op.requests as f64),
+            "write" => percent(stats.sequential_writes as f64, op.requests as f64),
+            _ => String::new(),
+        };
+        let failed = Cell::from(count(op.errors));
+        operations.row([
+            op.operation.as_str().into(),
+            count(op.requests).into(),
+            bytes(op.bytes).into(),
+            if op.errors > 0 {
+                failed.tone(Tone::Bad)
+            } else {
+                failed
+            },
+            sequential.into(),
+        ]);
+    }
+    if operations.is_empty() {
+        return "\nNothing has been asked of it yet.\n".to_owned();
+    }
+    let mut times = Table::new([
+        ("TIME", Align::Left),
+        ("MEAN", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("P99.9", Align::Right),
+        ("MAX", Align::Right),
+    ]);
+    for (name, time) in [
+        ("queued, reads", &stats.queue_time.read),
+        ("queued, writes", &stats.queue_time.write),
+        ("device, reads", &stats.service_time.read),
+        ("device, writes", &stats.service_time.write),
+        ("in all", &stats.latency),
+    ] {
+        times.row(time_row(name, time));
+    }
+    let tables = [operations, times, spent(stats)];
+    tables
+        .map(|table| format!("\n{}", table.render(style)))
+        .concat()
+}
+
+fn time_row(name: &str, time: &TimeView) -> [String; 6] {
+    let show = |ns| {
+        if time.count == 0 {
+            "-".to_owned()
+        } else {
+            duration(ns)
+        }
+    };
+    [
+        name.to_owned(),
+        show(time.mean_ns),
+        show(time.p50_ns),
+        show(time.p99_ns),
+        show(time.p999_ns),
+        show(time.max_ns),
+    ]
+}
+
+fn spent(stats: &VmStatsView) -> Table {
+    let account = &stats.account;
+    let parts = [
+        ("held back by its own limit", account.regulated_ns),
+        ("while others were served", account.queued_ns),
+        ("merged with another request", account.merged_wait_ns),
+        ("device left idle on purpose", account.deliberate_ns),
+        ("with the device", account.device_ns),
+    ];
+    let all: u64 = parts.iter().map(|(_, ns)| ns).sum();
+    let mut table = Table::new([
+        ("WHERE TIME WENT", Align::Left),
+        ("TIME", Align::Right),
+        ("", Align::Right),
+    ]);
+    for (name, ns) in parts.into_iter().filter(|(_, ns)| *ns > 0) {
+        table.row([
+            name.to_owned(),
+            duration(ns),
+            percent(ns as f64, all as f64),
+        ]);
+    }
+    for behind in stats.waited_behind.iter().take(3) {
+        table.row([
+            format!("  about that long behind {}", behind.vm),
+            duration(behind.ns),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+
+    fn typed(args: &[&str]) -> Value {
+        let line = ["tidegate", "vm", "set", "oltp"].iter().chain(args);
+        match Args::try_parse_from(line).expect("good").command {
+            Command::Vm(VmCommand::Set(args)) => change(&args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_typed_becomes_a_merge_patch() {
+        assert_eq!(
+            typed(&["--limit", "500 IOPS"]),
+            json!({ "limit": { "total": "500 IOPS" } })
+        );
+        assert_eq!(typed(&["--limit", "none"]), json!({ "limit": null }));
+        assert_eq!(
+            typed(&["--limit", "none", "--limit-read", "5 MB/s"]),
+            json!({ "limit": { "total": "none", "read": "5 MB/s" } })
+        );
+        assert_eq!(
+            typed(&["--burst", "none"]),
+            json!({ "limit": { "burst": null } })
+        );
+        assert_eq!(
+            typed(&[
+                "--burst",
+                "2000 IOPS",
+                "--burst-length",
+                "10 s",
+                "--weight",
+                "3"
+            ]),
+            json!({
+                "limit": { "burst": { "total": "2000 IOPS", "length": "10 s" } },
+                "weight": 3
+            })
+        );
+    }
+}

@@ -1,0 +1,30 @@
+//! Everything behind the `tidegate` command: parses its arguments, does one thing, says what went
+//! wrong.
+
+#![forbid(unsafe_code)]
+
+mod args;
+pub mod bench;
+mod client;
+mod commands;
+pub mod demo;
+mod output;
+mod problem;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match commands::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has enough of it: `tidegate stats | head`.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            problem::report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

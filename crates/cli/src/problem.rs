@@ -1,0 +1,137 @@
+//! What went wrong, said so that something can be done about it.
+
+use std::fmt;
+
+use tidegate_server::config::ConfigErrors;
+use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
+
+/// An error with its place and its remedy.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    what: String,
+    at: Option<String>,
+    help: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(what: impl Into<String>) -> Problem {
+        Problem {
+            what: what.into(),
+            at: None,
+            help: None,
+        }
+    }
+
+    pub(crate) fn at(mut self, at: impl Into<String>) -> Problem {
+        self.at = Some(at.into()).filter(|at| !at.is_empty());
+        self
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        if let Some(at) = &self.at {
+            write!(f, "\n  where: {at}")?;
+        }
+        match &self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Several of them.
+#[derive(Debug)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl From<ErrorBody> for Problems {
+    fn from(body: ErrorBody) -> Problems {
+        let problem = |problem: ApiProblem| Problem {
+            what: problem.what,
+            at: Some(problem.at).filter(|at| !at.is_empty()),
+            help: problem.allowed,
+        };
+        Problems(
+            [body.error]
+                .into_iter()
+                .chain(body.also)
+                .map(problem)
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            let gap = if i > 0 { "\n\n" } else { "" };
+            write!(f, "{gap}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Says what went wrong, on standard error.
+pub(crate) fn report(error: &anyhow::Error) {
+    // Where nobody listens to that either there is nothing left to do.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text(error).as_bytes());
+}
+
+fn text(error: &anyhow::Error) -> String {
+    if error.is::<Problem>() || error.is::<Problems>() || error.is::<ConfigErrors>() {
+        return format!("{error}\n");
+    }
+    let mut text = format!("error: {error}\n");
+    let mut last = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Errors that show their source themselves would say everything twice.
+        if !last.contains(&cause) {
+            text.push_str(&format!("  because: {cause}\n"));
+        }
+        last = cause;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn causes_are_said_once() {
+        let io = || std::io::Error::other("disk on fire");
+        let error = Err::<(), _>(io())
+            .context("cannot start")
+            .expect_err("failed");
+        assert_eq!(
+            text(&error),
+            "error: cannot start\n  because: disk on fire\n"
+        );
+        let error = Err::<(), _>(io())
+            .context("cannot start: disk on fire")
+            .expect_err("failed");
+        assert_eq!(text(&error), "error: cannot start: disk on fire\n");
+    }
+
+    #[test]
+    fn a_problem_names_its_place_and_its_remedy() {
+        let problem = Problem::new("no such VM").at("vm").help("there are: oltp");
+        let said = text(&problem.into());
+        assert_eq!(
+            said,
+            "error: no such VM\n  where: vm\n  help: there are: oltp\n"
+        );
+    }
+}

@@ -1,0 +1,320 @@
+//! The `tidegate` binary as its users meet it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .env_remove("TIDEGATE_SOCKET")
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// A daemon with two VMs in memory, ended when it goes out of scope.
+struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+const CONFIG: &str = r#"
+[control]
+socket = "control.sock"
+[[listen]]
+unix = "nbd.sock"
+[[device]]
+name = "ram"
+kind = "memory"
+[[vm]]
+name = "oltp"
+[vm.objective]
+reservation = "120 IOPS"
+latency = "30 ms"
+[[vm.disk]]
+size = "8 MiB"
+[[vm]]
+name = "bulk"
+[[vm.disk]]
+size = "8 MiB"
+"#;
+
+impl Daemon {
+    fn start() -> Daemon {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = dir.path().join("t.toml");
+        std::fs::write(&config, CONFIG).expect("writable");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("serve")
+            .arg(&config)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        // It says so once its sockets are there; what it says later is read away, lest it block.
+        let mut log = BufReader::new(child.stderr.take().expect("piped"));
+        let mut said = String::new();
+        while !said.contains("listening on") {
+            let n = log.read_line(&mut said).expect("readable");
+            assert!(n > 0, "the daemon ended: {said}");
+        }
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Daemon { child, dir }
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let socket = self.dir.path().join("control.sock");
+        let socket = socket.to_str().expect("plain");
+        tidegate(&[&["--socket", socket], args].concat())
+    }
+
+    /// What it answers in JSON.
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.ask(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        let killed = Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .expect("kill runs");
+        assert!(killed.success());
+        self.child.wait().expect("it ends")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(examples()).expect("examples are there") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let output = tidegate(&["check", path.to_str().expect("plain")]);
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        assert!(output.status.success(), "{name}: {}", stderr(&output));
+        assert!(
+            stdout(&output).contains("OBJECTIVE"),
+            "{name}: {}",
+            stdout(&output)
+        );
+        // The demo's database wants a latency that no policy enforces yet; the demo says so.
+        let quiet = stderr(&output).is_empty();
+        assert!(quiet || name == "demo.toml", "{name}: {}", stderr(&output));
+        checked += 1;
+    }
+    assert!(checked >= 3);
+}
+
+#[test]
+fn a_broken_configuration_is_located_and_ends_with_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("broken.toml");
+    std::fs::write(&path, CONFIG.replace("\"120 IOPS\"", "120")).expect("writable");
+    let path = path.to_str().expect("plain");
+    for command in ["check", "serve"] {
+        let output = tidegate(&[command, path]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = stderr(&output);
+        assert!(said.contains("broken.toml:12:15"), "{said}");
+        assert!(said.contains("help: \"120 IOPS\""), "{said}");
+    }
+    let output = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["good"], false);
+    assert_eq!(report["errors"][0]["place"]["line"], 12);
+}
+
+#[test]
+fn wrong_arguments_end_with_two_and_help_teaches() {
+    for args in [
+        &["vm", "set", "oltp"][..],
+        &["frobnicate"],
+        &["demo", "--policy", "mclok"],
+    ] {
+        assert_eq!(tidegate(args).status.code(), Some(2), "{args:?}");
+    }
+    let said = stderr(&tidegate(&["demo", "--policy", "mclok"]));
+    assert!(said.contains("mclock"), "{said}");
+    for args in [
+        &["--help"][..],
+        &["vm", "set", "--help"],
+        &["policy", "set", "--help"],
+    ] {
+        let output = tidegate(args);
+        assert!(output.status.success());
+        assert!(
+            stdout(&output).contains("Example"),
+            "{args:?}: {}",
+            stdout(&output)
+        );
+    }
+}
+
+#[test]
+fn policies_are_shown_without_a_daemon() {
+    let output = tidegate(&["policy", "list"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in ["fifo", "limit", "mclock", "token-bucket"] {
+        assert!(stdout(&output).contains(name), "{}", stdout(&output));
+    }
+    let output = tidegate(&["policy", "show", "mclock"]);
+    assert!(stdout(&output).contains("cost_size"), "{}", stdout(&output));
+    let output = tidegate(&["policy", "show", "mclok"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("mclock"), "{}", stderr(&output));
+    let output = tidegate(&["completions", "bash"]);
+    assert!(
+        stdout(&output).contains("tidegate"),
+        "completions are empty"
+    );
+}
+
+#[test]
+fn a_missing_daemon_is_said_with_its_socket() {
+    let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.starts_with("error: no daemon listens"), "{said}");
+    assert!(
+        said.contains("where: /nonexistent/c.sock") && said.contains("help:"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_daemon_is_looked_at_and_changed() {
+    let daemon = Daemon::start();
+    let vms = daemon.json(&["vm", "list"]);
+    assert_eq!(vms[0]["name"], "oltp");
+    assert_eq!(vms[0]["not_enforced"][0]["part"], "latency");
+    for args in [
+        &["vm", "list"][..],
+        &["vm", "show", "oltp"],
+        &["device", "list"],
+        &["device", "show", "ram"],
+        &["stats"],
+        &["stats", "--follow", "--interval", "0.1", "--count", "2"],
+    ] {
+        let output = daemon.ask(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(
+            stdout(&output).contains("oltp"),
+            "{args:?}: {}",
+            stdout(&output)
+        );
+        assert!(
+            !stdout(&output).contains('\x1b'),
+            "colours without a terminal: {args:?}"
+        );
+    }
+
+    let vm = daemon.json(&[
+        "vm",
+        "set",
+        "oltp",
+        "--limit",
+        "500 IOPS",
+        "--latency",
+        "none",
+    ]);
+    assert_eq!(vm["objective"]["limit"]["total"], "500 IOPS");
+    assert_eq!(vm["objective"]["reservation"], "120 IOPS");
+    assert_eq!(vm["not_enforced"], Value::Array(Vec::new()));
+
+    let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
+    assert!(stdout(&output).contains("policy fifo enforces no reservation (120 IOPS)"));
+    let device = daemon.json(&[
+        "policy",
+        "set",
+        "ram",
+        "mclock",
+        "--param",
+        "cost_size=64 KiB",
+    ]);
+    assert_eq!(device["policy"]["params"][0]["value"], "64 KiB");
+
+    let output = daemon.ask(&["vm", "set", "oltp", "--reservation", "900 IOPS"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("above limit (500 IOPS)"),
+        "{}",
+        stderr(&output)
+    );
+    let output = daemon.ask(&["vm", "show", "olpt"]);
+    assert!(
+        stderr(&output).contains("there are: oltp, bulk"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(
+        daemon.json(&["vm", "show", "oltp"])["objective"]["reservation"],
+        "120 IOPS"
+    );
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_its_sockets() {
+    let daemon = Daemon::start();
+    let config = daemon.dir.path().join("t.toml");
+    let output = tidegate(&["serve", config.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("control.sock"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+#[test]
+fn sigterm_ends_it_in_order_and_takes_its_sockets_along() {
+    let mut daemon = Daemon::start();
+    let sockets = ["control.sock", "nbd.sock"].map(|name| daemon.dir.path().join(name));
+    assert!(sockets.iter().all(|socket| socket.exists()));
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", output.status);
+}
