@@ -28,6 +28,8 @@
 pub mod dispatch;
 pub mod engine;
 pub mod facts;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 pub mod heap;
 pub mod objective;
 pub mod pace;

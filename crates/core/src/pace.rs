@@ -11,7 +11,7 @@ use crate::time::Nanos;
 const SECOND: u64 = 1_000_000_000;
 
 /// When the next unit of one rate is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacer {
     /// When the next unit is due.
     at: Nanos,
@@ -19,12 +19,22 @@ pub struct Pacer {
     rate: u64,
     /// What the last division left, in units x nanoseconds: always below `rate`.
     carry: u64,
+    /// Units a request: what is owed stays the same number of requests when this changes.
+    unit: u64,
 }
 
 impl Pacer {
-    /// A pacer whose first unit is due at `now`. `rate` in units a second, 0 for none.
-    pub fn new(rate: u64, now: Nanos) -> Pacer {
-        Pacer { at: now, rate, carry: 0 }
+    /// No rate.
+    pub const NONE: Pacer = Pacer { at: Nanos::ZERO, rate: 0, carry: 0, unit: 1 };
+
+    /// A pacer of `per_s` times `unit` units a second, 0 for none, due at `now`.
+    pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
+        Pacer { at: now, rate: per_s.saturating_mul(unit), carry: 0, unit }
+    }
+
+    /// A request, or a byte, every so long; zero when there is no rate.
+    pub fn period(&self) -> Nanos {
+        Nanos(SECOND.checked_div(self.per_s()).unwrap_or(0))
     }
 
     /// True when there is a rate to keep.
@@ -63,30 +73,35 @@ impl Pacer {
         }
     }
 
-    /// Changes the rate. What was spent beyond `now` stays owed in units, not in time, so
-    /// that raising a tiny limit frees its VM at once and lowering one buys no burst.
-    pub fn set_rate(&mut self, rate: u64, now: Nanos) {
-        if rate == self.rate {
+    /// Changes the rate. What was spent beyond `now` stays owed in requests (or bytes), not
+    /// in time, so that raising a tiny limit frees its VM at once and lowering one buys no
+    /// burst. A limit that is lifted takes its debt with it.
+    pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
+        let (old_per_s, owed) = (self.per_s(), self.at.since(now).0 as u128);
+        let new = Pacer::new(per_s, unit, now);
+        if (new.rate, new.unit) == (self.rate, self.unit) {
             return;
         }
-        let owed = self.at.since(now).0 as u128 * self.rate as u128;
-        let had_rate = self.rate != 0;
-        self.rate = rate;
-        self.carry = 0;
-        if rate == 0 {
-            return;
+        let wait = (owed * old_per_s as u128).div_ceil(per_s.max(1) as u128);
+        let wait = if new.rate == 0 { 0 } else { u64::try_from(wait).unwrap_or(u64::MAX) };
+        *self = Pacer { at: now + Nanos(wait), ..new };
+    }
+
+    /// The most that may be saved up shrinks from one span to another: what could go still
+    /// can, but with no more saved up than that; what was owed beyond stays owed.
+    pub fn shrink_tolerance(&mut self, from: Nanos, to: Nanos, now: Nanos) {
+        if to < from {
+            self.at = self.at.min((self.at - from).max(now) + to);
         }
-        if !had_rate {
-            self.at = self.at.max(now);
-        } else if owed > 0 {
-            let wait = owed.div_ceil(rate as u128);
-            self.at = now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        }
+    }
+
+    fn per_s(&self) -> u64 {
+        self.rate.checked_div(self.unit).unwrap_or(0)
     }
 }
 
 /// A [`Rate`]'s two pacers: requests and bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RatePacer {
     /// Requests, or bytes of at least the normalisation size.
     pub ops: Pacer,
@@ -97,11 +112,25 @@ pub struct RatePacer {
 }
 
 impl RatePacer {
+    /// No rate.
+    pub const NONE: RatePacer = RatePacer { ops: Pacer::NONE, bytes: Pacer::NONE, norm: 0 };
+
+    /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
+    pub fn period(&self, len: u32) -> Nanos {
+        let mut bytes = Pacer { at: Nanos::ZERO, carry: 0, ..self.bytes };
+        bytes.spend(len as u64);
+        match (self.ops.is_set(), self.bytes.is_set()) {
+            (true, true) => self.ops.period().min(bytes.due()),
+            (true, false) => self.ops.period(),
+            (false, _) => bytes.due(),
+        }
+    }
+
     /// Pacers for `rate`, due at `now`.
     pub fn new(rate: &Rate, now: Nanos) -> RatePacer {
         RatePacer {
-            ops: Pacer::new(ops_units(rate.ops), now),
-            bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), now),
+            ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
+            bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
             norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
         }
     }
@@ -109,6 +138,11 @@ impl RatePacer {
     /// True when either rate is set.
     pub fn is_set(&self) -> bool {
         self.ops.is_set() || self.bytes.is_set()
+    }
+
+    /// Requests and bytes a second; 0: no rate.
+    pub fn per_s(&self) -> (u64, u64) {
+        (self.ops.per_s(), self.bytes.per_s())
     }
 
     /// When both are due: a cap holds until the later one.
@@ -143,8 +177,8 @@ impl RatePacer {
 
     /// Changes the rates; see [`Pacer::set_rate`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
-        self.ops.set_rate(ops_units(rate.ops), now);
-        self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), now);
+        self.ops.set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
+        self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
         self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
     }
 }
@@ -167,8 +201,12 @@ impl FirstServed {
     }
 }
 
-fn ops_units(rate: Option<OpsRate>) -> u64 {
-    rate.map_or(0, |o| o.per_s.saturating_mul(o.norm.unwrap_or(1) as u64))
+fn ops_per_s(rate: Option<OpsRate>) -> u64 {
+    rate.map_or(0, |o| o.per_s)
+}
+
+fn ops_unit(rate: Option<OpsRate>) -> u64 {
+    rate.and_then(|o| o.norm).unwrap_or(1) as u64
 }
 
 #[cfg(test)]
@@ -179,7 +217,7 @@ mod tests {
     #[test]
     fn no_nanosecond_is_lost_to_rounding() {
         // A third of a second has no exact nanoseconds; after 3n units exactly n seconds.
-        let mut pacer = Pacer::new(3, Nanos::ZERO);
+        let mut pacer = Pacer::new(3, 1, Nanos::ZERO);
         for _ in 0..3_000_000 {
             pacer.spend(1);
         }
@@ -188,9 +226,9 @@ mod tests {
 
     #[test]
     fn raising_a_tiny_limit_frees_its_vm() {
-        let mut pacer = Pacer::new(1, Nanos::ZERO);
+        let mut pacer = Pacer::new(1, 1, Nanos::ZERO);
         pacer.spend(1_000_000); // one big request at 1 B/s: eleven days
-        pacer.set_rate(100_000_000, Nanos::ZERO);
+        pacer.set_rate(100_000_000, 1, Nanos::ZERO);
         assert_eq!(pacer.due(), Nanos::from_millis(10));
     }
 
@@ -209,7 +247,7 @@ mod tests {
     proptest! {
         #[test]
         fn spending_is_exact_for_any_rate(rate in 1u64..=Rate::MAX, units in prop::collection::vec(0u64..1 << 40, 1..50)) {
-            let mut pacer = Pacer::new(rate, Nanos::ZERO);
+            let mut pacer = Pacer::new(rate, 1, Nanos::ZERO);
             let mut spent = 0u128;
             for u in units {
                 pacer.spend(u);
@@ -222,10 +260,10 @@ mod tests {
         #[test]
         fn changing_the_rate_never_buys_anything(a in 1u64..1 << 40, b in 1u64..1 << 40, units in 0u64..1 << 40, now in 0u64..1 << 40) {
             let now = Nanos(now);
-            let mut pacer = Pacer::new(a, Nanos::ZERO);
+            let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
             pacer.spend(units);
             let owed_before = pacer.due().since(now).0 as u128 * a as u128;
-            pacer.set_rate(b, now);
+            pacer.set_rate(b, 1, now);
             let owed_after = pacer.due().since(now).0 as u128 * b as u128;
             prop_assert!(owed_after >= owed_before);
             prop_assert!(owed_after < owed_before + b as u128);

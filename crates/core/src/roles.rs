@@ -175,21 +175,30 @@ impl DeviceIo {
 }
 
 /// How far a VM's limit is used up, handed from one policy to the next so that a swap never
-/// buys a burst. Times are when the next unit would be due; `None`: not tracked.
+/// buys a burst: requests and bytes, for the total, reads and writes. `None`: not tracked.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Consumed {
-    /// Requests and bytes, for the total, reads and writes.
-    pub due: [[Option<Nanos>; 2]; 3],
+pub struct Consumed(pub [[Option<Spent>; 2]; 3]);
+
+/// How far one limit is used up.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Spent {
+    /// How long from now until anything may go again.
+    pub owed: Nanos,
+    /// What is still saved up for a burst, as the time the limit takes to save it. `None`:
+    /// not tracked, so nothing.
+    pub saved: Option<Nanos>,
+    /// How long from now until the burst's own rate lets anything go again.
+    pub burst_owed: Nanos,
 }
 
 impl Consumed {
-    /// The later of both in every dimension.
-    pub fn max(self, other: Consumed) -> Consumed {
-        let mut due = self.due;
-        for (mine, theirs) in due.iter_mut().flatten().zip(other.due.iter().flatten()) {
-            *mine = (*mine).max(*theirs);
+    /// Where this one does not track a limit, the other may.
+    pub fn or(self, other: Consumed) -> Consumed {
+        let mut all = self.0;
+        for (mine, theirs) in all.iter_mut().flatten().zip(other.0.iter().flatten()) {
+            *mine = mine.or(*theirs);
         }
-        Consumed { due }
+        Consumed(all)
     }
 }
 
@@ -250,7 +259,7 @@ pub trait Regulator: Send {
     }
 
     /// How far a VM's limit is used up.
-    fn consumed(&self, _vm: VmId) -> Consumed {
+    fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 
@@ -294,7 +303,7 @@ pub trait Dispatcher: Send {
     }
 
     /// How far a VM's limit is used up.
-    fn consumed(&self, _vm: VmId) -> Consumed {
+    fn consumed(&self, _facts: &Facts, _vm: VmId) -> Consumed {
         Consumed::default()
     }
 

@@ -4,7 +4,7 @@
 //! when its limit next allows (L), and its place in the order of shares (P, in virtual time).
 //!
 //! ```text
-//!              R due ------------------------------> reservation phase: smallest R first
+//!              R due, L due -----------------------> reservation phase: earliest overdue first
 //!  pick(now) <
 //!              else, L due and smallest P ----------> weight phase
 //!              else ---------------------------------> idle until the next R or L
@@ -22,25 +22,30 @@
 //!   due, a cap holds until the later.
 //! - A VM that wakes joins at the virtual time of the one that would be served next: O(log n)
 //!   where the paper shifts every other VM's tags.
-//! - A limit never catches up: a late dispatch is made good for at most `slack` (1 ms).
+//! - Among reservations that are due, the one goes first that will be overdue first, one
+//!   spacing after it came due. By the due time alone, many small reservations that come due
+//!   together would hold up a large one for as long as they all take.
+//! - A reservation never lifts its VM above its own limit.
+//! - A limit never catches up: a late dispatch is made good for at most `slack` (0.9 ms).
 //! - A reservation that fell behind while its VM was backlogged is made good, for at most
 //!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
-//! - A VM whose limit held it back does not save up its share meanwhile.
+//! - A VM whose limit held it back does not save up its share meanwhile; one whose
+//!   reservation gave it more than its share runs at most 32 I/Os ahead.
 //! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
 //!   counts for neither reservation nor limit.
 //!
 //! Starvation bound: a VM without a reservation is served as long as reservations leave room
-//! (they are to be feasible); then it waits for at most one service of each other VM per
-//! (its cost / its weight) of theirs.
+//! (they are to be feasible); then, from the moment it waits, every other VM is served at most
+//! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::heap::IndexedHeap;
-use crate::objective::Objective;
-use crate::pace::RatePacer;
+use crate::objective::{Objective, Rate};
+use crate::pace::{Pacer, RatePacer};
 use crate::policy::Capacity;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
 use crate::time::Nanos;
 
 /// Virtual time: bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
@@ -56,6 +61,12 @@ impl Ord for Virtual {
     }
 }
 
+impl Virtual {
+    fn plus(self, span: u64) -> Virtual {
+        Virtual(self.0.wrapping_add(span))
+    }
+}
+
 impl PartialOrd for Virtual {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
@@ -67,6 +78,8 @@ impl PartialOrd for Virtual {
 struct Tags {
     reservation: RatePacer,
     limit: RatePacer,
+    /// The reservation's spacing: a due service is overdue so much later.
+    period: Nanos,
     share: Virtual,
     share_carry: u32,
     weight: u32,
@@ -89,18 +102,33 @@ pub struct MClockParams {
     pub catch_up: Nanos,
 }
 
+/// A VM's share tag runs at most so many I/Os ahead of the others'.
+const MOST_AHEAD: u64 = 32;
+
+impl MClockParams {
+    /// The same in virtual time.
+    fn most_ahead(&self, facts: &Facts, weight: u32) -> u64 {
+        let io = self.cost_size.max(facts.device().spec.max_io) as u64;
+        ((MOST_AHEAD * io) << VIRTUAL_SHIFT) / weight as u64
+    }
+}
+
 /// The dispatcher.
 pub struct MClock {
     params: MClockParams,
     tags: Vec<Tags>,
-    /// VMs with a reservation, by R.
+    /// VMs whose reservation will be due, by when (not before their limit allows).
     reserved: IndexedHeap<Nanos>,
+    /// VMs whose reservation is due, by when it is overdue.
+    overdue: IndexedHeap<Nanos>,
     /// VMs whose limit allows their head, by P.
     ready: IndexedHeap<Virtual>,
     /// VMs whose limit does not, by L.
     limited: IndexedHeap<Nanos>,
     /// Smallest P among those served lately: where a waking VM joins.
     clock: Virtual,
+    /// The regulator keeps the limits, so this one does not.
+    limits_kept: bool,
     /// Whether the last pick was made for a reservation.
     by_reservation: bool,
 }
@@ -109,20 +137,12 @@ impl MClock {
     /// Room for all the engine can hold.
     pub fn new(params: MClockParams, capacity: &Capacity) -> MClock {
         let vms = capacity.vms as usize;
-        let vacant = Tags {
-            reservation: RatePacer::default(),
-            limit: RatePacer::default(),
-            share: Virtual(0),
-            share_carry: 0,
-            weight: Objective::DEFAULT_WEIGHT,
-            active: false,
-            held_since: Nanos::MAX,
-            held: Nanos::ZERO,
-        };
         MClock {
             params,
-            tags: vec![vacant; vms],
+            tags: vec![Tags::VACANT; vms],
             reserved: IndexedHeap::with_capacity(vms),
+            overdue: IndexedHeap::with_capacity(vms),
+            limits_kept: capacity.limits_kept,
             ready: IndexedHeap::with_capacity(vms),
             limited: IndexedHeap::with_capacity(vms),
             clock: Virtual(0),
@@ -138,7 +158,9 @@ impl MClock {
         tags.active = true;
         tags.reservation.forget_before(now);
         tags.limit.forget_before(now - self.params.slack);
-        if tags.share < join {
+        // Far ahead is either a tag so old that virtual time has gone round, or a debt
+        // beyond what anyone is held to.
+        if tags.share < join || tags.share > join.plus(self.params.most_ahead(facts, tags.weight)) {
             tags.share = join;
             tags.share_carry = 0;
         }
@@ -150,6 +172,7 @@ impl MClock {
         self.tags[vm].held_since = Nanos::MAX;
         self.tags[vm].held = Nanos::ZERO;
         self.reserved.remove(vm);
+        self.overdue.remove(vm);
         self.ready.remove(vm);
         self.limited.remove(vm);
     }
@@ -158,13 +181,18 @@ impl MClock {
     fn place(&mut self, facts: &Facts, vm: usize) {
         let now = facts.now();
         let tags = &mut self.tags[vm];
-        match tags.reservation.any_due() {
-            Some(due) => self.reserved.set(vm, due),
-            None => {
+        let allowed = tags.limit.all_due();
+        if let Some(due) = tags.reservation.any_due() {
+            // A floor never goes above the VM's own cap.
+            let asks = due.max(allowed);
+            if asks <= now {
+                self.overdue.set(vm, due + tags.period);
                 self.reserved.remove(vm);
+            } else {
+                self.reserved.set(vm, asks);
+                self.overdue.remove(vm);
             }
         }
-        let allowed = tags.limit.all_due();
         if allowed <= now {
             tags.let_go(now);
             self.ready.set(vm, tags.share);
@@ -180,8 +208,17 @@ impl MClock {
         }
     }
 
-    /// VMs whose limit has come to allow them compete again.
+    /// Reservations that have come due, and VMs whose limit has come to allow them.
     fn release(&mut self, now: Nanos) {
+        while let Some((asks, vm)) = self.reserved.peek() {
+            if asks > now {
+                break;
+            }
+            self.reserved.remove(vm);
+            let tags = &self.tags[vm];
+            let due = tags.reservation.any_due().unwrap_or(asks);
+            self.overdue.set(vm, due + tags.period);
+        }
         while let Some((allowed, vm)) = self.limited.peek() {
             if allowed > now {
                 break;
@@ -211,6 +248,11 @@ impl MClock {
                 tags.reservation.spend(data_bytes(facts, io), io.first_served());
             }
         }
+        // What a floor gave counts against the VM's share, but it is not a debt without end.
+        let most = self.clock.plus(self.params.most_ahead(facts, tags.weight));
+        if tags.share > most {
+            tags.share = most;
+        }
         if tags.active && facts.head(io.vm).is_some() {
             self.place(facts, vm);
         } else {
@@ -224,8 +266,14 @@ impl MClock {
         let objective = facts.objective(vm);
         let tags = &mut self.tags[vm.index()];
         tags.reservation.set_rate(&objective.reservation, facts.now());
-        tags.limit.set_rate(&objective.limit.total, facts.now());
+        let limit = if self.limits_kept { Rate::NONE } else { objective.limit.total };
+        tags.limit.set_rate(&limit, facts.now());
         tags.weight = objective.weight;
+        tags.period = tags.reservation.period(self.params.cost_size);
+        if objective.reservation.is_none() {
+            self.reserved.remove(vm.index());
+            self.overdue.remove(vm.index());
+        }
         self.refresh(facts, vm);
     }
 
@@ -242,6 +290,18 @@ impl MClock {
 }
 
 impl Tags {
+    const VACANT: Tags = Tags {
+        reservation: RatePacer::NONE,
+        limit: RatePacer::NONE,
+        period: Nanos::ZERO,
+        share: Virtual(0),
+        share_carry: 0,
+        weight: Objective::DEFAULT_WEIGHT,
+        active: false,
+        held_since: Nanos::MAX,
+        held: Nanos::ZERO,
+    };
+
     fn let_go(&mut self, now: Nanos) {
         if self.held_since != Nanos::MAX {
             self.held += now.since(self.held_since);
@@ -293,12 +353,12 @@ impl Dispatcher for MClock {
     fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
             Event::Started(io) => self.charge(facts, io),
-            Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_vm(facts, vm),
-            Event::VmRemoved(vm) => {
-                self.sleep(vm.index());
-                self.tags[vm.index()].reservation = RatePacer::default();
-                self.tags[vm.index()].limit = RatePacer::default();
+            Event::VmAdded(vm) => {
+                self.tags[vm.index()] = Tags { share: self.clock, ..Tags::VACANT };
+                self.set_vm(facts, vm);
             }
+            Event::VmChanged(vm) => self.set_vm(facts, vm),
+            Event::VmRemoved(vm) => self.sleep(vm.index()),
             _ => {}
         }
     }
@@ -312,23 +372,16 @@ impl Dispatcher for MClock {
 
     fn pick(&mut self, facts: &Facts) -> Pick {
         let now = facts.now();
-        let reserved = self.reserved.peek();
-        let vm = match reserved {
-            Some((due, vm)) if due <= now => {
-                self.by_reservation = true;
-                vm
-            }
-            _ => {
-                self.by_reservation = false;
-                self.release(now);
-                match self.ready.peek() {
-                    Some((_, vm)) => vm,
-                    None => {
-                        let never = (Nanos::MAX, 0);
-                        let limited = self.limited.peek().unwrap_or(never).0;
-                        return Pick::Idle(limited.min(reserved.unwrap_or(never).0));
-                    }
-                }
+        self.release(now);
+        let overdue = self.overdue.peek();
+        self.by_reservation = overdue.is_some();
+        let vm = match (overdue, self.ready.peek()) {
+            (Some((_, vm)), _) => vm,
+            (None, Some((_, vm))) => vm,
+            (None, None) => {
+                let never = (Nanos::MAX, 0);
+                let limited = self.limited.peek().unwrap_or(never).0;
+                return Pick::Idle(limited.min(self.reserved.peek().unwrap_or(never).0));
             }
         };
         self.tags[vm].let_go(now);
@@ -338,25 +391,27 @@ impl Dispatcher for MClock {
     }
 
     fn footprint(&self) -> Footprint {
-        let heaps = 2 * IndexedHeap::<Nanos>::BYTES_PER_ID + IndexedHeap::<Virtual>::BYTES_PER_ID;
+        // A VM stands in at most two of the four heaps, but has a position in each.
+        let heaps = 3 * IndexedHeap::<Nanos>::BYTES_PER_ID + IndexedHeap::<Virtual>::BYTES_PER_ID;
         Footprint { vm: size_of::<Tags>() + heaps, ..Footprint::default() }
     }
 
-    fn consumed(&self, vm: VmId) -> Consumed {
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
         let limit = &self.tags[vm.index()].limit;
+        let spent = |pacer: &Pacer| {
+            let owed = pacer.due() - facts.now();
+            pacer.is_set().then_some(Spent { owed, ..Spent::default() })
+        };
         let mut consumed = Consumed::default();
-        consumed.due[0] = [
-            limit.ops.is_set().then(|| limit.ops.due()),
-            limit.bytes.is_set().then(|| limit.bytes.due()),
-        ];
+        consumed.0[0] = [spent(&limit.ops), spent(&limit.bytes)];
         consumed
     }
 
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
         let limit = &mut self.tags[vm.index()].limit;
-        let due = consumed.due[0].map(|d| d.unwrap_or(facts.now()));
-        limit.ops.forget_before(due[0]);
-        limit.bytes.forget_before(due[1]);
+        let owed = consumed.0[0].map(|spent| spent.unwrap_or_default().owed);
+        limit.ops.forget_before(facts.now() + owed[0]);
+        limit.bytes.forget_before(facts.now() + owed[1]);
         self.refresh(facts, vm);
     }
 }

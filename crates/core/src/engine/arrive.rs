@@ -40,7 +40,7 @@ impl Engine {
         let known = self.client(client).map_err(|_| Refusal::NotConnected)?;
         let (vm, disk_slot) = (known.vm, known.disk);
         let disk = &self.disks[disk_slot as usize];
-        let (disk_id, addr) = (disk.id(disk_slot), disk.spec.base + request.offset);
+        let (disk_id, addr) = (disk.id(disk_slot), disk.spec.base.wrapping_add(request.offset));
         match request.op {
             Op::Flush => {}
             Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => {

@@ -231,14 +231,17 @@ impl Engine {
         let vms: Vec<VmId> = self.present().collect();
         let consumed: Vec<Consumed> = vms
             .iter()
-            .map(|&vm| self.roles.regulator.consumed(vm).max(self.roles.dispatcher.consumed(vm)))
+            .map(|&vm| {
+                let of_regulator = self.roles.regulator.consumed(&self.facts, vm);
+                of_regulator.or(self.roles.dispatcher.consumed(&self.facts, vm))
+            })
             .collect();
         self.open_all_gates(&vms);
         self.facts.device.deliberate = self.deliberate_time();
         self.waiting_since = None;
         self.pick_at = Nanos::MAX;
         self.policy = policy.clone();
-        self.roles = policy.build(&self.config.capacity());
+        self.roles = policy.build(self.config.max_vms, self.config.max_requests);
         self.interests = interests(&self.roles);
         self.stage = self.roles.regulator.stage();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);

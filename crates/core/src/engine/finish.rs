@@ -43,6 +43,9 @@ impl Engine {
             if cold.outstanding == 0 {
                 cold.account.device += self.facts.now.since(cold.since);
                 cold.since = self.facts.now;
+                if self.facts.hot[this as usize].state != state::STARTED {
+                    self.renew_marks(this);
+                }
             }
             match again {
                 true => requeued_first = self.requeue_alone(this, requeued_first),
@@ -89,9 +92,7 @@ impl Engine {
             return behind;
         }
         self.make_unit(slot, state::ADMITTED, seq);
-        let marks = (self.shut_time(vm, lane), self.deliberate_time());
-        let cold = &mut self.facts.cold[slot as usize];
-        (cold.shut_mark, cold.deliberate_mark) = marks;
+        self.renew_marks(slot);
         let hot = &mut self.facts.hot[slot as usize];
         hot.issued = 0;
         hot.flags |= flag::ALONE;
@@ -214,14 +215,25 @@ impl Engine {
 
     fn cancel_request(&mut self, slot: u32) {
         let hot = &mut self.facts.hot[slot as usize];
+        let (vm, lane) = (hot.vm, hot.op.lane());
+        let passenger = hot.state == state::PASSENGER;
         hot.state = state::STARTED;
-        self.facts.vms[hot.vm as usize].waiting -= 1;
+        self.facts.vms[vm as usize].waiting -= 1;
+        let (shut, deliberate) = (self.shut_time(vm, lane), self.deliberate_time());
         let cold = &mut self.facts.cold[slot as usize];
         cold.error.get_or_insert(IoError::Cancelled);
         if cold.outstanding == 0 {
-            cold.account.queued += self.facts.now.since(cold.since);
+            cold.end_wait(self.facts.now, passenger, shut, deliberate);
             self.finish(slot);
         }
+    }
+
+    /// A new wait begins: time that its lane was shut before does not count.
+    fn renew_marks(&mut self, slot: u32) {
+        let hot = &self.facts.hot[slot as usize];
+        let marks = (self.shut_time(hot.vm, hot.op.lane()), self.deliberate_time());
+        let cold = &mut self.facts.cold[slot as usize];
+        (cold.shut_mark, cold.deliberate_mark) = marks;
     }
 
     /// Cancels a disk's waiting flushes, of one client or of all.

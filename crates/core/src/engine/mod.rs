@@ -40,7 +40,7 @@ pub use control::DiskSpec;
 use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::{Objective, ObjectiveError};
-use crate::policy::{Capacity, PolicySpec, Roles};
+use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
 use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage};
 use crate::stats::VmStats;
@@ -210,7 +210,7 @@ impl Engine {
     /// When a figure of the configuration is out of range.
     pub fn new(config: EngineConfig, policy: &PolicySpec) -> Result<Engine, EngineError> {
         config.check()?;
-        let roles = policy.build(&config.capacity());
+        let roles = policy.build(config.max_vms, config.max_requests);
         let mut engine = Engine {
             facts: config.empty_facts(),
             stage: roles.regulator.stage(),
@@ -261,6 +261,7 @@ impl Engine {
     /// what is due is done, and [`Engine::poll_dispatch`] does it itself when it is late.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.advance(now);
+        let now = self.facts.now;
         if self.regulator_timer() <= now {
             let ended = self.roles.regulator.on_timer(&self.facts, &mut self.reopened);
             self.ask_reopened();
@@ -445,10 +446,6 @@ fn interests(roles: &Roles) -> [Interests; 3] {
 }
 
 impl EngineConfig {
-    pub(crate) fn capacity(&self) -> Capacity {
-        Capacity { vms: self.max_vms, requests: self.max_requests }
-    }
-
     fn check(&self) -> Result<(), EngineError> {
         let device = &self.device;
         let check = |ok: bool, what, value: u32, allowed| {

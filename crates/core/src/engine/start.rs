@@ -1,8 +1,8 @@
 //! The device has room: what goes next, and how much of it.
 
 use super::Engine;
-use crate::facts::{Hot, LaneQueue, NIL, flag, state};
-use crate::request::{Account, DeviceIo, IoId, Lane, Op};
+use crate::facts::{Cold, Hot, LaneQueue, NIL, flag, state};
+use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
 use crate::time::Nanos;
 
@@ -77,6 +77,7 @@ impl Engine {
     /// smaller units first: then the dispatcher is asked again.
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<DeviceIo> {
         let this = self.facts.hot[unit as usize];
+        self.charge_held(this.vm, held);
         let budget = max.min(self.largest_io(&this)).max(1);
         if this.unit_reqs > 1 && this.unit_len > budget {
             let mut len = 0;
@@ -92,7 +93,7 @@ impl Engine {
             1 => self.part_len(&this, budget),
             _ => this.unit_len,
         };
-        Some(self.start_io(unit, len, held))
+        Some(self.start_io(unit, len))
     }
 
     fn largest_io(&self, unit: &Hot) -> u32 {
@@ -119,11 +120,10 @@ impl Engine {
         left.min((end - start) as u32)
     }
 
-    fn start_io(&mut self, unit: u32, len: u32, held: Nanos) -> DeviceIo {
+    fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
         let Hot { vm, op, flags, unit_reqs, chain_first, unit_len, .. } =
             self.facts.hot[unit as usize];
         let first_offset = self.facts.hot[chain_first as usize].issued;
-        self.charge_held(vm, held);
         let (first_ops, first_bytes) = self.hand_out(unit, len);
         let disk = self.facts.cold[chain_first as usize].disk;
         let addr = self.facts.hot[chain_first as usize].addr + first_offset as u64;
@@ -185,12 +185,7 @@ impl Engine {
                 first_bytes += hot.len as u64;
             }
             if cold.outstanding == 0 {
-                let wait = now.since(cold.since);
-                let account = &mut cold.account;
-                queued += wait_parts(account, wait, passenger, || {
-                    (shut - cold.shut_mark, deliberate - cold.deliberate_mark)
-                });
-                cold.since = now;
+                queued += cold.end_wait(now, passenger, shut, deliberate);
             }
             cold.outstanding += 1;
             slot = hot.chain_next;
@@ -277,26 +272,31 @@ impl Engine {
     }
 }
 
-/// Books a wait that ended and returns the part that was queueing.
-fn wait_parts(
-    account: &mut Account,
-    wait: Nanos,
-    passenger: bool,
-    held: impl FnOnce() -> (Nanos, Nanos),
-) -> Nanos {
-    if wait == Nanos::ZERO {
-        return Nanos::ZERO;
+impl Cold {
+    /// Books a wait that ended and returns the part that was queueing. `shut` and
+    /// `deliberate` are what the lane and the device have seen of it in all, until now.
+    pub(super) fn end_wait(
+        &mut self,
+        now: Nanos,
+        passenger: bool,
+        shut: Nanos,
+        deliberate: Nanos,
+    ) -> Nanos {
+        let wait = now.since(self.since);
+        self.since = now;
+        if wait == Nanos::ZERO {
+            return Nanos::ZERO;
+        }
+        if passenger {
+            self.account.merged_wait += wait;
+            return Nanos::ZERO;
+        }
+        let regulated = (shut - self.shut_mark).min(wait);
+        let deliberate = (deliberate - self.deliberate_mark).min(wait - regulated);
+        let queued = wait - regulated - deliberate;
+        self.account.regulated += regulated;
+        self.account.deliberate += deliberate;
+        self.account.queued += queued;
+        queued
     }
-    if passenger {
-        account.merged_wait += wait;
-        return Nanos::ZERO;
-    }
-    let (regulated, deliberate) = held();
-    let regulated = regulated.min(wait);
-    let deliberate = deliberate.min(wait - regulated);
-    let queued = wait - regulated - deliberate;
-    account.regulated += regulated;
-    account.deliberate += deliberate;
-    account.queued += queued;
-    queued
 }

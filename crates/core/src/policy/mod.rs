@@ -29,6 +29,8 @@ pub struct Capacity {
     pub vms: u32,
     /// Guest requests.
     pub requests: u32,
+    /// The regulator keeps the limits, bursts and all: a dispatcher must not as well.
+    pub limits_kept: bool,
 }
 
 /// A named composition.
@@ -259,7 +261,8 @@ impl PolicySpec {
         controller.or(self.regulator.honours).or(self.dispatcher.honours)
     }
 
-    pub(crate) fn build(&self, capacity: &Capacity) -> Roles {
+    pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
+        let capacity = &Capacity { vms, requests, limits_kept: self.regulator.honours.limit };
         Roles {
             controller: self.controller.map(|c| (c.build)(&self.params, capacity)),
             regulator: (self.regulator.build)(&self.params, capacity),
@@ -372,10 +375,9 @@ mod tests {
 
     #[test]
     fn every_policy_of_the_registry_builds_with_its_defaults() {
-        let capacity = Capacity { vms: 4, requests: 16 };
         for info in registry() {
             let spec = PolicySpec::named(info.name).expect(info.name);
-            spec.build(&capacity);
+            spec.build(4, 16);
             for (param, value) in spec.params() {
                 assert!((param.min..=param.max).contains(&value), "{}: {}", info.name, param.name);
             }

@@ -6,7 +6,7 @@
 //! moves it on by its whole cost, so a large request goes at once and is paid for afterwards.
 //!
 //! Without `burst` a limit is paced strictly: nothing is saved up while idle, and a late
-//! dispatch is made good for at most `slack` (1 ms): over any window the overshoot is at most
+//! dispatch is made good for at most `slack` (0.9 ms): over any window the overshoot is at most
 //! one request and `slack`'s worth. With `burst` two pacers hold: the limit's own with a
 //! tolerance of burst rate x length, and the burst rate's.
 //!
@@ -17,9 +17,9 @@
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
-use crate::pace::RatePacer;
+use crate::pace::{Pacer, RatePacer};
 use crate::request::{DeviceIo, Op, ReqId, VmId};
-use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Stage};
+use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Spent, Stage};
 use crate::time::Nanos;
 
 /// Total, reads, writes.
@@ -27,7 +27,7 @@ const SCOPES: usize = 3;
 const TOTAL: usize = 0;
 
 /// One limit: its own pace and, while a burst is allowed, the burst's.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Bucket {
     steady: RatePacer,
     /// How far the steady pace may be overdrawn: (requests, bytes).
@@ -37,12 +37,22 @@ struct Bucket {
 
 impl Bucket {
     fn new(limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) -> Bucket {
-        let mut bucket = Bucket { steady: RatePacer::new(limit, now), ..Bucket::default() };
+        let mut bucket = Bucket {
+            steady: RatePacer::new(limit, now),
+            tolerance: (Nanos::ZERO, Nanos::ZERO),
+            burst: RatePacer::NONE,
+        };
         bucket.set_burst(limit, burst, now);
         bucket
     }
 
     fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        // First the burst at the old rate, then the rate: what is owed is kept in requests.
+        let old = self.steady.per_s();
+        let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
+        let (ops, bytes) = (saved_up(old.0, per_s(rate).0, length), saved_up(old.1, per_s(rate).1, length));
+        self.steady.ops.shrink_tolerance(self.tolerance.0, ops, now);
+        self.steady.bytes.shrink_tolerance(self.tolerance.1, bytes, now);
         self.steady.set_rate(limit, now);
         self.set_burst(limit, burst, now);
     }
@@ -50,14 +60,8 @@ impl Bucket {
     fn set_burst(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
         let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
         self.burst.set_rate(rate, now);
-        let ops = limit.ops.zip(rate.ops).map_or(Nanos::ZERO, |(slow, fast)| {
-            let norm = slow.norm.unwrap_or(1).max(1) as u64;
-            let fast_norm = fast.norm.unwrap_or(1).max(1) as u64;
-            saved_up(slow.per_s.saturating_mul(norm), fast.per_s.saturating_mul(fast_norm), length)
-        });
-        let bytes = limit.bytes_per_s.zip(rate.bytes_per_s);
-        let bytes = bytes.map_or(Nanos::ZERO, |(slow, fast)| saved_up(slow, fast, length));
-        self.tolerance = (ops, bytes);
+        let (slow, fast) = (per_s(limit), per_s(rate));
+        self.tolerance = (saved_up(slow.0, fast.0, length), saved_up(slow.1, fast.1, length));
     }
 
     fn due(&self) -> Nanos {
@@ -77,9 +81,17 @@ impl Bucket {
     }
 }
 
+/// Requests and bytes a second; 0: no rate.
+fn per_s(rate: &Rate) -> (u64, u64) {
+    (rate.ops.map_or(0, |o| o.per_s), rate.bytes_per_s.unwrap_or(0))
+}
+
 /// How long the steady rate takes to save up a burst of `length` at the fast rate.
 fn saved_up(slow: u64, fast: u64, length: Nanos) -> Nanos {
-    let wait = fast as u128 * length.0 as u128 / slow.max(1) as u128;
+    if slow == 0 || fast == 0 {
+        return Nanos::ZERO;
+    }
+    let wait = fast as u128 * length.0 as u128 / slow as u128;
     Nanos(u64::try_from(wait).unwrap_or(u64::MAX))
 }
 
@@ -171,13 +183,15 @@ impl Regulator for TokenBucket {
         Footprint { vm, ..Footprint::default() }
     }
 
-    fn consumed(&self, vm: VmId) -> Consumed {
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
         let mut consumed = Consumed::default();
         if let Some(Some(buckets)) = self.vms.get(vm.index()) {
-            for (due, bucket) in consumed.due.iter_mut().zip(buckets.iter()) {
-                *due = [
-                    bucket.steady.ops.is_set().then(|| bucket.steady.ops.due()),
-                    bucket.steady.bytes.is_set().then(|| bucket.steady.bytes.due()),
+            for (spent, bucket) in consumed.0.iter_mut().zip(buckets.iter()) {
+                let (steady, burst) = (&bucket.steady, &bucket.burst);
+                let (ops, bytes) = bucket.tolerance;
+                *spent = [
+                    spent_of(&steady.ops, &burst.ops, ops, facts.now()),
+                    spent_of(&steady.bytes, &burst.bytes, bytes, facts.now()),
                 ];
             }
         }
@@ -186,10 +200,32 @@ impl Regulator for TokenBucket {
 
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
         let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else { return };
-        for (due, bucket) in consumed.due.iter().zip(buckets.iter_mut()) {
-            let used_up = |tolerance: Nanos| facts.now() + tolerance;
-            bucket.steady.ops.forget_before(due[0].unwrap_or(used_up(bucket.tolerance.0)));
-            bucket.steady.bytes.forget_before(due[1].unwrap_or(used_up(bucket.tolerance.1)));
+        for ([ops, bytes], bucket) in consumed.0.iter().zip(buckets.iter_mut()) {
+            let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
+            adopt_one(ops, &mut steady.ops, &mut burst.ops, bucket.tolerance.0, facts.now());
+            adopt_one(bytes, &mut steady.bytes, &mut burst.bytes, bucket.tolerance.1, facts.now());
         }
     }
+}
+
+fn spent_of(steady: &Pacer, burst: &Pacer, tolerance: Nanos, now: Nanos) -> Option<Spent> {
+    let ahead = steady.due() - now;
+    steady.is_set().then(|| Spent {
+        owed: ahead - tolerance,
+        saved: Some(tolerance - ahead),
+        burst_owed: burst.due() - now,
+    })
+}
+
+fn adopt_one(
+    spent: &Option<Spent>,
+    steady: &mut Pacer,
+    burst: &mut Pacer,
+    tolerance: Nanos,
+    now: Nanos,
+) {
+    let spent = spent.unwrap_or_default();
+    let used = tolerance - spent.saved.unwrap_or(Nanos::ZERO);
+    steady.forget_before(now + spent.owed + used);
+    burst.forget_before(now + spent.burst_owed);
 }

@@ -1,0 +1,398 @@
+//! Body of the fuzz target `operations`: anything a driver may do, in any order, against a
+//! model that knows only what was promised to it. `tests/engine_invariants.rs` runs the same.
+//!
+//! The model keeps what every accepted request is still owed, and panics at the first call
+//! that breaks a promise of [`crate::engine`]. When the operations are over faults stop, and
+//! everything must drain.
+
+mod model;
+
+use crate::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use crate::objective::{Burst, Limit, Objective, OpsRate, Rate};
+use crate::policy::{PolicySpec, dispatchers, registry, regulators};
+use crate::request::{ClientId, DiskId, IoError, Op, Request, VmId};
+use crate::time::Nanos;
+use model::Model;
+
+/// The device's block in every run.
+const BLOCK: u32 = 4096;
+/// Large enough for a discard of [`u32::MAX`] bytes.
+const DISK_SIZE: u64 = 8 << 30;
+
+/// Something a driver does. Small numbers name things there are, modulo how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the engine's own words")]
+pub enum Operation {
+    AddVm { objective: u8 },
+    RemoveVm { vm: u8 },
+    AddDisk { vm: u8, read_only: bool },
+    Connect { disk: u8 },
+    Disconnect { client: u8 },
+    Request { client: u8, kind: u8, size: u8, place: u8 },
+    Complete { io: u8, error: u8 },
+    Step { size: u8 },
+    Timeout,
+    Dispatch { at_most: u8 },
+    SetObjective { vm: u8, objective: u8 },
+    Swap { policy: u8 },
+}
+
+impl From<[u8; 5]> for Operation {
+    fn from([what, a, b, c, d]: [u8; 5]) -> Operation {
+        match what % 32 {
+            0 => Operation::AddVm { objective: a },
+            1 if b < 64 => Operation::RemoveVm { vm: a },
+            2 => Operation::AddDisk { vm: a, read_only: b < 32 },
+            1 | 3 => Operation::Connect { disk: a },
+            4 if b < 128 => Operation::Disconnect { client: a },
+            5 => Operation::SetObjective { vm: a, objective: b },
+            6 => Operation::Swap { policy: a },
+            7 => Operation::Timeout,
+            8..=11 => Operation::Step { size: a },
+            12..=15 => Operation::Dispatch { at_most: a },
+            16..=20 => Operation::Complete { io: a, error: b },
+            _ => Operation::Request { client: a, kind: b, size: c, place: d },
+        }
+    }
+}
+
+/// What the engine is made for in one run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// I/Os in flight, modulo 8.
+    pub depth: u8,
+    /// Largest I/O in blocks, modulo 16.
+    pub blocks: u8,
+    /// Merge limit in blocks, modulo 24: 0 is off, much may lie above the largest I/O.
+    pub merge: u8,
+    /// Tight bounds on requests, and whether zeroes are written out.
+    pub bounds: u8,
+    /// The first policy.
+    pub policy: u8,
+}
+
+/// Reads a setup and operations from bytes, and runs them.
+pub fn operations(data: &[u8]) {
+    let Some((&[depth, blocks, merge, bounds, policy], rest)) = data.split_first_chunk() else {
+        return;
+    };
+    let (chunks, _) = rest.as_chunks::<5>();
+    let operations: Vec<Operation> = chunks.iter().map(|&c| Operation::from(c)).collect();
+    run(Setup { depth, blocks, merge, bounds, policy }, &operations);
+}
+
+/// Runs the operations, then drains. Panics when a promise is broken.
+pub fn run(setup: Setup, operations: &[Operation]) {
+    let mut driver = Driver::new(setup);
+    for &operation in operations {
+        driver.act(operation);
+        driver.check();
+    }
+    driver.drain();
+}
+
+struct Driver {
+    engine: Engine,
+    model: Model,
+    now: Nanos,
+    vms: Vec<VmId>,
+    disks: Vec<DiskId>,
+    clients: Vec<ClientId>,
+    /// Where the last request on a disk, by its place in `disks`, began and ended.
+    last: Vec<(u64, u64)>,
+    disks_made: u64,
+    tag: u64,
+}
+
+impl Setup {
+    fn config(self) -> EngineConfig {
+        let tight = self.bounds.is_multiple_of(3);
+        EngineConfig {
+            device: DeviceSpec {
+                depth: 1 + self.depth as u32 % 8,
+                physical_block: BLOCK,
+                max_io: BLOCK * (1 + self.blocks as u32 % 16),
+                zeroes_are_writes: self.bounds.is_multiple_of(2),
+            },
+            max_requests: if tight { 12 } else { 200 },
+            max_pending_per_vm: if tight { 5 } else { 100 },
+            merge_limit: BLOCK * (self.merge as u32 % 24),
+            max_vms: 4,
+        }
+    }
+}
+
+impl Driver {
+    fn new(setup: Setup) -> Driver {
+        let config = setup.config();
+        let engine = Engine::new(config, &policy(setup.policy));
+        let mut driver = Driver {
+            engine: engine.expect("the configuration is in range"),
+            model: Model::new(config),
+            now: Nanos(setup.bounds as u64 * 1_000_003),
+            vms: Vec::new(),
+            disks: Vec::new(),
+            clients: Vec::new(),
+            last: Vec::new(),
+            disks_made: 0,
+            tag: 0,
+        };
+        // Two VMs to begin with, one of them with two clients of one disk.
+        for objective in [setup.policy, setup.depth] {
+            driver.add_vm(objective);
+            driver.add_disk(driver.vms.len() - 1, false);
+            driver.connect(driver.disks.len() - 1);
+        }
+        driver.connect(0);
+        driver
+    }
+
+    fn act(&mut self, operation: Operation) {
+        match operation {
+            Operation::AddVm { objective } => self.add_vm(objective),
+            Operation::RemoveVm { vm } => {
+                let Some(&vm) = at(&self.vms, vm) else { return };
+                let live = self.model.remove_vm(vm);
+                assert_eq!(self.engine.remove_vm(self.now, vm).is_ok(), live);
+            }
+            Operation::AddDisk { vm, read_only } if !self.vms.is_empty() => {
+                self.add_disk(vm as usize % self.vms.len(), read_only);
+            }
+            Operation::Connect { disk } if !self.disks.is_empty() => {
+                self.connect(disk as usize % self.disks.len());
+            }
+            Operation::AddDisk { .. } | Operation::Connect { .. } => {}
+            Operation::Disconnect { client } => {
+                let Some(&client) = at(&self.clients, client) else { return };
+                self.model.disconnect(client);
+                self.engine.handle_disconnect(self.now, client);
+            }
+            Operation::Request { client, kind, size, place } => {
+                self.request(client, kind, size, place);
+            }
+            Operation::Complete { io, error } => self.complete(io, error),
+            Operation::Step { size } => {
+                // From nanoseconds to a second, roughly by powers of two.
+                let odd = 1 + (size as u64 >> 5);
+                self.now += Nanos(odd << (size % 32).min(27));
+            }
+            Operation::Timeout => self.timeout(),
+            Operation::Dispatch { at_most } => {
+                let all = at_most >= 64;
+                let most = if all { u32::MAX } else { at_most as u32 % 4 + 1 };
+                self.dispatch(most);
+            }
+            Operation::SetObjective { vm, objective: n } => {
+                let Some(&vm) = at(&self.vms, vm) else { return };
+                let set = self.engine.set_objective(self.now, vm, &objective(n));
+                assert_eq!(set.is_ok(), self.model.is_live(vm));
+            }
+            Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
+        }
+    }
+
+    fn add_vm(&mut self, n: u8) {
+        let added = self.engine.add_vm(self.now, &objective(n)).ok();
+        self.model.add_vm(added);
+        self.vms.extend(added);
+    }
+
+    fn add_disk(&mut self, vm: usize, read_only: bool) {
+        let vm = self.vms[vm];
+        let spec = DiskSpec { base: self.disks_made * DISK_SIZE, size: DISK_SIZE, read_only };
+        let disk = self.engine.add_disk(vm, spec).ok();
+        assert_eq!(disk.is_some(), self.model.is_live(vm));
+        let Some(disk) = disk else { return };
+        self.disks_made += 1;
+        self.model.add_disk(disk, vm, spec);
+        self.disks.push(disk);
+        self.last.push((0, 0));
+    }
+
+    fn connect(&mut self, disk: usize) {
+        let disk = self.disks[disk];
+        let client = self.engine.connect(disk).ok();
+        assert_eq!(client.is_some(), self.model.disk_is_live(disk));
+        let Some(client) = client else { return };
+        self.model.connect(client, disk);
+        self.clients.push(client);
+    }
+
+    fn request(&mut self, client: u8, kind: u8, size: u8, place: u8) {
+        let Some(&client) = at(&self.clients, client) else { return };
+        let disk = self.disks.iter().position(|&d| d == self.model.disk_of(client));
+        let (begin, end) = self.last[disk.expect("a client has a disk")];
+        // Mostly reads and writes, so that many can merge.
+        let op = match kind % 16 {
+            0..=5 => Op::Read,
+            6..=11 => Op::Write,
+            12 | 13 => Op::Flush,
+            14 => Op::Discard,
+            _ => Op::WriteZeroes,
+        };
+        let len = match size {
+            0 => 0,
+            // In one piece; as a read it would be a million.
+            1 if op == Op::Discard => u32::MAX,
+            1..=160 => BLOCK / 2 * (1 + size as u32 % 4),
+            161..=220 => BLOCK * (1 + size as u32 % 40),
+            _ => 1 + size as u32 * 977,
+        };
+        let offset = match place {
+            0 => u64::MAX - size as u64,
+            1 => DISK_SIZE - len as u64 / 2,
+            2..=128 => end,
+            129..=190 => begin.wrapping_sub(len as u64).min(DISK_SIZE),
+            _ => place as u64 % 8 * 16 * BLOCK as u64,
+        };
+        let flush = op == Op::Flush;
+        self.tag += 1;
+        let request = Request {
+            op,
+            offset: if flush { 0 } else { offset },
+            len: if flush { 0 } else { len },
+            fua: kind >= 192,
+            keep_allocated: kind % 64 == 31,
+            tag: self.tag,
+        };
+        assert_eq!(self.engine.room(client), self.model.room(client));
+        let expected = self.model.refusal(client, &request);
+        let taken = self.engine.handle_request(self.now, client, request);
+        assert_eq!(taken.err(), expected, "{request:?}");
+        if expected.is_none() {
+            self.model.accepted(self.now, client, &request);
+            if !flush {
+                self.last[disk.expect("seen above")] = (offset, offset + len as u64);
+            }
+        }
+    }
+
+    fn complete(&mut self, io: u8, error: u8) {
+        let Some(id) = self.model.in_flight(io) else { return };
+        let outcome = match error {
+            0..=31 => Err(IoError::Io),
+            32..=47 => Err(IoError::NoSpace),
+            _ => Ok(()),
+        };
+        self.model.ended(id, outcome);
+        self.engine.handle_completion(self.now, id, outcome);
+    }
+
+    fn dispatch(&mut self, most: u32) {
+        for _ in 0..most {
+            let Some(io) = self.engine.poll_dispatch(self.now) else {
+                return self.check_wake_up();
+            };
+            let segments: Vec<_> = self.engine.io_segments(io.id).collect();
+            self.model.started(&io, &segments);
+        }
+    }
+
+    /// Nothing more goes now: then something must be in flight or due, or nothing waits.
+    fn check_wake_up(&self) {
+        let next = self.engine.next_timeout();
+        let full = self.engine.facts().in_flight == self.engine.config().device.depth;
+        if self.model.anything_waits() && !full {
+            assert!(next.is_some(), "requests wait, the device has room, and no wake-up is set");
+        }
+        assert!(next.is_none_or(|t| t > self.now), "a wake-up at {next:?} was not served");
+    }
+
+    fn timeout(&mut self) {
+        if let Some(due) = self.engine.next_timeout() {
+            self.now = self.now.max(due);
+        }
+        self.engine.handle_timeout(self.now);
+    }
+
+    /// What holds after every call.
+    fn check(&mut self) {
+        while let Some(done) = self.engine.poll_done() {
+            self.model.answered(self.now, &done);
+        }
+        self.model.check(&self.engine.facts());
+        for &vm in &self.vms {
+            if self.model.is_live(vm) {
+                assert_eq!(self.engine.in_flight(vm), self.model.vm_in_flight(vm));
+                assert_eq!(self.engine.pending(vm), self.model.vm_waiting(vm));
+            }
+        }
+    }
+
+    /// Faults stop: everything must drain.
+    fn drain(&mut self) {
+        for _ in 0..20_000 {
+            self.dispatch(u32::MAX);
+            while self.model.in_flight(0).is_some() {
+                self.now += Nanos(1000);
+                self.complete(0, u8::MAX);
+                self.check();
+            }
+            if self.model.is_empty() {
+                assert!(self.engine.is_idle());
+                return;
+            }
+            self.dispatch(u32::MAX);
+            self.check();
+            if self.model.in_flight(0).is_none() {
+                self.timeout();
+            }
+        }
+        panic!("it does not drain");
+    }
+}
+
+fn at<T>(all: &[T], n: u8) -> Option<&T> {
+    all.get(n as usize % all.len().max(1))
+}
+
+/// Every policy of the registry and every composition, and some with other parameters.
+fn policy(n: u8) -> PolicySpec {
+    let named = registry().iter().map(|p| PolicySpec::named(p.name));
+    let composed = regulators().iter().flat_map(|r| {
+        dispatchers().iter().map(|d| PolicySpec::composed(None, r.name, d.name))
+    });
+    let all: Vec<_> = named.chain(composed).collect();
+    let mut spec = all[n as usize % all.len()].clone().expect("its name is from the list");
+    if n >= 128 {
+        // Refused where the composition has no such parameter.
+        let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
+        let _ = spec.set("catch_up", (n as u64 - 128) * 1_000_000);
+    }
+    spec
+}
+
+fn objective(n: u8) -> Objective {
+    let none = Objective::default();
+    let total = |total| Limit { total, ..Limit::NONE };
+    let normalised =
+        |per_s, norm| Rate { ops: Some(OpsRate { per_s, norm: Some(norm) }), bytes_per_s: None };
+    let both = Rate { bytes_per_s: Some(20_000_000), ..Rate::iops(300) };
+    let burst = |rate| {
+        Some(Burst {
+            total: rate,
+            read: Rate::NONE,
+            write: Rate::NONE,
+            length: Nanos::from_millis(20),
+        })
+    };
+    match n % 14 {
+        0 => Objective { weight: 1, ..none },
+        1 => Objective { weight: 10_000, ..none },
+        2 => Objective { limit: total(Rate::iops(1000)), ..none },
+        3 => Objective { limit: total(Rate::bytes(50_000_000)), ..none },
+        4 => Objective { reservation: Rate::iops(200), ..none },
+        5 => Objective { reservation: Rate::iops(500), limit: total(Rate::iops(500)), ..none },
+        6 => Objective { reservation: Rate::bytes(5_000_000), limit: total(both), ..none },
+        7 => Objective { limit: Limit { read: Rate::iops(100), ..Limit::NONE }, ..none },
+        8 => Objective { limit: Limit { write: Rate::bytes(9_000_000), ..Limit::NONE }, ..none },
+        9 => Objective { limit: total(normalised(2000, 4096)), ..none },
+        10 => {
+            let limit = Limit { burst: burst(Rate::iops(900)), ..total(Rate::iops(90)) };
+            Objective { limit, weight: 7, ..none }
+        }
+        11 => Objective { reservation: both, weight: 3, ..none },
+        12 => Objective { limit: total(Rate::iops(1_000_000_000)), ..none },
+        _ => none,
+    }
+}
