@@ -30,7 +30,7 @@
 //! - A reservation that fell behind while its VM was backlogged is made good, for at most
 //!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose
-//!   reservation gave it more than its share runs at most 32 I/Os ahead.
+//!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` ahead.
 //! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
 //!   counts for neither reservation nor limit.
 //!
@@ -102,14 +102,14 @@ pub struct MClockParams {
     pub catch_up: Nanos,
 }
 
-/// A VM's share tag runs at most so many I/Os ahead of the others'.
+/// A VM's share tag runs at most so many I/Os of `cost_size` ahead of the others' because of
+/// what its reservation gave it.
 const MOST_AHEAD: u64 = 32;
 
 impl MClockParams {
-    /// The same in virtual time.
-    fn most_ahead(&self, facts: &Facts, weight: u32) -> u64 {
-        let io = self.cost_size.max(facts.device().spec.max_io) as u64;
-        ((MOST_AHEAD * io) << VIRTUAL_SHIFT) / weight as u64
+    /// The same in virtual time, for a VM whose largest I/O costs `cost`.
+    fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
+        ((MOST_AHEAD * self.cost_size as u64).max(2 * cost) << VIRTUAL_SHIFT) / weight as u64
     }
 }
 
@@ -154,13 +154,14 @@ impl MClock {
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let now = facts.now();
         let join = self.ready.peek().map_or(self.clock, |(share, _)| share.max(self.clock));
+        let largest = facts.device().spec.max_io;
         let tags = &mut self.tags[vm];
         tags.active = true;
         tags.reservation.forget_before(now);
         tags.limit.forget_before(now - self.params.slack);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
-        if tags.share < join || tags.share > join.plus(self.params.most_ahead(facts, tags.weight)) {
+        if tags.share < join || tags.share > join.plus(self.params.most_ahead(largest as u64, tags.weight)) {
             tags.share = join;
             tags.share_carry = 0;
         }
@@ -239,7 +240,8 @@ impl MClock {
         let vm = io.vm.index();
         let tags = &mut self.tags[vm];
         let share_before = tags.share;
-        tags.spend_share(data_bytes(facts, io).max(self.params.cost_size as u64));
+        let cost = data_bytes(facts, io).max(self.params.cost_size as u64);
+        tags.spend_share(cost);
         if io.op != Op::Flush {
             tags.limit.forget_before(now - self.params.slack);
             tags.limit.spend(data_bytes(facts, io), io.first_served());
@@ -249,8 +251,8 @@ impl MClock {
             }
         }
         // What a floor gave counts against the VM's share, but it is not a debt without end.
-        let most = self.clock.plus(self.params.most_ahead(facts, tags.weight));
-        if tags.share > most {
+        let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
+        if (self.by_reservation || io.op == Op::Flush) && tags.share > most {
             tags.share = most;
         }
         if tags.active && facts.head(io.vm).is_some() {
