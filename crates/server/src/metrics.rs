@@ -1,7 +1,7 @@
 //! `/metrics`: everything counted, for Prometheus.
 //!
-//! Each metric is declared once, in one of the tables below, with its help text and its unit;
-//! the test that checks names and documentation reads the same tables. Values come from the
+//! Each metric is declared once, in one of the tables below, with its help text and its unit; a
+//! test holds the operating guide against the same tables. Values come from the
 //! loops' snapshots at the time of the scrape, so that counting costs the loops nothing beyond
 //! what they count anyway.
 
@@ -393,6 +393,19 @@ pub(crate) mod tests {
             "# UNIT tidegate_vm_queue_time_seconds seconds",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_operating_guide_names_every_metric() {
+        let guide = include_str!("../../../docs/operating.md");
+        let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
+        for (of, name) in of_device.chain(OF_VM.iter().map(|m| ("vm", m.name))) {
+            let name = format!("tidegate_{of}_{name}");
+            assert!(
+                guide.contains(&name),
+                "docs/operating.md does not name {name}"
+            );
         }
     }
 

@@ -24,7 +24,10 @@ const DEFAULT_MERGE_LIMIT: u32 = 128 * KIB as u32;
 const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
 const DEFAULT_MAX_REQUESTS: u32 = 16_384;
 const DEFAULT_MAX_PENDING: u32 = 1024;
-const BUFFERS: RangeInclusive<u64> = MIB..=1 << 40;
+/// Room for the largest NBD request, 32 MiB, beside what receives the others.
+const BUFFERS: RangeInclusive<u64> = 64 * MIB..=1 << 40;
+/// A VM may exceed its own budget by its only request.
+const BUFFERS_PER_VM: RangeInclusive<u64> = MIB..=1 << 40;
 const DEFAULT_BUFFERS: u64 = 256 * MIB;
 const DEFAULT_BUFFERS_PER_VM: u64 = 64 * MIB;
 
@@ -251,7 +254,7 @@ fn numbers(section: &mut Section<'_>, spec: Option<&Spec>) -> Option<Numbers> {
         |field| {
             at_most(
                 field,
-                field.bytes(BUFFERS)?,
+                field.bytes(BUFFERS_PER_VM)?,
                 most,
                 "buffer_memory",
                 units::format_bytes,

@@ -2,7 +2,7 @@
 //!
 //! [`load`] reads a TOML file into a [`Config`]. Everything wrong with the file is reported
 //! together, each mistake with its place, what was found and what is allowed; a [`Config`] is
-//! only made where nothing is. The reading goes field by field over a tree ([`node`]) instead of
+//! only made where nothing is. The reading goes field by field over a tree (`node`) instead of
 //! through a derived deserializer, because that one stops at the first mistake; the control API
 //! reads objectives and policies in JSON through the same code.
 //!

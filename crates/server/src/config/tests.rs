@@ -72,7 +72,7 @@ depth = 16
 max_io = "512 KiB"
 merge_limit = "0 B"
 max_requests = 1000
-buffer_memory = "32 MiB"
+buffer_memory = "64 MiB"
 
 [[device]]
 name = "disk1"
@@ -134,7 +134,7 @@ fn a_whole_file_becomes_a_configuration() {
     assert_eq!((disk0.max_requests, disk0.max_pending_per_vm), (1000, 1000));
     assert_eq!(
         (disk0.buffer_memory, disk0.buffer_memory_per_vm),
-        (32 << 20, 32 << 20)
+        (64 << 20, 64 << 20)
     );
     let cost = disk0
         .policy
@@ -190,6 +190,27 @@ fn a_whole_file_becomes_a_configuration() {
         warnings[1].place.as_ref().map(|p| (p.line, p.column)),
         Some((38, 11))
     );
+}
+
+#[test]
+fn the_example_of_the_documentation_is_accepted() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let (_, rest) = page.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let loaded = parse_text(example).unwrap_or_else(|e| panic!("{e}"));
+    assert!(loaded.warnings.is_empty());
+    for key in [
+        "buffer_memory_per_vm",
+        "merge_limit",
+        "max_pending_per_vm",
+        "read_only",
+        "format",
+    ] {
+        assert!(
+            page.contains(&format!("| `{key}` |")),
+            "{key} is not documented"
+        );
+    }
 }
 
 #[test]

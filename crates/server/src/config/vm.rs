@@ -324,7 +324,7 @@ fn check_capacity(field: &Field<'_>, size: u64, device: &Draft<'_>, used: &mut u
                 units::format_bytes(before),
                 units::format_bytes(capacity),
             ),
-            &format!("at most {}", units::format_bytes(room >> 20 << 20)),
+            &format!("at most {} MiB", room >> 20),
         );
     }
 }

@@ -174,8 +174,10 @@ pub(super) async fn set_objective<P: Plane>(
     };
     let objective = config::objective::merge(&before.objective, &change)?;
     let now = in_time(&name, api.plane.set_objective(&name, objective)).await?;
-    tracing::info!(vm = name, objective = ?now.objective, "objective changed");
-    Ok(ok(&VmView::new(&now, device.policy.name())))
+    let view = VmView::new(&now, device.policy.name());
+    let objective = serde_json::to_string(&view.objective).unwrap_or_default();
+    tracing::info!(vm = name, %objective, "objective changed");
+    Ok(ok(&view))
 }
 
 pub(super) async fn policies() -> Response {
