@@ -32,6 +32,7 @@ pub(crate) struct Args {
 
 /// What every command understands.
 #[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// Tables for people, or JSON for machines
     #[arg(
@@ -52,9 +53,7 @@ pub(crate) struct Global {
 /// How results are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
     Table,
-    /// For machines.
     Json,
 }
 
@@ -127,15 +126,10 @@ pub(crate) enum Command {
 /// How much `serve` logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum LogLevel {
-    /// What failed.
     Error,
-    /// What may fail.
     Warn,
-    /// What happened.
     Info,
-    /// Each client.
     Debug,
-    /// Everything.
     Trace,
 }
 
@@ -150,6 +144,7 @@ pub(crate) enum VmCommand {
     },
     /// Change what a VM was promised, now
     #[command(
+        override_usage = "tidegate vm set <NAME> <--PART VALUE>...",
         after_help = "What is not named stays as it is; \"none\" takes a part away. The \
                             change lasts until\nthe daemon ends: write it into the configuration \
                             to keep it.\n\nExamples:

@@ -1,6 +1,7 @@
 //! The `tidegate` binary as its users meet it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -292,6 +293,32 @@ fn a_second_daemon_leaves_the_first_its_sockets() {
         "{}",
         stderr(&output)
     );
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+#[test]
+fn clients_that_misbehave_at_the_control_socket_keep_nobody_out() {
+    let daemon = Daemon::start();
+    let socket = daemon.dir.path().join("control.sock");
+    let half = b"PATCH /v1/vms/oltp/objective HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
+    let garbage = [0xff; 4096];
+    let open: Vec<UnixStream> = (0..200)
+        .map(|i| {
+            let mut stream = UnixStream::connect(&socket).expect("it listens");
+            // One that was cut off already may not be written to: all the same here.
+            let _ = match i % 3 {
+                0 => stream.write_all(half),
+                1 => stream.write_all(&garbage),
+                _ => Ok(()),
+            };
+            stream
+        })
+        .collect();
+    assert_eq!(
+        daemon.json(&["vm", "list"])[0]["objective"]["reservation"],
+        "120 IOPS"
+    );
+    drop(open);
     assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
 }
 

@@ -21,6 +21,7 @@ pub mod stats;
 pub(crate) mod tests;
 pub mod view;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, patch, put};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 
 pub use error::{ErrorBody, Problem};
 pub use handlers::Health;
@@ -44,6 +46,12 @@ const BODY_MAX: usize = 64 << 10;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Clients at once. Past it the oldest is cut off, so that idle ones keep nobody out and no
+/// number of them takes the descriptors that disks and VMs need.
+const CLIENTS_MAX: usize = 64;
+/// What a client may take to send its request.
+const REQUEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
@@ -71,10 +79,11 @@ pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
     let router = router(daemon);
     // Its connections end with it.
     let mut connections = tokio::task::JoinSet::new();
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone()));
+                open.push_back(connections.spawn(connection(stream, router.clone())));
             }
             Err(error) => {
                 tracing::warn!(%error, "the control socket cannot accept");
@@ -82,6 +91,12 @@ pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
             }
         }
         while connections.try_join_next().is_some() {}
+        open.retain(|connection| !connection.is_finished());
+        if open.len() > CLIENTS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
     }
 }
 
@@ -90,7 +105,7 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
     let service = hyper_util::service::TowerToHyperService::new(router);
     let served = hyper::server::conn::http1::Builder::new()
         .timer(hyper_util::rt::TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(60))
+        .header_read_timeout(REQUEST_WITHIN)
         .serve_connection(io, service)
         .await;
     if let Err(error) = served {
