@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod args;
-pub mod bench;
+mod bench;
 mod client;
 mod commands;
-pub mod demo;
+mod demo;
 mod output;
 mod problem;
 

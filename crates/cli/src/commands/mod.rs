@@ -30,8 +30,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,
-            json: out.is_json(),
-            style: out.style(),
+            out,
         }),
         Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),
         Command::Completions { shell } => {

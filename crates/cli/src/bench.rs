@@ -1,0 +1,215 @@
+//! `tidegate bench engine`: what scheduling costs, without any device.
+//!
+//! All VMs keep `depth` requests waiting; every turn takes one request through submit,
+//! dispatch, completion and answer, in virtual time. Measured in CPU time of this thread, so
+//! that a busy machine disturbs it as little as can be; the median of repeated runs.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, EngineError};
+use tidegate_core::objective::{Limit, Objective, Rate};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::{ClientId, IoId, Request};
+use tidegate_core::time::Nanos;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    /// VMs, all of them backlogged.
+    pub(crate) vms: u32,
+    /// Requests each of them keeps waiting.
+    pub(crate) depth: u32,
+    /// Repeated runs, of which the median counts.
+    pub(crate) runs: usize,
+    /// Requests in a run.
+    pub(crate) requests: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measured {
+    /// The policy.
+    pub(crate) policy: String,
+    /// VMs, all backlogged.
+    pub(crate) vms: u32,
+    /// Requests waiting a VM.
+    pub(crate) depth: u32,
+    /// CPU time of submit, dispatch, completion and answer together, median.
+    pub(crate) ns_per_request: f64,
+    /// The same, smallest and largest of the runs.
+    pub(crate) ns_per_request_range: [f64; 2],
+    /// Scheduling state a VM, histograms apart.
+    pub(crate) bytes_per_vm: usize,
+    /// State a queued request.
+    pub(crate) bytes_per_request: usize,
+    /// CPU time to hand in the request that wakes an idle VM among all the others, median.
+    pub(crate) wake_ns: f64,
+}
+
+/// The simulated device does a million I/Os a second: reservations take half of it.
+const STEP: Nanos = Nanos(1_000);
+const DEVICE_IOPS: u64 = 1_000_000;
+const DEVICE_DEPTH: u32 = 32;
+const DISK: u64 = 1 << 40;
+
+/// Measures one policy under one workload.
+///
+/// # Errors
+/// When the workload does not fit the engine's bounds.
+pub(crate) fn measure(policy: &PolicySpec, workload: Workload) -> Result<Measured, EngineError> {
+    let mut world = World::new(policy, workload)?;
+    world.fill();
+    world.turn(workload.requests.max(2 * workload.vms as u64 * workload.depth as u64));
+    let mut runs: Vec<f64> = (0..workload.runs)
+        .map(|_| {
+            let start = thread_cpu();
+            world.turn(workload.requests);
+            (thread_cpu() - start) as f64 / workload.requests as f64
+        })
+        .collect();
+    runs.sort_by(f64::total_cmp);
+    let footprint = world.engine.footprint();
+    let wake_ns = world.wake(workload.runs);
+    world.drain();
+    Ok(Measured {
+        policy: policy.name().to_owned(),
+        vms: workload.vms,
+        depth: workload.depth,
+        ns_per_request: median(&runs),
+        ns_per_request_range: [runs[0], runs[runs.len() - 1]],
+        bytes_per_vm: footprint.vm,
+        bytes_per_request: footprint.request,
+        wake_ns,
+    })
+}
+
+struct World {
+    engine: Engine,
+    clients: Vec<ClientId>,
+    workload: Workload,
+    now: Nanos,
+    in_flight: std::collections::VecDeque<IoId>,
+    /// A cheap generator of addresses: the engine is measured, not the dice.
+    dice: u64,
+}
+
+impl World {
+    fn new(policy: &PolicySpec, workload: Workload) -> Result<World, EngineError> {
+        let vms = workload.vms + idle_vms(workload.vms);
+        let config = EngineConfig {
+            device: DeviceSpec { depth: DEVICE_DEPTH, ..EngineConfig::default().device },
+            max_requests: vms.saturating_mul(workload.depth).max(64),
+            max_pending_per_vm: workload.depth,
+            max_vms: vms,
+            ..EngineConfig::default()
+        };
+        let mut engine = Engine::new(config, policy)?;
+        let objective = objective(workload.vms as u64);
+        let mut clients = Vec::new();
+        for i in 0..vms as u64 {
+            let vm = engine.add_vm(Nanos::ZERO, &objective)?;
+            let spec = DiskSpec { base: i * DISK, size: DISK, read_only: false };
+            let disk = engine.add_disk(vm, spec)?;
+            clients.push(engine.connect(disk)?);
+        }
+        let in_flight = std::collections::VecDeque::with_capacity(DEVICE_DEPTH as usize);
+        Ok(World { engine, clients, workload, now: Nanos::ZERO, in_flight, dice: 1 })
+    }
+
+    fn submit(&mut self, vm: u64) {
+        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let offset = (self.dice >> 24) % (DISK / 8192) * 8192;
+        let request = Request::read(offset, 4096, vm);
+        self.engine
+            .handle_request(self.now, self.clients[vm as usize], request)
+            .expect("an answered request left room for one more");
+    }
+
+    fn fill(&mut self) {
+        for _ in 0..self.workload.depth {
+            for vm in 0..self.workload.vms as u64 {
+                self.submit(vm);
+            }
+        }
+        self.dispatch();
+    }
+
+    fn dispatch(&mut self) {
+        while let Some(io) = self.engine.poll_dispatch(self.now) {
+            self.in_flight.push_back(io.id);
+        }
+    }
+
+    /// One request after the other ends, is answered, and is followed by the VM's next.
+    fn turn(&mut self, requests: u64) {
+        for _ in 0..requests {
+            self.now += STEP;
+            let Some(io) = self.in_flight.pop_front() else {
+                // Everyone is at the limit: time passes.
+                self.now = self.engine.next_timeout().unwrap_or(self.now).max(self.now);
+                self.dispatch();
+                continue;
+            };
+            self.engine.handle_completion(self.now, io, Ok(()));
+            while let Some(done) = self.engine.poll_done() {
+                if done.tag < self.workload.vms as u64 {
+                    self.submit(done.tag);
+                }
+            }
+            self.dispatch();
+        }
+    }
+
+    fn wake(&mut self, runs: usize) -> f64 {
+        let idle = self.workload.vms as u64..self.clients.len() as u64;
+        let count = idle.end - idle.start;
+        let mut times: Vec<f64> = (0..runs.max(3))
+            .map(|_| {
+                let start = thread_cpu();
+                idle.clone().for_each(|vm| self.submit(vm));
+                let took = (thread_cpu() - start) as f64 / count as f64;
+                let woken = |world: &World| {
+                    idle.clone().any(|vm| world.engine.room(world.clients[vm as usize]) < world.workload.depth)
+                };
+                while woken(self) {
+                    self.turn(count);
+                }
+                took
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        median(&times)
+    }
+
+    fn drain(&mut self) {
+        for client in &self.clients {
+            self.engine.handle_disconnect(self.now, *client);
+        }
+        while let Some(io) = self.in_flight.pop_front() {
+            self.engine.handle_completion(self.now, io, Ok(()));
+        }
+    }
+}
+
+/// Reservation, limit and weight for everyone, the reservations half of the device together.
+fn objective(vms: u64) -> Objective {
+    Objective {
+        reservation: Rate::iops((DEVICE_IOPS / 2 / vms).max(1)),
+        limit: Limit { total: Rate::iops((DEVICE_IOPS * 4 / vms).max(2)), ..Limit::NONE },
+        ..Objective::default()
+    }
+}
+
+fn idle_vms(vms: u32) -> u32 {
+    (vms / 10).clamp(1, 100)
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+/// CPU time of this thread in nanoseconds.
+fn thread_cpu() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
