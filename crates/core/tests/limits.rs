@@ -95,7 +95,7 @@ fn a_reservation_that_is_lifted_takes_its_debt_with_it() {
     world.run(SECOND);
     world.set(guest, &reserved(Rate::NONE));
     world.run(SECOND / 10);
-    world.set(guest, &reserved(Rate::iops(50)));
+    world.set(guest, &reserved(Rate::bytes(50 << 20)));
     let before = total(&world.ops(guest));
     world.run(SECOND);
     let got = total(&world.ops(guest)) - before;
@@ -162,8 +162,7 @@ fn a_burst_passes_where_token_bucket_and_mclock_go_together() {
 fn a_swap_to_mclock_does_not_freeze_a_vm_that_used_its_burst() {
     for to in ["mclock", "token-bucket+mclock"] {
         let mut world = World::new("limit", 1000);
-        let guest =
-            world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
+        let guest = world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
         world.load(guest, Op::Read, 4096, 16);
         world.run(30 * SECOND);
         world.swap(to);
@@ -178,8 +177,7 @@ fn a_swap_to_mclock_does_not_freeze_a_vm_that_used_its_burst() {
 fn a_swap_never_buys_a_burst() {
     for from in ["mclock", "fifo"] {
         let mut world = World::new(from, 10 * MS);
-        let guest =
-            world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
+        let guest = world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
         world.load(guest, Op::Read, 4096, 16);
         world.run(10 * SECOND);
         world.swap("limit");
@@ -253,10 +251,17 @@ fn changing_limits_and_policies_at_random_moments_never_overshoots() {
         match step % 3 {
             0 => world.swap(LIMITING[(random >> 40) as usize % 3]),
             1 => world.set(guest, &limited(Rate::iops(100 + (random >> 40) % 901))),
-            _ => world.set(guest, &Objective {
-                limit: Limit { total: Rate::iops(1000), write: Rate::iops(1000), ..Limit::NONE },
-                ..Objective::default()
-            }),
+            _ => world.set(
+                guest,
+                &Objective {
+                    limit: Limit {
+                        total: Rate::iops(1000),
+                        write: Rate::iops(1000),
+                        ..Limit::NONE
+                    },
+                    ..Objective::default()
+                },
+            ),
         }
     }
     assert_below(&world.ops(guest), 1000, 1);

@@ -1,6 +1,6 @@
 //! A small world around the engine: guests that keep so many requests waiting, a device that
 //! serves one I/O after the other in a constant time, and a log of what was dispatched when.
-#![allow(dead_code, reason = "every test binary uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of it")]
 
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
@@ -80,10 +80,7 @@ pub fn limited(total: Rate) -> Objective {
 
 pub fn bursting(total: Rate, burst: Rate, length: Nanos) -> Objective {
     let burst = Burst { total: burst, read: Rate::NONE, write: Rate::NONE, length };
-    Objective {
-        limit: Limit { total, burst: Some(burst), ..Limit::NONE },
-        ..Objective::default()
-    }
+    Objective { limit: Limit { total, burst: Some(burst), ..Limit::NONE }, ..Objective::default() }
 }
 
 impl World {
@@ -134,6 +131,16 @@ impl World {
         for load in self.loads.iter_mut().filter(|l| l.guest == guest) {
             load.depth = 0;
         }
+    }
+
+    /// Removes a VM.
+    pub fn forget(&mut self, guest: Guest) {
+        self.unload(guest);
+        let now = self.time();
+        self.engine.remove_vm(now, guest.vm).expect("the VM is there");
+        self.guests.retain(|g| *g != guest);
+        // Its slot is free once what was in flight has ended.
+        self.run(10 * self.service);
     }
 
     fn refill(&mut self) {

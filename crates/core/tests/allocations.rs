@@ -1,0 +1,180 @@
+//! The request path never allocates after start.
+//!
+//! One test in its own binary: the counter must see this thread's work alone.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::objective::{Burst, Limit, Objective, Rate};
+use tidegate_core::policy::{PolicySpec, dispatchers, registry, regulators};
+use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
+use tidegate_core::time::Nanos;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to `System` with its arguments unchanged, so `System`'s own guarantees
+// hold; the counter is a plain thread-local that needs no allocation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        // SAFETY: the caller keeps `alloc`'s contract, which is `System`'s.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System.alloc` with this layout, see above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        // SAFETY: `ptr` came from `System.alloc` with this layout, see above.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const VMS: usize = 40;
+const DEPTH: usize = 16;
+
+fn objective(n: usize) -> Objective {
+    let burst = Burst {
+        total: Rate::iops(9000),
+        read: Rate::NONE,
+        write: Rate::NONE,
+        length: Nanos::SECOND,
+    };
+    match n % 5 {
+        0 => Objective { weight: 1 + n as u32, ..Objective::default() },
+        1 => Objective { reservation: Rate::iops(50), ..Objective::default() },
+        2 => Objective {
+            limit: Limit { total: Rate::iops(3000), ..Limit::NONE },
+            ..Objective::default()
+        },
+        3 => Objective {
+            limit: Limit { total: Rate::iops(900), burst: Some(burst), ..Limit::NONE },
+            ..Objective::default()
+        },
+        _ => Objective {
+            limit: Limit { read: Rate::bytes(9_000_000), write: Rate::iops(700), ..Limit::NONE },
+            ..Objective::default()
+        },
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    clients: Vec<ClientId>,
+    in_flight: [Option<IoId>; DEPTH],
+    now: Nanos,
+    random: u64,
+    answered: u64,
+}
+
+impl Bench {
+    fn new(policy: &PolicySpec) -> Bench {
+        let device = DeviceSpec {
+            depth: DEPTH as u32,
+            physical_block: 4096,
+            max_io: 64 << 10,
+            zeroes_are_writes: true,
+        };
+        let config = EngineConfig {
+            device,
+            max_requests: 512,
+            max_pending_per_vm: 64,
+            merge_limit: 32 << 10,
+            max_vms: VMS as u32,
+        };
+        let mut engine = Engine::new(config, policy).expect("sound");
+        let mut clients = Vec::new();
+        for n in 0..VMS {
+            let vm = engine.add_vm(Nanos::ZERO, &objective(n)).expect("room");
+            let spec = DiskSpec { base: (n as u64) << 30, size: 1 << 30, read_only: false };
+            let disk = engine.add_disk(vm, spec).expect("fits");
+            clients.extend([disk, disk].map(|d| engine.connect(d).expect("there")));
+        }
+        let in_flight = [None; DEPTH];
+        Bench { engine, clients, in_flight, now: Nanos::ZERO, random: 7, answered: 0 }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random =
+            self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) as usize % below
+    }
+
+    /// Requests until the engine is full, dispatches until the device is, one completion.
+    fn turn(&mut self) {
+        let pause = self.random(200) as u64;
+        self.now += Nanos::from_micros(pause);
+        for _ in 0..4 {
+            let client = self.random(self.clients.len());
+            let client = self.clients[client];
+            let op = Op::ALL[[0, 0, 0, 1, 1, 1, 2, 3, 4][self.random(9)]];
+            let (offset, len) = match op {
+                Op::Flush => (0, 0),
+                // Few places: many are adjacent. Some lengths have to be split.
+                _ => (self.random(32) as u64 * 4096, 4096 << [0, 0, 0, 1, 2, 6][self.random(6)]),
+            };
+            let request = Request { op, offset, len, ..Request::flush(0) };
+            let room = self.engine.room(client);
+            let taken = self.engine.handle_request(self.now, client, request);
+            assert_eq!(taken.is_ok(), room > 0);
+        }
+        if self.engine.next_timeout().is_some_and(|due| due <= self.now) {
+            self.engine.handle_timeout(self.now);
+        }
+        while let Some(io) = self.engine.poll_dispatch(self.now) {
+            let bytes: u64 = self.engine.io_segments(io.id).map(|s| s.len as u64).sum();
+            assert_eq!(bytes, io.len as u64);
+            let free = self.in_flight.iter().position(Option::is_none);
+            self.in_flight[free.expect("below the depth")] = Some(io.id);
+        }
+        for _ in 0..3 {
+            let slot = self.random(DEPTH);
+            let outcome = if self.random(9) == 0 { Err(IoError::Io) } else { Ok(()) };
+            if let Some(io) = self.in_flight[slot].take() {
+                self.engine.handle_completion(self.now, io, outcome);
+            }
+        }
+        while self.engine.poll_done().is_some() {
+            self.answered += 1;
+        }
+    }
+
+    fn close(mut self) {
+        for client in std::mem::take(&mut self.clients) {
+            self.engine.handle_disconnect(self.now, client);
+        }
+        for io in self.in_flight.iter_mut().filter_map(Option::take) {
+            self.engine.handle_completion(self.now, io, Ok(()));
+        }
+        while self.engine.poll_done().is_some() {}
+    }
+}
+
+#[test]
+fn the_request_path_never_allocates_after_warm_up() {
+    let named = registry().iter().map(|p| PolicySpec::named(p.name));
+    let composed = regulators()
+        .iter()
+        .flat_map(|r| dispatchers().iter().map(|d| PolicySpec::composed(None, r.name, d.name)));
+    let policies: Vec<PolicySpec> = named.chain(composed).map(|p| p.expect("known")).collect();
+    for policy in policies {
+        let mut bench = Bench::new(&policy);
+        (0..500).for_each(|_| bench.turn());
+        let (before, answered) = (COUNT.with(Cell::get), bench.answered);
+        (0..20_000).for_each(|_| bench.turn());
+        let allocated = COUNT.with(Cell::get) - before;
+        assert_eq!(allocated, 0, "{policy:?}");
+        assert!(bench.answered > answered + 10_000, "{policy:?}: {}", bench.answered);
+        bench.close();
+    }
+}
