@@ -132,6 +132,12 @@ impl OpenFile {
     }
 }
 
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        sys::unlock(&self.file);
+    }
+}
+
 fn options(read_only: bool, flags: i32) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only).custom_flags(flags);

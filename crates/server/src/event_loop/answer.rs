@@ -16,7 +16,7 @@ use crate::buffer::{Mem, sub_ranges};
 const SEND_BYTES: u64 = 256 << 10;
 /// Replies in one send at most; each takes two ranges.
 const SEND_REPLIES: usize = 256;
-/// A receive is linked to a send that surely fits the socket.
+/// A receive is linked to a send that will mostly fit the socket.
 const LINK_BYTES: u64 = 64 << 10;
 /// A client that takes (or gives) nothing for so long is cut off.
 const STUCK: Nanos = Nanos::from_secs(60);
@@ -150,11 +150,12 @@ impl Loop {
             bytes += size;
             client.tx.bytes -= size;
         }
-        self.submit_send(index, bytes);
+        self.submit_send(index, bytes, bytes <= LINK_BYTES);
     }
 
-    /// Submits what is left of a send.
-    fn submit_send(&mut self, index: u32, bytes: u64) {
+    /// Submits what is left of a send; with `link`, and where nothing else is expected of the
+    /// client, together with the receive of its next request.
+    fn submit_send(&mut self, index: u32, bytes: u64, link: bool) {
         let client = self.clients.get(index).expect("it is there");
         let who = ClientRef {
             index,
@@ -167,7 +168,7 @@ impl Loop {
             && !client.ready;
         let rx = &mut client.rx;
         let then = (alone
-            && bytes <= LINK_BYTES
+            && link
             && !rx.receiving
             && rx.payload.is_none()
             && rx.held.is_none()
@@ -199,7 +200,10 @@ impl Loop {
         let Some(client) = self.clients.resolve(who) else {
             return;
         };
-        client.tx.linked = false;
+        if std::mem::take(&mut client.tx.linked) {
+            // The receive was cancelled with it, and does not report.
+            client.rx.receiving = false;
+        }
         let total: usize = client.tx.ranges.iter().map(Mem::len).sum();
         match result {
             Ok(n) if (n as usize) < total && client.state != State::Gone => {
@@ -209,10 +213,12 @@ impl Loop {
                 sub_ranges(&client.tx.ranges, n as usize, total - n as usize, &mut rest);
                 std::mem::swap(&mut client.tx.ranges, &mut rest);
                 self.scratch = rest;
-                self.submit_send(who.index, (total - n as usize) as u64);
+                self.touch(who.index);
+                self.submit_send(who.index, (total - n as usize) as u64, false);
             }
             Err(libc::EINTR | libc::EAGAIN) if client.state != State::Gone => {
-                self.submit_send(who.index, total as u64);
+                self.touch(who.index);
+                self.submit_send(who.index, total as u64, false);
             }
             Err(errno) => {
                 self.send_ended(who.index);

@@ -49,7 +49,7 @@ impl Loop {
             return;
         };
         client.rx.receiving = false;
-        if std::mem::take(&mut client.tx.linked) && completion.result != Err(libc::ECANCELED) {
+        if std::mem::take(&mut client.tx.linked) {
             self.send_ended(who.index);
         }
         let now = self.now;
@@ -76,8 +76,6 @@ impl Loop {
                 self.make_ready(who.index);
             }
             Err(libc::EINTR | libc::EAGAIN) => self.touch(who.index),
-            // The send before it fell short; that one says why, or goes on.
-            Err(libc::ECANCELED) => self.touch(who.index),
             Err(errno) => self.vanish(who.index, Some(errno)),
         }
     }

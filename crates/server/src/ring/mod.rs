@@ -221,8 +221,10 @@ impl Ring {
     }
 
     /// Sends `from`, at most [`RANGES_MAX`] ranges. With `all`, it ends when everything was sent
-    /// or with an error. With `then`, which needs `all`, a receive begins once everything was
-    /// sent, and only the receive reports, unless the send fails: then both do.
+    /// or with an error. With `then`, which needs `all`, everything must fit the socket at once;
+    /// a receive follows, and only that reports. Where it does not fit, only the send reports,
+    /// how far it came, and the receive is cancelled in silence. (Were the send to wait, a client
+    /// that writes before it reads would wait for the receive, and both for ever.)
     pub fn send(
         &mut self,
         file: FileId,
@@ -233,6 +235,7 @@ impl Ring {
     ) {
         assert!(all || then.is_none(), "a short send does not break a link");
         let wait = if all { libc::MSG_WAITALL } else { 0 };
+        let wait = if then.is_some() { wait | libc::MSG_DONTWAIT } else { wait };
         let flags = (libc::MSG_NOSIGNAL | wait) as u32;
         if then.is_some() && self.free_entries() < 2 {
             // A link does not reach across two submissions.
@@ -357,6 +360,13 @@ impl Ring {
         message.msg_iovlen = n as usize;
         self.messages.push(message);
         self.messages.last_mut().expect("just pushed")
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel takes a closed ring apart at leisure; files (and their locks) go now.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 

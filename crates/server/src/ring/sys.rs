@@ -70,6 +70,16 @@ pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
+/// Gives the lock up, whoever else still has the open file (a ring that is being taken apart).
+pub fn unlock(file: &File) {
+    // SAFETY: `flock` consists of integers, for which zeroes are valid.
+    let mut lock: libc::flock = unsafe { zeroed() };
+    lock.l_type = libc::F_UNLCK as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    // SAFETY: the command takes a pointer to a `flock`, which is ours.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+}
+
 /// Size of a block device in bytes.
 pub fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;

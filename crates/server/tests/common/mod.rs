@@ -1,0 +1,349 @@
+//! A daemon in this process, and a blocking client, for tests.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod shadow;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_nbd::client::{
+    Decoded, Handshake, Negotiated, Progress, Reply, Wishes, decode_reply, encode_disconnect,
+    encode_request,
+};
+use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
+use tidegate_server::config::{
+    Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
+    ListenConfig, VmConfig,
+};
+use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
+
+/// A configuration with one listener and no devices.
+pub fn config(dir: &Path) -> Config {
+    Config {
+        control: ControlConfig {
+            socket: dir.join("control"),
+            mode: 0o600,
+        },
+        listeners: vec![ListenConfig {
+            address: ListenAddress::Unix {
+                path: dir.join("nbd"),
+                mode: 0o600,
+            },
+            exports: Vec::new(),
+        }],
+        devices: Vec::new(),
+        vms: Vec::new(),
+    }
+}
+
+pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
+    DeviceConfig {
+        name: name.into(),
+        kind,
+        policy: PolicySpec::named("fifo").unwrap(),
+        depth: 32,
+        max_io: 256 << 10,
+        merge_limit: 128 << 10,
+        max_requests: 4096,
+        max_pending_per_vm: 256,
+        buffer_memory: 64 << 20,
+        buffer_memory_per_vm: 32 << 20,
+    }
+}
+
+pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
+    DiskConfig {
+        export: export.into(),
+        path,
+        size: Some(size),
+        create: Create::Sparse,
+        format: DiskFormat::Probe,
+        read_only: false,
+        block_size: 1,
+    }
+}
+
+pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
+    VmConfig {
+        name: name.into(),
+        device,
+        objective: Objective::default(),
+        disks,
+    }
+}
+
+/// One device, one VM, one disk, all of that name.
+pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) -> Config {
+    let mut config = config(dir);
+    config.devices.push(device("device", kind));
+    config
+        .vms
+        .push(vm("disk", 0, vec![disk("disk", path, size)]));
+    config
+}
+
+/// A running daemon; shut down when dropped.
+pub struct Server {
+    pub handle: DaemonHandle,
+    pub socket: PathBuf,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
+}
+
+impl Server {
+    pub fn start(config: Config) -> Server {
+        Server::try_start(config).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    pub fn try_start(config: Config) -> Result<Server, StartError> {
+        let ListenAddress::Unix { path, .. } = &config.listeners[0].address else {
+            panic!("the first listener is a unix socket")
+        };
+        let socket = path.clone();
+        let (started, start) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let daemon = match Daemon::start(config) {
+                    Ok(daemon) => daemon,
+                    Err(error) => {
+                        started.send(Err(error)).unwrap();
+                        return Ok(());
+                    }
+                };
+                started.send(Ok(daemon.handle())).unwrap();
+                daemon.run().await
+            })
+        });
+        let handle = start.recv().expect("the daemon starts or says why not")?;
+        Ok(Server {
+            handle,
+            socket,
+            thread: Some(thread),
+        })
+    }
+
+    pub fn connect(&self, export: &str) -> Client {
+        Client::connect(&self.socket, export, true)
+    }
+
+    /// Ends it in order; how it ended.
+    pub fn stop(mut self) -> Result<(), RunError> {
+        self.handle.shut_down();
+        self.thread
+            .take()
+            .expect("not stopped yet")
+            .join()
+            .expect("the daemon does not panic")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.shut_down();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A reply, whole.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub cookie: u64,
+    pub result: Result<Vec<u8>, NbdError>,
+    pub extents: Vec<Extent>,
+}
+
+/// A blocking client with any number of requests in flight.
+pub struct Client {
+    pub stream: UnixStream,
+    pub negotiated: Negotiated,
+    input: Vec<u8>,
+    /// Lengths of the reads in flight: simple replies do not tell.
+    reads: HashMap<u64, u32>,
+}
+
+impl Client {
+    pub fn connect(socket: &Path, export: &str, structured: bool) -> Client {
+        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        // A server that says nothing for so long fails the test instead of hanging it.
+        let patience = Some(std::time::Duration::from_secs(30));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
+        let wishes = Wishes {
+            structured_replies: structured,
+            allocation_context: structured,
+        };
+        let mut handshake = Handshake::new(export, wishes);
+        let mut input = Vec::new();
+        loop {
+            let (used, progress) = handshake
+                .handle(&input)
+                .expect("the server keeps the rules");
+            input.drain(..used);
+            match progress {
+                Progress::NeedMore(_) => receive(&mut stream, &mut input),
+                Progress::Send => {
+                    stream.write_all(handshake.output()).unwrap();
+                    let n = handshake.output().len();
+                    handshake.consume_output(n);
+                }
+                Progress::Ready(negotiated) => {
+                    return Client {
+                        stream,
+                        negotiated,
+                        input,
+                        reads: HashMap::new(),
+                    };
+                }
+            }
+        }
+    }
+
+    pub fn send(&mut self, request: Request, payload: &[u8]) {
+        if matches!(request.command, Command::Read { .. }) {
+            self.reads.insert(request.cookie, request.len);
+        }
+        let mut bytes = encode_request(&request).to_vec();
+        bytes.extend_from_slice(payload);
+        self.stream
+            .write_all(&bytes)
+            .expect("the server takes requests");
+    }
+
+    /// The next reply.
+    pub fn receive(&mut self) -> Answer {
+        loop {
+            let Some((used, answer)) = self.decode() else {
+                receive(&mut self.stream, &mut self.input);
+                continue;
+            };
+            self.input.drain(..used);
+            self.reads.remove(&answer.cookie);
+            return answer;
+        }
+    }
+
+    fn decode(&self) -> Option<(usize, Answer)> {
+        let decoded = decode_reply(&self.input).expect("the server keeps the rules");
+        let Decoded::Reply(head, reply) = decoded else {
+            return None;
+        };
+        let answer = |cookie, result| Answer {
+            cookie,
+            result,
+            extents: Vec::new(),
+        };
+        let with_data = |cookie, len: u32| {
+            let data = self.input.get(head..head + len as usize)?;
+            Some((head + len as usize, answer(cookie, Ok(data.to_vec()))))
+        };
+        match reply {
+            Reply::Simple {
+                cookie,
+                error: Some(error),
+            } => Some((head, answer(cookie, Err(error)))),
+            Reply::Simple {
+                cookie,
+                error: None,
+            } => with_data(cookie, self.reads.get(&cookie).copied().unwrap_or(0)),
+            Reply::None { cookie } => Some((head, answer(cookie, Ok(Vec::new())))),
+            Reply::OffsetData {
+                cookie, len, last, ..
+            } => {
+                assert!(last, "reads are answered in one chunk");
+                with_data(cookie, len)
+            }
+            Reply::Error { cookie, error, .. } => Some((head, answer(cookie, Err(error)))),
+            Reply::BlockStatus {
+                cookie, extents, ..
+            } => {
+                let extents = extents.collect();
+                Some((
+                    head,
+                    Answer {
+                        cookie,
+                        result: Ok(Vec::new()),
+                        extents,
+                    },
+                ))
+            }
+            Reply::OffsetHole { .. } => panic!("holes are not sent"),
+        }
+    }
+
+    /// Sends one request and waits for its reply.
+    pub fn ask(&mut self, command: Command, offset: u64, len: u32, payload: &[u8]) -> Answer {
+        self.send(
+            Request {
+                cookie: 1,
+                command,
+                fua: false,
+                offset,
+                len,
+            },
+            payload,
+        );
+        self.receive()
+    }
+
+    pub fn read(&mut self, offset: u64, len: u32) -> Vec<u8> {
+        self.ask(Command::Read { df: false }, offset, len, &[])
+            .result
+            .expect("the read succeeds")
+    }
+
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let answer = self.ask(Command::Write, offset, data.len() as u32, data);
+        answer.result.expect("the write succeeds");
+    }
+
+    pub fn flush(&mut self) -> Result<(), NbdError> {
+        self.ask(Command::Flush, 0, 0, &[]).result.map(|_| ())
+    }
+
+    pub fn style(&self) -> ReplyStyle {
+        self.negotiated.style
+    }
+
+    /// True once the server has closed the connection; reads what comes before.
+    pub fn is_cut_off(&mut self) -> bool {
+        let mut rest = [0; 4096];
+        loop {
+            match self.stream.read(&mut rest) {
+                Ok(0) | Err(_) => return true,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    pub fn disconnect(mut self) {
+        self.stream.write_all(&encode_disconnect()).unwrap();
+        assert!(self.is_cut_off());
+    }
+}
+
+fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) {
+    let mut piece = vec![0; 64 << 10];
+    let n = stream.read(&mut piece).expect("the server answers");
+    assert!(n > 0, "the server closed the connection");
+    input.extend_from_slice(&piece[..n]);
+}
+
+/// Runs a future to its end.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
