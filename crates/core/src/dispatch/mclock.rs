@@ -30,7 +30,7 @@
 //! - A reservation that fell behind while its VM was backlogged is made good, for at most
 //!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose
-//!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` ahead.
+//!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
 //! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
 //!   counts for neither reservation nor limit.
 //!
@@ -270,7 +270,7 @@ impl MClock {
         tags.reservation.set_rate(&objective.reservation, facts.now());
         let limit = if self.limits_kept { Rate::NONE } else { objective.limit.total };
         tags.limit.set_rate(&limit, facts.now());
-        tags.weight = objective.weight;
+        tags.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost_size);
         if objective.reservation.is_none() {
             self.reserved.remove(vm.index());
@@ -309,6 +309,20 @@ impl Tags {
             self.held += now.since(self.held_since);
             self.held_since = Nanos::MAX;
         }
+    }
+
+    /// What it was served ahead of the others counts as so much the less virtual time the
+    /// larger its weight is: a weight that is raised helps at once.
+    fn set_weight(&mut self, weight: u32, clock: Virtual) {
+        if weight == self.weight {
+            return;
+        }
+        if self.share > clock {
+            let ahead = self.share.0.wrapping_sub(clock.0) as u128;
+            self.share = clock.plus((ahead * self.weight as u128 / weight as u128) as u64);
+        }
+        self.weight = weight;
+        self.share_carry = 0;
     }
 
     fn spend_share(&mut self, cost: u64) {
@@ -367,7 +381,8 @@ impl Dispatcher for MClock {
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         if let Knob::Weight(weight) = knob {
-            self.tags[vm.index()].weight = weight.clamp(1, Objective::MAX_WEIGHT);
+            let weight = weight.clamp(1, Objective::MAX_WEIGHT);
+            self.tags[vm.index()].set_weight(weight, self.clock);
             self.refresh(facts, vm);
         }
     }
