@@ -1,0 +1,298 @@
+//! A daemon for the length of a test.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a disk is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backing {
+    /// Bytes in memory.
+    Memory,
+    /// A sparse file, made by the daemon.
+    File,
+    /// Bytes in memory that come when the model of a hard disk says so.
+    Emulated,
+    /// The same, with the bytes in a sparse file.
+    EmulatedFile,
+}
+
+impl Backing {
+    /// A device called `disk`. `more`: further fields.
+    pub(crate) fn device(self, more: &str) -> String {
+        let kind = match self {
+            Backing::Memory => "kind = \"memory\"",
+            Backing::File => "kind = \"file\"",
+            Backing::Emulated | Backing::EmulatedFile => {
+                "kind = \"emulated\"\nmodel = \"hdd-7200-1tb\""
+            }
+        };
+        format!("[[device]]\nname = \"disk\"\n{kind}\n{more}\n")
+    }
+
+    /// A VM on that device with one disk, exported under the VM's name. `more`: further fields of
+    /// the disk.
+    pub(crate) fn vm(self, name: &str, size: &str, more: &str) -> String {
+        format!("[[vm]]\nname = \"{name}\"\n{}", self.disk(name, size, more))
+    }
+
+    /// A disk of the VM before it.
+    pub(crate) fn disk(self, name: &str, size: &str, more: &str) -> String {
+        let path = match self {
+            Backing::Memory | Backing::Emulated => String::new(),
+            Backing::File | Backing::EmulatedFile => {
+                format!("path = \"{name}.raw\"\ncreate = \"sparse\"\n")
+            }
+        };
+        format!("[[vm.disk]]\nexport = \"{name}\"\nsize = \"{size}\"\n{path}{more}\n")
+    }
+
+    /// Whether every random request takes milliseconds.
+    pub(crate) fn is_slow(self) -> bool {
+        matches!(self, Backing::Emulated | Backing::EmulatedFile)
+    }
+}
+
+/// A directory that goes when the test ends.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Short: a unix socket's path has room for 107 bytes.
+        let path = env::temp_dir().join(format!("tidegate-e2e-{}-{n}", process::id()));
+        fs::create_dir(&path).expect("the directory is new");
+        Scratch(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running `tidegate serve`. It is ended when this is dropped, and its log is shown if the test
+/// failed.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    scratch: Option<Scratch>,
+}
+
+impl Daemon {
+    /// Serves `config`, to which a control socket and a unix listener for all exports are added,
+    /// and waits until it listens.
+    pub(crate) fn start(config: &str) -> Daemon {
+        Daemon::start_in(Scratch::new(), config)
+    }
+
+    pub(crate) fn start_in(scratch: Scratch, config: &str) -> Daemon {
+        let mut text = String::from(
+            "[control]\nsocket = \"control.sock\"\n\n[[listen]]\nunix = \"nbd.sock\"\n\n",
+        );
+        text.push_str(config);
+        fs::write(scratch.join("tidegate.toml"), text).expect("the directory is ours");
+        let mut daemon = Daemon::spawn(scratch);
+        if let Err(status) = daemon.listens() {
+            panic!("the daemon ended at once: {status}");
+        }
+        daemon
+    }
+
+    /// Starts the program on what the directory has.
+    fn spawn(scratch: Scratch) -> Daemon {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(scratch.join("log"))
+            .expect("the directory is ours");
+        let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("serve")
+            .arg(scratch.join("tidegate.toml"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor is left"))
+            .stderr(log)
+            .spawn()
+            .expect("cargo built the binary");
+        Daemon {
+            child,
+            scratch: Some(scratch),
+        }
+    }
+
+    /// Waits until it listens, or has ended.
+    fn listens(&mut self) -> Result<(), ExitStatus> {
+        let sockets = ["nbd.sock", "control.sock"].map(|name| self.path(name));
+        let mut ended = None;
+        wait_for("the daemon to listen", || {
+            ended = self.exited();
+            ended.is_some() || sockets.iter().all(|path| UnixStream::connect(path).is_ok())
+        });
+        ended.map_or(Ok(()), Err)
+    }
+
+    /// A file in the daemon's directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.scratch().join(name)
+    }
+
+    pub(crate) fn scratch(&self) -> &Scratch {
+        self.scratch.as_ref().expect("taken only by the end")
+    }
+
+    /// What NBD clients are given to connect to an export.
+    pub(crate) fn uri(&self, export: &str) -> String {
+        let socket = self.path("nbd.sock");
+        format!("nbd+unix:///{export}?socket={}", socket.display())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it said so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Whether a line of the log has all of these words.
+    pub(crate) fn logged(&self, words: &[&str]) -> bool {
+        let log = self.log();
+        log.lines()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+    }
+
+    /// Memory in use, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::File::open(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = BufReader::new(status)
+            .lines()
+            .map_while(Result::ok)
+            .find(|line| line.starts_with("VmRSS:"))
+            .expect("every process with memory has this line");
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|n| n.parse().ok())
+            .expect("the kernel writes a number");
+        kib << 10
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is our child")
+    }
+
+    /// Sends a signal by the number of the process.
+    pub(crate) fn signal(&self, name: &str) {
+        // The shell's own `kill`, for not every machine has the program.
+        let command = format!("kill -{name} {}", self.pid());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        assert!(status.expect("there is a shell").success(), "{command}");
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_for("the daemon to end", || {
+            status = self.exited();
+            status.is_some()
+        });
+        status.expect("waited for")
+    }
+
+    /// Ends it with SIGTERM, which must succeed, and starts it again on the same directory.
+    pub(crate) fn restart(mut self) -> Daemon {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "on SIGTERM it ended with {status}");
+        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        if let Err(status) = daemon.listens() {
+            panic!("the daemon did not start again: {status}");
+        }
+        daemon
+    }
+
+    /// Kills it and starts it again, as often as whoever supervises it would: the kernel gives
+    /// back the locks on a killed daemon's disks only once its last I/O has ended.
+    pub(crate) fn crash(mut self) -> Daemon {
+        self.signal("KILL");
+        self.wait();
+        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        wait_for("the daemon to start again", || match daemon.listens() {
+            Ok(()) => true,
+            Err(status) => {
+                assert!(
+                    daemon.logged(&["in use by another process"]),
+                    "the daemon did not start again: {status}"
+                );
+                daemon = Daemon::spawn(daemon.scratch.take().expect("not taken yet"));
+                false
+            }
+        });
+        daemon
+    }
+
+    /// Ends it in order, which must succeed. Every test but those that end it otherwise does.
+    pub(crate) fn stop(mut self) {
+        self.signal("TERM");
+        let status = self.wait();
+        assert!(status.success(), "on SIGTERM it ended with {status}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if thread::panicking() && self.scratch.is_some() {
+            let mut text = String::new();
+            let _ = writeln!(text, "---- log of the daemon ----\n{}", self.log());
+            eprint!("{text}");
+        }
+    }
+}
+
+/// Polls `condition` until it holds. Panics if it takes too long.
+pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Bytes that are the same for the same seed and compress badly.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

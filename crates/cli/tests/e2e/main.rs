@@ -1,0 +1,36 @@
+//! The daemon as its users meet it: `tidegate serve` on unix sockets and TCP, and clients that
+//! nobody here wrote.
+//!
+//! Each test starts a daemon of its own in a directory of its own. A test whose tools are not
+//! installed says `skipped: needs ...` and passes; with `CI=true` it fails instead.
+
+mod control;
+mod copies;
+mod daemon;
+mod durability;
+mod faults;
+mod guest;
+mod listing;
+mod patterns;
+mod tool;
+mod verify;
+
+/// Runs a test function, which takes a [`daemon::Backing`], once on each kind of backing.
+macro_rules! on_every_backing {
+    ($($name:ident),+ $(,)?) => {
+        on_every_backing!(@on memory, Memory, $($name),+);
+        on_every_backing!(@on file, File, $($name),+);
+        on_every_backing!(@on emulated, Emulated, $($name),+);
+    };
+    (@on $module:ident, $backing:ident, $($name:ident),+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(crate::daemon::Backing::$backing);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use on_every_backing;

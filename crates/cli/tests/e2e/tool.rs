@@ -1,0 +1,226 @@
+//! Other people's programs.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, io, thread};
+
+use serde_json::Value;
+
+use crate::daemon::{Scratch, wait_for};
+
+/// Whether all of these programs are there. A test that needs them returns if not.
+pub(crate) fn have(programs: &[&str]) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let missing = programs.iter().find(|program| {
+        !env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    });
+    let Some(missing) = missing else {
+        return true;
+    };
+    assert!(
+        env::var_os("CI").as_deref() != Some(OsStr::new("true")),
+        "needs {missing}, and nothing is skipped in CI: make setup"
+    );
+    // Past the test runner, which shows nothing of what a passing test prints.
+    let test = thread::current().name().unwrap_or("?").to_owned();
+    let _ = writeln!(io::stderr(), "skipped: needs {missing} ({test})");
+    false
+}
+
+/// A program that runs; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    line: String,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// What a program did.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Running {
+    /// Starts a program in the test's directory.
+    pub(crate) fn start(scratch: &Scratch, program: &str, args: &[&str]) -> Running {
+        Running::start_with(scratch, program, args, Stdio::null())
+    }
+
+    pub(crate) fn start_with(
+        scratch: &Scratch,
+        program: &str,
+        args: &[&str],
+        input: Stdio,
+    ) -> Running {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (out, err) = (
+            scratch.join(&format!("{n}.out")),
+            scratch.join(&format!("{n}.err")),
+        );
+        let create = |path: &Path| File::create(path).expect("the directory is ours");
+        let child = Command::new(program)
+            .args(args)
+            .current_dir(scratch.path())
+            .stdin(input)
+            .stdout(create(&out))
+            .stderr(create(&err))
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
+        let line = format!("{program} {}", args.join(" "));
+        Running {
+            child,
+            line,
+            out,
+            err,
+        }
+    }
+
+    /// What it printed so far.
+    pub(crate) fn out(&self) -> String {
+        read(&self.out)
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_none()
+    }
+
+    /// As `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    pub(crate) fn wait(mut self) -> Finished {
+        let mut status = None;
+        wait_for(&self.line, || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        Finished {
+            status: status.expect("waited for"),
+            out: read(&self.out),
+            err: read(&self.err),
+        }
+    }
+
+    /// Waits; what it printed if it succeeded, a panic if not.
+    pub(crate) fn succeed(self) -> String {
+        let line = self.line.clone();
+        let done = self.wait();
+        assert!(
+            done.status.success(),
+            "{line}\n{}\n{}{}",
+            done.status,
+            done.out,
+            done.err
+        );
+        done.out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Runs a program that must succeed; what it printed.
+pub(crate) fn run(scratch: &Scratch, program: &str, args: &[&str]) -> String {
+    Running::start(scratch, program, args).succeed()
+}
+
+/// Runs a program that must succeed and print JSON.
+pub(crate) fn run_json(scratch: &Scratch, program: &str, args: &[&str]) -> Value {
+    json(&run(scratch, program, args))
+}
+
+pub(crate) fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+/// A path as an argument.
+pub(crate) fn arg(path: &Path) -> &str {
+    path.to_str().expect("our directories have plain names")
+}
+
+/// Runs `qemu-io` commands on an export. They must all succeed, their patterns included.
+pub(crate) fn qemu_io(scratch: &Scratch, uri: &str, commands: &[&str]) -> String {
+    let mut args = vec!["-f", "raw"];
+    for command in commands {
+        args.extend(["-c", command]);
+    }
+    args.push(uri);
+    let out = run(scratch, "qemu-io", &args);
+    // Its exit status does not tell of every failure.
+    let failed = |line: &&str| {
+        let line = line.to_lowercase();
+        ["fail", "error", "invalid", "non-numeric", "not found"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    if let Some(line) = out.lines().find(failed) {
+        panic!("qemu-io: {line}\nof {out}");
+    }
+    out
+}
+
+/// fio on an export. The job runs as a thread of its process, so that this is all there is to kill.
+pub(crate) fn fio(scratch: &Scratch, uri: &str, args: &[&str]) -> Running {
+    let uri = format!("--uri={uri}");
+    let mut all = vec![
+        "--name=e2e",
+        "--ioengine=nbd",
+        &uri,
+        "--thread=1",
+        "--group_reporting=1",
+        "--output-format=json",
+        "--verify_state_save=0",
+    ];
+    all.extend(args);
+    Running::start(scratch, "fio", &all)
+}
+
+/// What fio did, once it is sure that it did something, and all of it well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FioResult {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+/// Waits for fio, which must have succeeded.
+pub(crate) fn fio_result(fio: Running) -> FioResult {
+    let out = fio.succeed();
+    // Lines such as "connected to NBD server" come first.
+    let start = out.find('{').expect("fio prints JSON");
+    let report = json(&out[start..]);
+    let job = &report["jobs"][0];
+    assert_eq!(job["error"], 0, "{out}");
+    let number = |what: &str, name: &str| job[what][name].as_u64().expect("fio counts");
+    let result = FioResult {
+        reads: number("read", "total_ios"),
+        writes: number("write", "total_ios"),
+        bytes_read: number("read", "io_bytes"),
+        bytes_written: number("write", "io_bytes"),
+    };
+    assert!(result.reads + result.writes > 0, "fio did nothing: {out}");
+    result
+}
