@@ -59,7 +59,11 @@ const DISK: u64 = 1 << 40;
 pub(crate) fn measure(policy: &PolicySpec, workload: Workload) -> Result<Measured, EngineError> {
     let mut world = World::new(policy, workload)?;
     world.fill();
-    world.turn(workload.requests.max(2 * workload.vms as u64 * workload.depth as u64));
+    world.turn(
+        workload
+            .requests
+            .max(2 * workload.vms as u64 * workload.depth as u64),
+    );
     let mut runs: Vec<f64> = (0..workload.runs)
         .map(|_| {
             let start = thread_cpu();
@@ -97,7 +101,10 @@ impl World {
     fn new(policy: &PolicySpec, workload: Workload) -> Result<World, EngineError> {
         let vms = workload.vms + idle_vms(workload.vms);
         let config = EngineConfig {
-            device: DeviceSpec { depth: DEVICE_DEPTH, ..EngineConfig::default().device },
+            device: DeviceSpec {
+                depth: DEVICE_DEPTH,
+                ..EngineConfig::default().device
+            },
             max_requests: vms.saturating_mul(workload.depth).max(64),
             max_pending_per_vm: workload.depth,
             max_vms: vms,
@@ -108,16 +115,30 @@ impl World {
         let mut clients = Vec::new();
         for i in 0..vms as u64 {
             let vm = engine.add_vm(Nanos::ZERO, &objective)?;
-            let spec = DiskSpec { base: i * DISK, size: DISK, read_only: false };
+            let spec = DiskSpec {
+                base: i * DISK,
+                size: DISK,
+                read_only: false,
+            };
             let disk = engine.add_disk(vm, spec)?;
             clients.push(engine.connect(disk)?);
         }
         let in_flight = std::collections::VecDeque::with_capacity(DEVICE_DEPTH as usize);
-        Ok(World { engine, clients, workload, now: Nanos::ZERO, in_flight, dice: 1 })
+        Ok(World {
+            engine,
+            clients,
+            workload,
+            now: Nanos::ZERO,
+            in_flight,
+            dice: 1,
+        })
     }
 
     fn submit(&mut self, vm: u64) {
-        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.dice = self
+            .dice
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         let offset = (self.dice >> 24) % (DISK / 8192) * 8192;
         let request = Request::read(offset, 4096, vm);
         self.engine
@@ -169,7 +190,9 @@ impl World {
                 idle.clone().for_each(|vm| self.submit(vm));
                 let took = (thread_cpu() - start) as f64 / count as f64;
                 let woken = |world: &World| {
-                    idle.clone().any(|vm| world.engine.room(world.clients[vm as usize]) < world.workload.depth)
+                    idle.clone().any(|vm| {
+                        world.engine.room(world.clients[vm as usize]) < world.workload.depth
+                    })
                 };
                 while woken(self) {
                     self.turn(count);
@@ -195,7 +218,10 @@ impl World {
 fn objective(vms: u64) -> Objective {
     Objective {
         reservation: Rate::iops((DEVICE_IOPS / 2 / vms).max(1)),
-        limit: Limit { total: Rate::iops((DEVICE_IOPS * 4 / vms).max(2)), ..Limit::NONE },
+        limit: Limit {
+            total: Rate::iops((DEVICE_IOPS * 4 / vms).max(2)),
+            ..Limit::NONE
+        },
         ..Objective::default()
     }
 }

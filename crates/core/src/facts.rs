@@ -157,7 +157,11 @@ impl LaneQueue {
     };
 
     pub(crate) fn shut_time(&self, now: Nanos) -> Nanos {
-        if self.shut { self.shut_total + now.since(self.shut_since) } else { self.shut_total }
+        if self.shut {
+            self.shut_total + now.since(self.shut_since)
+        } else {
+            self.shut_total
+        }
     }
 }
 
@@ -218,13 +222,19 @@ impl Facts {
     pub fn vms(&self) -> impl Iterator<Item = VmId> + '_ {
         (0..self.vms.len()).filter_map(|i| {
             let live = self.vms[i].life == Life::Live;
-            live.then_some(VmId { index: i as u32, generation: self.vms[i].generation })
+            live.then_some(VmId {
+                index: i as u32,
+                generation: self.vms[i].generation,
+            })
         })
     }
 
     /// The handle of the VM in a slot.
     pub fn vm_at(&self, index: usize) -> VmId {
-        VmId { index: index as u32, generation: self.vms[index].generation }
+        VmId {
+            index: index as u32,
+            generation: self.vms[index].generation,
+        }
     }
 
     /// A VM's objective.
@@ -264,7 +274,11 @@ impl Facts {
         let head = |l: usize| {
             let q = &lanes[l];
             // `head == pending` also covers the empty lane: both are NIL.
-            if q.shut || q.head == q.pending { NIL } else { q.head }
+            if q.shut || q.head == q.pending {
+                NIL
+            } else {
+                q.head
+            }
         };
         let slot = match (head(0), head(1)) {
             (NIL, NIL) => return None,
@@ -293,7 +307,10 @@ impl Facts {
     /// left of it: nothing, once it was wholly started.
     pub fn unit(&self, id: ReqId) -> Unit {
         let hot = &self.hot[id.index()];
-        debug_assert_eq!(hot.generation, id.generation, "a role kept a unit it was told is gone");
+        debug_assert_eq!(
+            hot.generation, id.generation,
+            "a role kept a unit it was told is gone"
+        );
         let first = &self.hot[hot.chain_first as usize];
         Unit {
             id,
@@ -318,7 +335,10 @@ impl Facts {
     }
 
     pub(crate) fn req_id(&self, slot: u32) -> ReqId {
-        ReqId { index: slot, generation: self.hot[slot as usize].generation }
+        ReqId {
+            index: slot,
+            generation: self.hot[slot as usize].generation,
+        }
     }
 
     /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.

@@ -23,18 +23,46 @@ const DISK_SIZE: u64 = 8 << 30;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the engine's own words")]
 pub enum Operation {
-    AddVm { objective: u8 },
-    RemoveVm { vm: u8 },
-    AddDisk { vm: u8, read_only: bool },
-    Connect { disk: u8 },
-    Disconnect { client: u8 },
-    Request { client: u8, kind: u8, size: u8, place: u8 },
-    Complete { io: u8, error: u8 },
-    Step { size: u8 },
+    AddVm {
+        objective: u8,
+    },
+    RemoveVm {
+        vm: u8,
+    },
+    AddDisk {
+        vm: u8,
+        read_only: bool,
+    },
+    Connect {
+        disk: u8,
+    },
+    Disconnect {
+        client: u8,
+    },
+    Request {
+        client: u8,
+        kind: u8,
+        size: u8,
+        place: u8,
+    },
+    Complete {
+        io: u8,
+        error: u8,
+    },
+    Step {
+        size: u8,
+    },
     Timeout,
-    Dispatch { at_most: u8 },
-    SetObjective { vm: u8, objective: u8 },
-    Swap { policy: u8 },
+    Dispatch {
+        at_most: u8,
+    },
+    SetObjective {
+        vm: u8,
+        objective: u8,
+    },
+    Swap {
+        policy: u8,
+    },
 }
 
 impl From<[u8; 5]> for Operation {
@@ -42,16 +70,27 @@ impl From<[u8; 5]> for Operation {
         match what % 32 {
             0 => Operation::AddVm { objective: a },
             1 if b < 64 => Operation::RemoveVm { vm: a },
-            2 => Operation::AddDisk { vm: a, read_only: b < 32 },
+            2 => Operation::AddDisk {
+                vm: a,
+                read_only: b < 32,
+            },
             1 | 3 => Operation::Connect { disk: a },
             4 if b < 128 => Operation::Disconnect { client: a },
-            5 => Operation::SetObjective { vm: a, objective: b },
+            5 => Operation::SetObjective {
+                vm: a,
+                objective: b,
+            },
             6 => Operation::Swap { policy: a },
             7 => Operation::Timeout,
             8..=11 => Operation::Step { size: a },
             12..=15 => Operation::Dispatch { at_most: a },
             16..=20 => Operation::Complete { io: a, error: b },
-            _ => Operation::Request { client: a, kind: b, size: c, place: d },
+            _ => Operation::Request {
+                client: a,
+                kind: b,
+                size: c,
+                place: d,
+            },
         }
     }
 }
@@ -78,7 +117,16 @@ pub fn operations(data: &[u8]) {
     };
     let (chunks, _) = rest.as_chunks::<5>();
     let operations: Vec<Operation> = chunks.iter().map(|&c| Operation::from(c)).collect();
-    run(Setup { depth, blocks, merge, bounds, policy }, &operations);
+    run(
+        Setup {
+            depth,
+            blocks,
+            merge,
+            bounds,
+            policy,
+        },
+        &operations,
+    );
 }
 
 /// Runs the operations, then drains. Panics when a promise is broken.
@@ -137,11 +185,13 @@ impl Driver {
             disks_made: 0,
             tag: 0,
         };
-        // Two VMs to begin with, one of them with two clients of one disk.
+        // Two VMs to begin with: one has two disks that touch, and two clients of the first.
         for objective in [setup.policy, setup.depth] {
             driver.add_vm(objective);
-            driver.add_disk(driver.vms.len() - 1, false);
-            driver.connect(driver.disks.len() - 1);
+        }
+        for (disk, vm) in [0, 0, 1].into_iter().enumerate() {
+            driver.add_disk(vm, false);
+            driver.connect(disk);
         }
         driver.connect(0);
         driver
@@ -163,11 +213,18 @@ impl Driver {
             }
             Operation::AddDisk { .. } | Operation::Connect { .. } => {}
             Operation::Disconnect { client } => {
-                let Some(&client) = at(&self.clients, client) else { return };
+                let Some(&client) = at(&self.clients, client) else {
+                    return;
+                };
                 self.model.disconnect(client);
                 self.engine.handle_disconnect(self.now, client);
             }
-            Operation::Request { client, kind, size, place } => {
+            Operation::Request {
+                client,
+                kind,
+                size,
+                place,
+            } => {
                 self.request(client, kind, size, place);
             }
             Operation::Complete { io, error } => self.complete(io, error),
@@ -179,7 +236,11 @@ impl Driver {
             Operation::Timeout => self.timeout(),
             Operation::Dispatch { at_most } => {
                 let all = at_most >= 64;
-                let most = if all { u32::MAX } else { at_most as u32 % 4 + 1 };
+                let most = if all {
+                    u32::MAX
+                } else {
+                    at_most as u32 % 4 + 1
+                };
                 self.dispatch(most);
             }
             Operation::SetObjective { vm, objective: n } => {
@@ -199,7 +260,11 @@ impl Driver {
 
     fn add_disk(&mut self, vm: usize, read_only: bool) {
         let vm = self.vms[vm];
-        let spec = DiskSpec { base: self.disks_made * DISK_SIZE, size: DISK_SIZE, read_only };
+        let spec = DiskSpec {
+            base: self.disks_made * DISK_SIZE,
+            size: DISK_SIZE,
+            read_only,
+        };
         let disk = self.engine.add_disk(vm, spec).ok();
         assert_eq!(disk.is_some(), self.model.is_live(vm));
         let Some(disk) = disk else { return };
@@ -219,8 +284,13 @@ impl Driver {
     }
 
     fn request(&mut self, client: u8, kind: u8, size: u8, place: u8) {
-        let Some(&client) = at(&self.clients, client) else { return };
-        let disk = self.disks.iter().position(|&d| d == self.model.disk_of(client));
+        let Some(&client) = at(&self.clients, client) else {
+            return;
+        };
+        let disk = self
+            .disks
+            .iter()
+            .position(|&d| d == self.model.disk_of(client));
         let (begin, end) = self.last[disk.expect("a client has a disk")];
         // Mostly reads and writes, so that many can merge.
         let op = match kind % 16 {
@@ -241,7 +311,10 @@ impl Driver {
         let offset = match place {
             0 => u64::MAX - size as u64,
             1 => DISK_SIZE - len as u64 / 2,
-            2..=128 => end,
+            // The last bytes of a disk, and the first of the one behind it.
+            2..=16 => DISK_SIZE - len as u64,
+            17..=32 => 0,
+            33..=128 => end,
             129..=190 => begin.wrapping_sub(len as u64).min(DISK_SIZE),
             _ => place as u64 % 8 * 16 * BLOCK as u64,
         };
@@ -268,7 +341,9 @@ impl Driver {
     }
 
     fn complete(&mut self, io: u8, error: u8) {
-        let Some(id) = self.model.in_flight(io) else { return };
+        let Some(id) = self.model.in_flight(io) else {
+            return;
+        };
         let outcome = match error {
             0..=31 => Err(IoError::Io),
             32..=47 => Err(IoError::NoSpace),
@@ -293,9 +368,15 @@ impl Driver {
         let next = self.engine.next_timeout();
         let full = self.engine.facts().in_flight == self.engine.config().device.depth;
         if self.model.anything_waits() && !full {
-            assert!(next.is_some(), "requests wait, the device has room, and no wake-up is set");
+            assert!(
+                next.is_some(),
+                "requests wait, the device has room, and no wake-up is set"
+            );
         }
-        assert!(next.is_none_or(|t| t > self.now), "a wake-up at {next:?} was not served");
+        assert!(
+            next.is_none_or(|t| t > self.now),
+            "a wake-up at {next:?} was not served"
+        );
     }
 
     fn timeout(&mut self) {
@@ -350,10 +431,14 @@ fn at<T>(all: &[T], n: u8) -> Option<&T> {
 fn policy(n: u8) -> PolicySpec {
     let named = registry().iter().map(|p| PolicySpec::named(p.name));
     let composed = regulators().iter().flat_map(|r| {
-        dispatchers().iter().map(|d| PolicySpec::composed(None, r.name, d.name))
+        dispatchers()
+            .iter()
+            .map(|d| PolicySpec::composed(None, r.name, d.name))
     });
     let all: Vec<_> = named.chain(composed).collect();
-    let mut spec = all[n as usize % all.len()].clone().expect("its name is from the list");
+    let mut spec = all[n as usize % all.len()]
+        .clone()
+        .expect("its name is from the list");
     if n >= 128 {
         // Refused where the composition has no such parameter.
         let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
@@ -364,10 +449,21 @@ fn policy(n: u8) -> PolicySpec {
 
 fn objective(n: u8) -> Objective {
     let none = Objective::default();
-    let total = |total| Limit { total, ..Limit::NONE };
-    let normalised =
-        |per_s, norm| Rate { ops: Some(OpsRate { per_s, norm: Some(norm) }), bytes_per_s: None };
-    let both = Rate { bytes_per_s: Some(20_000_000), ..Rate::iops(300) };
+    let total = |total| Limit {
+        total,
+        ..Limit::NONE
+    };
+    let normalised = |per_s, norm| Rate {
+        ops: Some(OpsRate {
+            per_s,
+            norm: Some(norm),
+        }),
+        bytes_per_s: None,
+    };
+    let both = Rate {
+        bytes_per_s: Some(20_000_000),
+        ..Rate::iops(300)
+    };
     let burst = |rate| {
         Some(Burst {
             total: rate,
@@ -378,21 +474,70 @@ fn objective(n: u8) -> Objective {
     };
     match n % 14 {
         0 => Objective { weight: 1, ..none },
-        1 => Objective { weight: 10_000, ..none },
-        2 => Objective { limit: total(Rate::iops(1000)), ..none },
-        3 => Objective { limit: total(Rate::bytes(50_000_000)), ..none },
-        4 => Objective { reservation: Rate::iops(200), ..none },
-        5 => Objective { reservation: Rate::iops(500), limit: total(Rate::iops(500)), ..none },
-        6 => Objective { reservation: Rate::bytes(5_000_000), limit: total(both), ..none },
-        7 => Objective { limit: Limit { read: Rate::iops(100), ..Limit::NONE }, ..none },
-        8 => Objective { limit: Limit { write: Rate::bytes(9_000_000), ..Limit::NONE }, ..none },
-        9 => Objective { limit: total(normalised(2000, 4096)), ..none },
+        1 => Objective {
+            weight: 10_000,
+            ..none
+        },
+        2 => Objective {
+            limit: total(Rate::iops(1000)),
+            ..none
+        },
+        3 => Objective {
+            limit: total(Rate::bytes(50_000_000)),
+            ..none
+        },
+        4 => Objective {
+            reservation: Rate::iops(200),
+            ..none
+        },
+        5 => Objective {
+            reservation: Rate::iops(500),
+            limit: total(Rate::iops(500)),
+            ..none
+        },
+        6 => Objective {
+            reservation: Rate::bytes(5_000_000),
+            limit: total(both),
+            ..none
+        },
+        7 => Objective {
+            limit: Limit {
+                read: Rate::iops(100),
+                ..Limit::NONE
+            },
+            ..none
+        },
+        8 => Objective {
+            limit: Limit {
+                write: Rate::bytes(9_000_000),
+                ..Limit::NONE
+            },
+            ..none
+        },
+        9 => Objective {
+            limit: total(normalised(2000, 4096)),
+            ..none
+        },
         10 => {
-            let limit = Limit { burst: burst(Rate::iops(900)), ..total(Rate::iops(90)) };
-            Objective { limit, weight: 7, ..none }
+            let limit = Limit {
+                burst: burst(Rate::iops(900)),
+                ..total(Rate::iops(90))
+            };
+            Objective {
+                limit,
+                weight: 7,
+                ..none
+            }
         }
-        11 => Objective { reservation: both, weight: 3, ..none },
-        12 => Objective { limit: total(Rate::iops(1_000_000_000)), ..none },
+        11 => Objective {
+            reservation: both,
+            weight: 3,
+            ..none
+        },
+        12 => Objective {
+            limit: total(Rate::iops(1_000_000_000)),
+            ..none
+        },
         _ => none,
     }
 }

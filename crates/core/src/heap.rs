@@ -21,7 +21,10 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     /// An empty heap for the ids `0..ids`.
     pub fn with_capacity(ids: usize) -> Self {
-        IndexedHeap { nodes: Vec::with_capacity(ids), position: vec![ABSENT; ids] }
+        IndexedHeap {
+            nodes: Vec::with_capacity(ids),
+            position: vec![ABSENT; ids],
+        }
     }
 
     /// True when nothing is in it.
@@ -58,23 +61,36 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         let at = at as usize;
         let old = self.nodes[at].0;
         self.nodes[at].0 = key;
-        if key < old { self.sift_up(at) } else { self.sift_down(at) }
+        if key < old {
+            self.sift_up(at)
+        } else {
+            self.sift_down(at)
+        }
     }
 
     /// Takes `id` out; false when it was not in.
     pub fn remove(&mut self, id: usize) -> bool {
-        let Some(&at) = self.position.get(id) else { return false };
+        let Some(&at) = self.position.get(id) else {
+            return false;
+        };
         if at == ABSENT {
             return false;
         }
         self.position[id] = ABSENT;
         let at = at as usize;
-        let last = self.nodes.pop().expect("an id with a position is in the heap");
+        let last = self
+            .nodes
+            .pop()
+            .expect("an id with a position is in the heap");
         if at < self.nodes.len() {
             let old = self.nodes[at];
             self.nodes[at] = last;
             self.position[last.1 as usize] = at as u32;
-            if last < old { self.sift_up(at) } else { self.sift_down(at) }
+            if last < old {
+                self.sift_up(at)
+            } else {
+                self.sift_down(at)
+            }
         }
         true
     }

@@ -24,16 +24,25 @@ pub struct OpsRate {
 
 impl Rate {
     /// No rate at all.
-    pub const NONE: Rate = Rate { ops: None, bytes_per_s: None };
+    pub const NONE: Rate = Rate {
+        ops: None,
+        bytes_per_s: None,
+    };
 
     /// Requests a second, each counting one.
     pub const fn iops(per_s: u64) -> Rate {
-        Rate { ops: Some(OpsRate { per_s, norm: None }), bytes_per_s: None }
+        Rate {
+            ops: Some(OpsRate { per_s, norm: None }),
+            bytes_per_s: None,
+        }
     }
 
     /// Bytes a second.
     pub const fn bytes(per_s: u64) -> Rate {
-        Rate { ops: None, bytes_per_s: Some(per_s) }
+        Rate {
+            ops: None,
+            bytes_per_s: Some(per_s),
+        }
     }
 
     /// True when nothing is set.
@@ -46,7 +55,10 @@ impl Rate {
     pub const MAX: u64 = 1 << 50;
 
     fn validate(&self, what: &'static str) -> Result<(), ObjectiveError> {
-        for value in [self.ops.map(|o| o.per_s), self.bytes_per_s].into_iter().flatten() {
+        for value in [self.ops.map(|o| o.per_s), self.bytes_per_s]
+            .into_iter()
+            .flatten()
+        {
             if value == 0 || value > Rate::MAX {
                 return Err(ObjectiveError::RateOutOfRange { what, value });
             }
@@ -54,7 +66,10 @@ impl Rate {
         match self.ops {
             Some(OpsRate { norm: Some(0), .. }) => Err(ObjectiveError::ZeroNorm { what }),
             // Both together are bytes a second; beyond 2^60 pacing would not fit 64 bits.
-            Some(OpsRate { per_s, norm: Some(norm) }) if per_s as u128 * norm as u128 > 1 << 60 => {
+            Some(OpsRate {
+                per_s,
+                norm: Some(norm),
+            }) if per_s as u128 * norm as u128 > 1 << 60 => {
                 Err(ObjectiveError::RateOutOfRange { what, value: per_s })
             }
             _ => Ok(()),
@@ -107,8 +122,11 @@ impl fmt::Display for Rate {
 }
 
 fn format_bytes_per_s(b: u64) -> String {
-    const UNITS: [(u64, &str); 3] =
-        [(1_000_000_000, "GB/s"), (1_000_000, "MB/s"), (1_000, "kB/s")];
+    const UNITS: [(u64, &str); 3] = [
+        (1_000_000_000, "GB/s"),
+        (1_000_000, "MB/s"),
+        (1_000, "kB/s"),
+    ];
     for (unit, name) in UNITS {
         if b >= unit && b.is_multiple_of(unit / 1000) {
             let (whole, part) = (b / unit, b % unit / (unit / 1000));
@@ -136,8 +154,12 @@ pub struct Limit {
 
 impl Limit {
     /// No cap.
-    pub const NONE: Limit =
-        Limit { total: Rate::NONE, read: Rate::NONE, write: Rate::NONE, burst: None };
+    pub const NONE: Limit = Limit {
+        total: Rate::NONE,
+        read: Rate::NONE,
+        write: Rate::NONE,
+        burst: None,
+    };
 
     /// True when nothing is capped.
     pub const fn is_none(&self) -> bool {
@@ -207,20 +229,32 @@ impl Objective {
 
 impl Limit {
     fn validate_burst(&self) -> Result<(), ObjectiveError> {
-        let Some(burst) = &self.burst else { return Ok(()) };
+        let Some(burst) = &self.burst else {
+            return Ok(());
+        };
         if burst.length < Nanos::from_millis(1) || burst.length > Nanos::from_secs(3600) {
-            return Err(ObjectiveError::BurstLength { value: burst.length });
+            return Err(ObjectiveError::BurstLength {
+                value: burst.length,
+            });
         }
         let pairs = [
             ("limit", &self.total, "limit.burst", &burst.total),
             ("limit.read", &self.read, "limit.burst.read", &burst.read),
-            ("limit.write", &self.write, "limit.burst.write", &burst.write),
+            (
+                "limit.write",
+                &self.write,
+                "limit.burst.write",
+                &burst.write,
+            ),
         ];
         for (low, limit, high, rate) in pairs {
             rate.validate(high)?;
             let bytes_alone = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
             if bytes_alone || (rate.ops.is_some() && limit.ops.is_none()) {
-                return Err(ObjectiveError::BurstWithoutLimit { burst: high, limit: low });
+                return Err(ObjectiveError::BurstWithoutLimit {
+                    burst: high,
+                    limit: low,
+                });
             }
             below(low, limit, high, rate)?;
         }
@@ -228,16 +262,14 @@ impl Limit {
     }
 }
 
-fn below(
-    low: &'static str,
-    a: &Rate,
-    high: &'static str,
-    b: &Rate,
-) -> Result<(), ObjectiveError> {
+fn below(low: &'static str, a: &Rate, high: &'static str, b: &Rate) -> Result<(), ObjectiveError> {
     match a.above(b) {
-        Some((low_value, high_value)) => {
-            Err(ObjectiveError::Contradiction { low, low_value, high, high_value })
-        }
+        Some((low_value, high_value)) => Err(ObjectiveError::Contradiction {
+            low,
+            low_value,
+            high,
+            high_value,
+        }),
         None => Ok(()),
     }
 }
@@ -316,7 +348,10 @@ mod tests {
     fn a_reservation_above_the_limit_is_refused_with_both_values() {
         let objective = Objective {
             reservation: Rate::iops(500),
-            limit: Limit { total: Rate::iops(400), ..Limit::NONE },
+            limit: Limit {
+                total: Rate::iops(400),
+                ..Limit::NONE
+            },
             ..Objective::default()
         };
         let error = objective.validate().unwrap_err().to_string();
@@ -326,10 +361,17 @@ mod tests {
 
     #[test]
     fn rates_of_different_normalisation_compare_at_the_coarser_size() {
-        let rate = |per_s, norm| Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: None };
+        let rate = |per_s, norm| Rate {
+            ops: Some(OpsRate { per_s, norm }),
+            bytes_per_s: None,
+        };
         // 100 a second of 64 KiB are 1600 a second of 4 KiB at that size: no contradiction.
         assert_eq!(rate(100, Some(65536)).above(&rate(1600, Some(4096))), None);
-        assert!(rate(101, Some(65536)).above(&rate(1600, Some(4096))).is_some());
+        assert!(
+            rate(101, Some(65536))
+                .above(&rate(1600, Some(4096)))
+                .is_some()
+        );
         assert!(rate(500, None).above(&rate(400, Some(4096))).is_some());
     }
 
@@ -342,7 +384,11 @@ mod tests {
             length: Nanos::SECOND,
         };
         let with = |total, rate| Objective {
-            limit: Limit { total, burst: Some(burst(rate)), ..Limit::NONE },
+            limit: Limit {
+                total,
+                burst: Some(burst(rate)),
+                ..Limit::NONE
+            },
             ..Objective::default()
         };
         assert!(with(Rate::iops(100), Rate::iops(1000)).validate().is_ok());
@@ -362,7 +408,10 @@ mod tests {
         assert_eq!(Rate::bytes(1_500_000).to_string(), "1.5 MB/s");
         assert_eq!(Rate::bytes(1_048_577).to_string(), "1048.577 kB/s");
         let both = Rate {
-            ops: Some(OpsRate { per_s: 150, norm: Some(16384) }),
+            ops: Some(OpsRate {
+                per_s: 150,
+                norm: Some(16384),
+            }),
             bytes_per_s: Some(1000),
         };
         assert_eq!(both.to_string(), "150 IOPS @ 16 KiB, 1 kB/s");

@@ -25,11 +25,21 @@ pub struct Pacer {
 
 impl Pacer {
     /// No rate.
-    pub const NONE: Pacer = Pacer { at: Nanos::ZERO, rate: 0, carry: 0, unit: 1 };
+    pub const NONE: Pacer = Pacer {
+        at: Nanos::ZERO,
+        rate: 0,
+        carry: 0,
+        unit: 1,
+    };
 
     /// A pacer of `per_s` times `unit` units a second, 0 for none, due at `now`.
     pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
-        Pacer { at: now, rate: per_s.saturating_mul(unit), carry: 0, unit }
+        Pacer {
+            at: now,
+            rate: per_s.saturating_mul(unit),
+            carry: 0,
+            unit,
+        }
     }
 
     /// A request, or a byte, every so long; zero when there is no rate.
@@ -83,8 +93,15 @@ impl Pacer {
             return;
         }
         let wait = (owed * old_per_s as u128).div_ceil(per_s.max(1) as u128);
-        let wait = if new.rate == 0 { 0 } else { u64::try_from(wait).unwrap_or(u64::MAX) };
-        *self = Pacer { at: now + Nanos(wait), ..new };
+        let wait = if new.rate == 0 {
+            0
+        } else {
+            u64::try_from(wait).unwrap_or(u64::MAX)
+        };
+        *self = Pacer {
+            at: now + Nanos(wait),
+            ..new
+        };
     }
 
     /// The most that may be saved up shrinks from one span to another: what could go still
@@ -113,11 +130,19 @@ pub struct RatePacer {
 
 impl RatePacer {
     /// No rate.
-    pub const NONE: RatePacer = RatePacer { ops: Pacer::NONE, bytes: Pacer::NONE, norm: 0 };
+    pub const NONE: RatePacer = RatePacer {
+        ops: Pacer::NONE,
+        bytes: Pacer::NONE,
+        norm: 0,
+    };
 
     /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
     pub fn period(&self, len: u32) -> Nanos {
-        let mut bytes = Pacer { at: Nanos::ZERO, carry: 0, ..self.bytes };
+        let mut bytes = Pacer {
+            at: Nanos::ZERO,
+            carry: 0,
+            ..self.bytes
+        };
         bytes.spend(len as u64);
         match (self.ops.is_set(), self.bytes.is_set()) {
             (true, true) => self.ops.period().min(bytes.due()),
@@ -177,7 +202,8 @@ impl RatePacer {
 
     /// Changes the rates; see [`Pacer::set_rate`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
-        self.ops.set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
+        self.ops
+            .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
         self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
         self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
     }
@@ -197,7 +223,11 @@ impl FirstServed {
     /// In the units of a rate with this normalisation: requests when 0, else bytes of at
     /// least `norm` a request (for a merged I/O: of at least `norm` a request on average).
     fn units(&self, norm: u32) -> u64 {
-        if norm == 0 { self.ops as u64 } else { self.bytes.max(self.ops as u64 * norm as u64) }
+        if norm == 0 {
+            self.ops as u64
+        } else {
+            self.bytes.max(self.ops as u64 * norm as u64)
+        }
     }
 }
 
@@ -234,11 +264,23 @@ mod tests {
 
     #[test]
     fn a_request_counts_its_normalised_size_once() {
-        let rate = Rate { ops: Some(OpsRate { per_s: 10, norm: Some(4096) }), bytes_per_s: None };
+        let rate = Rate {
+            ops: Some(OpsRate {
+                per_s: 10,
+                norm: Some(4096),
+            }),
+            bytes_per_s: None,
+        };
         let mut pacer = RatePacer::new(&rate, Nanos::ZERO);
         pacer.spend(512, FirstServed { ops: 1, bytes: 512 });
         assert_eq!(pacer.ops.due(), Nanos::from_millis(100));
-        pacer.spend(4096, FirstServed { ops: 1, bytes: 8192 }); // first half of a split request
+        pacer.spend(
+            4096,
+            FirstServed {
+                ops: 1,
+                bytes: 8192,
+            },
+        ); // first half of a split request
         assert_eq!(pacer.ops.due(), Nanos::from_millis(300));
         pacer.spend(4096, FirstServed { ops: 0, bytes: 0 }); // its second half
         assert_eq!(pacer.ops.due(), Nanos::from_millis(300));

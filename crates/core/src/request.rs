@@ -133,17 +133,38 @@ pub struct Request {
 impl Request {
     /// A read of `len` bytes at `offset`.
     pub const fn read(offset: u64, len: u32, tag: u64) -> Request {
-        Request { op: Op::Read, offset, len, fua: false, keep_allocated: false, tag }
+        Request {
+            op: Op::Read,
+            offset,
+            len,
+            fua: false,
+            keep_allocated: false,
+            tag,
+        }
     }
 
     /// A write of `len` bytes at `offset`.
     pub const fn write(offset: u64, len: u32, tag: u64) -> Request {
-        Request { op: Op::Write, offset, len, fua: false, keep_allocated: false, tag }
+        Request {
+            op: Op::Write,
+            offset,
+            len,
+            fua: false,
+            keep_allocated: false,
+            tag,
+        }
     }
 
     /// A flush.
     pub const fn flush(tag: u64) -> Request {
-        Request { op: Op::Flush, offset: 0, len: 0, fua: false, keep_allocated: false, tag }
+        Request {
+            op: Op::Flush,
+            offset: 0,
+            len: 0,
+            fua: false,
+            keep_allocated: false,
+            tag,
+        }
     }
 }
 

@@ -170,7 +170,10 @@ impl Event<'_> {
 impl DeviceIo {
     /// The guest requests served for the first time, as limits count them.
     pub fn first_served(&self) -> FirstServed {
-        FirstServed { ops: self.first_ops, bytes: self.first_bytes }
+        FirstServed {
+            ops: self.first_ops,
+            bytes: self.first_bytes,
+        }
     }
 }
 

@@ -22,7 +22,12 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { buckets: Box::new([0; BUCKETS]), count: 0, sum: Nanos::ZERO, max: Nanos::ZERO }
+        Histogram {
+            buckets: Box::new([0; BUCKETS]),
+            count: 0,
+            sum: Nanos::ZERO,
+            max: Nanos::ZERO,
+        }
     }
 }
 
@@ -189,7 +194,8 @@ impl VmStats {
     pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
         let mut all = self.behind;
         all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));
-        all.into_iter().filter_map(|(vm, waited)| Some((vm?, waited)))
+        all.into_iter()
+            .filter_map(|(vm, waited)| Some((vm?, waited)))
     }
 
     pub(crate) fn arrived(&mut self, op: Op, addr: u64, len: u32) {
@@ -206,7 +212,11 @@ impl VmStats {
 
     pub(crate) fn thought(&mut self, t: Nanos) {
         let mean = self.think_time.0;
-        self.think_time = Nanos(if mean == 0 { t.0 } else { mean - mean / 8 + t.0 / 8 });
+        self.think_time = Nanos(if mean == 0 {
+            t.0
+        } else {
+            mean - mean / 8 + t.0 / 8
+        });
     }
 
     pub(crate) fn ended(&mut self, op: Op, len: u32, well: bool, account: &Account) {
@@ -234,7 +244,11 @@ impl VmStats {
             *waited += t;
             return;
         }
-        let least = self.behind.iter_mut().min_by_key(|(_, w)| *w).expect("the table is not empty");
+        let least = self
+            .behind
+            .iter_mut()
+            .min_by_key(|(_, w)| *w)
+            .expect("the table is not empty");
         least.0 = Some(behind);
         least.1 += t;
     }
@@ -250,7 +264,10 @@ struct RecentEnds {
 impl Default for RecentEnds {
     fn default() -> Self {
         // No request starts at the last sector of a 2 TiB period by accident of the default.
-        RecentEnds { ends: [u32::MAX; SEQUENTIAL_WINDOW], next: 0 }
+        RecentEnds {
+            ends: [u32::MAX; SEQUENTIAL_WINDOW],
+            next: 0,
+        }
     }
 }
 
@@ -258,7 +275,10 @@ impl RecentEnds {
     fn check_and_push(&mut self, start: u64, end: u64) -> bool {
         let sector = (start >> 9) as u32;
         // No early exit: the whole comparison becomes a few vector instructions.
-        let found = self.ends.iter().fold(false, |found, &e| found | (e == sector));
+        let found = self
+            .ends
+            .iter()
+            .fold(false, |found, &e| found | (e == sector));
         self.ends[self.next as usize] = (end >> 9) as u32;
         self.next = (self.next + 1) % SEQUENTIAL_WINDOW as u8;
         found

@@ -10,7 +10,11 @@ use tidegate_core::time::Nanos;
 
 fn client(engine: &mut Engine, objective: &Objective, base: u64) -> ClientId {
     let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
-    let disk = DiskSpec { base, size: 1 << 30, read_only: false };
+    let disk = DiskSpec {
+        base,
+        size: 1 << 30,
+        read_only: false,
+    };
     let disk = engine.add_disk(vm, disk).expect("fits");
     engine.connect(disk).expect("there")
 }
@@ -24,11 +28,15 @@ fn time_between_the_parts_of_a_request_counts_what_happened_then() {
     let mut engine = Engine::new(config(1, 0), &policy("limit")).expect("sound");
     let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
     let other = client(&mut engine, &Objective::default(), 1 << 30);
-    engine.handle_request(ms(0), guest, Request::read(0, 4096, 1)).expect("taken");
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 1))
+        .expect("taken");
     let first = engine.poll_dispatch(ms(0)).expect("goes at once");
     engine.handle_completion(ms(1), first.id, Ok(()));
     // Two parts; held back by the limit for 100 ms.
-    engine.handle_request(ms(0), guest, Request::read(0, 2 << 20, 2)).expect("taken");
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 2 << 20, 2))
+        .expect("taken");
     assert_eq!(engine.poll_dispatch(ms(1)), None);
     let part = engine.poll_dispatch(ms(100)).expect("due");
     engine.handle_completion(ms(110), part.id, Ok(()));
@@ -37,7 +45,9 @@ fn time_between_the_parts_of_a_request_counts_what_happened_then() {
     let part = engine.poll_dispatch(ms(130)).expect("the second part");
     engine.handle_completion(ms(140), part.id, Ok(()));
     engine.handle_disconnect(ms(140), other);
-    let done = std::iter::from_fn(|| engine.poll_done()).find(|d| d.tag == 2).expect("done");
+    let done = std::iter::from_fn(|| engine.poll_done())
+        .find(|d| d.tag == 2)
+        .expect("done");
     assert_eq!(done.account.device, ms(20));
     assert_eq!(
         (done.account.regulated, done.account.queued),
@@ -51,13 +61,19 @@ fn time_between_the_parts_of_a_request_counts_what_happened_then() {
 fn a_cancelled_request_says_that_its_limit_held_it() {
     let mut engine = Engine::new(config(1, 0), &policy("limit")).expect("sound");
     let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
-    engine.handle_request(ms(0), guest, Request::read(0, 4096, 1)).expect("taken");
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 1))
+        .expect("taken");
     let first = engine.poll_dispatch(ms(0)).expect("goes at once");
     engine.handle_completion(ms(0), first.id, Ok(()));
-    engine.handle_request(ms(0), guest, Request::read(0, 4096, 2)).expect("taken");
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 2))
+        .expect("taken");
     assert_eq!(engine.poll_dispatch(ms(0)), None);
     engine.handle_disconnect(ms(50), guest);
-    let done = std::iter::from_fn(|| engine.poll_done()).find(|d| d.tag == 2).expect("done");
+    let done = std::iter::from_fn(|| engine.poll_done())
+        .find(|d| d.tag == 2)
+        .expect("done");
     assert_eq!(done.account.total(), ms(50));
     assert_eq!(done.account.regulated, ms(50));
 }

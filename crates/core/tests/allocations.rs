@@ -51,18 +51,35 @@ fn objective(n: usize) -> Objective {
         length: Nanos::SECOND,
     };
     match n % 5 {
-        0 => Objective { weight: 1 + n as u32, ..Objective::default() },
-        1 => Objective { reservation: Rate::iops(50), ..Objective::default() },
+        0 => Objective {
+            weight: 1 + n as u32,
+            ..Objective::default()
+        },
+        1 => Objective {
+            reservation: Rate::iops(50),
+            ..Objective::default()
+        },
         2 => Objective {
-            limit: Limit { total: Rate::iops(3000), ..Limit::NONE },
+            limit: Limit {
+                total: Rate::iops(3000),
+                ..Limit::NONE
+            },
             ..Objective::default()
         },
         3 => Objective {
-            limit: Limit { total: Rate::iops(900), burst: Some(burst), ..Limit::NONE },
+            limit: Limit {
+                total: Rate::iops(900),
+                burst: Some(burst),
+                ..Limit::NONE
+            },
             ..Objective::default()
         },
         _ => Objective {
-            limit: Limit { read: Rate::bytes(9_000_000), write: Rate::iops(700), ..Limit::NONE },
+            limit: Limit {
+                read: Rate::bytes(9_000_000),
+                write: Rate::iops(700),
+                ..Limit::NONE
+            },
             ..Objective::default()
         },
     }
@@ -96,17 +113,30 @@ impl Bench {
         let mut clients = Vec::new();
         for n in 0..VMS {
             let vm = engine.add_vm(Nanos::ZERO, &objective(n)).expect("room");
-            let spec = DiskSpec { base: (n as u64) << 30, size: 1 << 30, read_only: false };
+            let spec = DiskSpec {
+                base: (n as u64) << 30,
+                size: 1 << 30,
+                read_only: false,
+            };
             let disk = engine.add_disk(vm, spec).expect("fits");
             clients.extend([disk, disk].map(|d| engine.connect(d).expect("there")));
         }
         let in_flight = [None; DEPTH];
-        Bench { engine, clients, in_flight, now: Nanos::ZERO, random: 7, answered: 0 }
+        Bench {
+            engine,
+            clients,
+            in_flight,
+            now: Nanos::ZERO,
+            random: 7,
+            answered: 0,
+        }
     }
 
     fn random(&mut self, below: usize) -> usize {
-        self.random =
-            self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.random = self
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (self.random >> 33) as usize % below
     }
 
@@ -121,14 +151,26 @@ impl Bench {
             let (offset, len) = match op {
                 Op::Flush => (0, 0),
                 // Few places: many are adjacent. Some lengths have to be split.
-                _ => (self.random(32) as u64 * 4096, 4096 << [0, 0, 0, 1, 2, 6][self.random(6)]),
+                _ => (
+                    self.random(32) as u64 * 4096,
+                    4096 << [0, 0, 0, 1, 2, 6][self.random(6)],
+                ),
             };
-            let request = Request { op, offset, len, ..Request::flush(0) };
+            let request = Request {
+                op,
+                offset,
+                len,
+                ..Request::flush(0)
+            };
             let room = self.engine.room(client);
             let taken = self.engine.handle_request(self.now, client, request);
             assert_eq!(taken.is_ok(), room > 0);
         }
-        if self.engine.next_timeout().is_some_and(|due| due <= self.now) {
+        if self
+            .engine
+            .next_timeout()
+            .is_some_and(|due| due <= self.now)
+        {
             self.engine.handle_timeout(self.now);
         }
         while let Some(io) = self.engine.poll_dispatch(self.now) {
@@ -139,7 +181,11 @@ impl Bench {
         }
         for _ in 0..3 {
             let slot = self.random(DEPTH);
-            let outcome = if self.random(9) == 0 { Err(IoError::Io) } else { Ok(()) };
+            let outcome = if self.random(9) == 0 {
+                Err(IoError::Io)
+            } else {
+                Ok(())
+            };
             if let Some(io) = self.in_flight[slot].take() {
                 self.engine.handle_completion(self.now, io, outcome);
             }
@@ -163,9 +209,11 @@ impl Bench {
 #[test]
 fn the_request_path_never_allocates_after_warm_up() {
     let named = registry().iter().map(|p| PolicySpec::named(p.name));
-    let composed = regulators()
-        .iter()
-        .flat_map(|r| dispatchers().iter().map(|d| PolicySpec::composed(None, r.name, d.name)));
+    let composed = regulators().iter().flat_map(|r| {
+        dispatchers()
+            .iter()
+            .map(|d| PolicySpec::composed(None, r.name, d.name))
+    });
     let policies: Vec<PolicySpec> = named.chain(composed).map(|p| p.expect("known")).collect();
     for policy in policies {
         let mut bench = Bench::new(&policy);
@@ -174,7 +222,11 @@ fn the_request_path_never_allocates_after_warm_up() {
         (0..20_000).for_each(|_| bench.turn());
         let allocated = COUNT.with(Cell::get) - before;
         assert_eq!(allocated, 0, "{policy:?}");
-        assert!(bench.answered > answered + 10_000, "{policy:?}: {}", bench.answered);
+        assert!(
+            bench.answered > answered + 10_000,
+            "{policy:?}: {}",
+            bench.answered
+        );
         bench.close();
     }
 }

@@ -57,8 +57,12 @@ fn policy(gated: bool) -> PolicySpec {
 
 impl Bench {
     fn new(gated: bool) -> Bench {
-        let device =
-            DeviceSpec { depth: 4, physical_block: 4096, max_io: MAX_IO, zeroes_are_writes: false };
+        let device = DeviceSpec {
+            depth: 4,
+            physical_block: 4096,
+            max_io: MAX_IO,
+            zeroes_are_writes: false,
+        };
         let config = EngineConfig {
             device,
             max_requests: 2048,
@@ -77,14 +81,30 @@ impl Bench {
         };
         for vm in 0..VMS as u64 {
             let limit = match vm {
-                0 => Limit { total: Rate::iops(300), ..Limit::NONE },
-                1 => Limit { read: Rate::iops(200), ..Limit::NONE },
-                2 => Limit { write: Rate::bytes(8_000_000), ..Limit::NONE },
+                0 => Limit {
+                    total: Rate::iops(300),
+                    ..Limit::NONE
+                },
+                1 => Limit {
+                    read: Rate::iops(200),
+                    ..Limit::NONE
+                },
+                2 => Limit {
+                    write: Rate::bytes(8_000_000),
+                    ..Limit::NONE
+                },
                 _ => Limit::NONE,
             };
-            let objective = Objective { limit, ..Objective::default() };
+            let objective = Objective {
+                limit,
+                ..Objective::default()
+            };
             let id = bench.engine.add_vm(bench.now, &objective).expect("room");
-            let spec = DiskSpec { base: vm << 40, size: 1 << 40, read_only: false };
+            let spec = DiskSpec {
+                base: vm << 40,
+                size: 1 << 40,
+                read_only: false,
+            };
             let disk = bench.engine.add_disk(id, spec).expect("fits");
             let client = bench.engine.connect(disk).expect("there");
             bench.vms.push((id, client));
@@ -96,10 +116,20 @@ impl Bench {
         match step {
             Step::Request { vm, op, len } => {
                 self.tag += 1;
-                let request = Request { op, ..Request::read(self.tag << 22, len, self.tag) };
-                let taken = self.engine.handle_request(self.now, self.vms[vm].1, request);
+                let request = Request {
+                    op,
+                    ..Request::read(self.tag << 22, len, self.tag)
+                };
+                let taken = self
+                    .engine
+                    .handle_request(self.now, self.vms[vm].1, request);
                 if taken.is_ok() {
-                    self.waiting.push_back(Waiting { tag: self.tag, vm, op, left: len });
+                    self.waiting.push_back(Waiting {
+                        tag: self.tag,
+                        vm,
+                        op,
+                        left: len,
+                    });
                 }
             }
             Step::Dispatch => self.dispatch(),
@@ -111,7 +141,9 @@ impl Bench {
             }
             Step::Wait { micros } => self.now += Nanos::from_micros(micros),
             Step::Disconnect { vm } => {
-                let Some(&(_, client)) = self.vms.get(vm) else { return };
+                let Some(&(_, client)) = self.vms.get(vm) else {
+                    return;
+                };
                 self.engine.handle_disconnect(self.now, client);
                 self.waiting.retain(|w| w.vm != vm);
             }
@@ -129,7 +161,9 @@ impl Bench {
             let expected = self.waiting.iter().position(open);
             let io = self.engine.poll_dispatch(self.now);
             assert_eq!(io.is_some(), expected.is_some());
-            let (Some(io), Some(place)) = (io, expected) else { return };
+            let (Some(io), Some(place)) = (io, expected) else {
+                return;
+            };
             let segment = self.engine.io_segments(io.id).next().expect("it has data");
             let first = &mut self.waiting[place];
             assert_eq!((segment.tag, io.op), (first.tag, first.op));
@@ -139,7 +173,11 @@ impl Bench {
             }
             self.in_flight.push(io.id);
         }
-        assert_eq!(self.engine.poll_dispatch(self.now), None, "the device is full");
+        assert_eq!(
+            self.engine.poll_dispatch(self.now),
+            None,
+            "the device is full"
+        );
     }
 
     fn drain(&mut self) {
@@ -152,7 +190,10 @@ impl Bench {
             if self.waiting.is_empty() {
                 break;
             }
-            self.now = self.engine.next_timeout().map_or(self.now, |due| self.now.max(due));
+            self.now = self
+                .engine
+                .next_timeout()
+                .map_or(self.now, |due| self.now.max(due));
         }
         assert!(self.engine.is_idle());
     }

@@ -11,7 +11,10 @@ use tidegate_core::time::Nanos;
 const LIMITING: [&str; 3] = ["limit", "mclock", "token-bucket+mclock"];
 
 fn normalised(per_s: u64, norm: Option<u32>) -> Rate {
-    Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: None }
+    Rate {
+        ops: Some(OpsRate { per_s, norm }),
+        bytes_per_s: None,
+    }
 }
 
 #[test]
@@ -44,7 +47,10 @@ fn a_limit_holds_after_a_stalled_driver() {
 fn a_reservation_that_catches_up_stays_below_its_limit() {
     for policy in ["mclock", "token-bucket+mclock"] {
         let mut world = World::new(policy, 1000);
-        let objective = Objective { reservation: Rate::iops(1000), ..limited(Rate::iops(1000)) };
+        let objective = Objective {
+            reservation: Rate::iops(1000),
+            ..limited(Rate::iops(1000))
+        };
         let guest = world.guest(&objective);
         world.load(guest, Op::Read, 4096, 600);
         world.run(SECOND);
@@ -58,8 +64,10 @@ fn a_reservation_that_catches_up_stays_below_its_limit() {
 fn a_reservation_in_requests_stays_below_a_limit_in_bytes() {
     for policy in ["mclock", "token-bucket+mclock"] {
         let mut world = World::new(policy, 1000);
-        let objective =
-            Objective { reservation: Rate::iops(100), ..limited(Rate::bytes(1_000_000)) };
+        let objective = Objective {
+            reservation: Rate::iops(100),
+            ..limited(Rate::bytes(1_000_000))
+        };
         let guest = world.guest(&objective);
         world.load(guest, Op::Write, 256 * KIB, 16);
         world.run(2 * SECOND);
@@ -80,16 +88,26 @@ fn a_limit_that_is_lifted_takes_its_debt_with_it() {
         let before = total(&world.bytes(guest));
         world.run(SECOND);
         let got = total(&world.bytes(guest)) - before;
-        assert!(got >= 99 << 20, "{policy}: {got} bytes in a second at 100 MiB/s");
+        assert!(
+            got >= 99 << 20,
+            "{policy}: {got} bytes in a second at 100 MiB/s"
+        );
     }
 }
 
 #[test]
 fn a_reservation_that_is_lifted_takes_its_debt_with_it() {
     let mut world = World::new("mclock", 10 * MS);
-    let reserved = |reservation| Objective { reservation, weight: 1, ..Objective::default() };
+    let reserved = |reservation| Objective {
+        reservation,
+        weight: 1,
+        ..Objective::default()
+    };
     let guest = world.guest(&reserved(Rate::bytes(1)));
-    let other = world.guest(&Objective { weight: 10_000, ..Objective::default() });
+    let other = world.guest(&Objective {
+        weight: 10_000,
+        ..Objective::default()
+    });
     world.load(guest, Op::Read, 1 << 20, 4);
     world.load(other, Op::Read, 4096, 4);
     world.run(SECOND);
@@ -112,7 +130,10 @@ fn a_limit_whose_normalisation_goes_keeps_its_debt_in_requests() {
         world.set(guest, &limited(normalised(100, None)));
         world.run(4 * SECOND);
         let got = total(&world.ops(guest));
-        assert!(got > 100, "{policy}: {got} requests in 4 s of 100/s, 2.56 s of it owed");
+        assert!(
+            got > 100,
+            "{policy}: {got} requests in 4 s of 100/s, 2.56 s of it owed"
+        );
     }
 }
 
@@ -130,7 +151,10 @@ fn a_limit_that_becomes_normalised_buys_nothing() {
             world.run(MS);
         }
         let got = total(&world.ops(guest));
-        assert!(got <= 2, "{policy}: {got} requests in 120 ms at one a second");
+        assert!(
+            got <= 2,
+            "{policy}: {got} requests in 120 ms at one a second"
+        );
     }
 }
 
@@ -145,7 +169,10 @@ fn taking_a_burst_away_does_not_freeze_its_vm() {
     world.log.clear();
     world.run(10 * SECOND);
     let got = total(&world.ops(guest));
-    assert!((990..=1002).contains(&got), "{got} requests in 10 s at 100/s");
+    assert!(
+        (990..=1002).contains(&got),
+        "{got} requests in 10 s at 100/s"
+    );
 }
 
 #[test]
@@ -155,14 +182,21 @@ fn a_burst_passes_where_token_bucket_and_mclock_go_together() {
     world.load(guest, Op::Read, 4096, 16);
     world.run(SECOND);
     let got = total(&world.ops(guest));
-    assert!(got >= 1990, "{got} requests in the first second of a burst of 2000/s");
+    assert!(
+        got >= 1990,
+        "{got} requests in the first second of a burst of 2000/s"
+    );
 }
 
 #[test]
 fn a_swap_to_mclock_does_not_freeze_a_vm_that_used_its_burst() {
     for to in ["mclock", "token-bucket+mclock"] {
         let mut world = World::new("limit", 1000);
-        let guest = world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
+        let guest = world.guest(&bursting(
+            Rate::iops(100),
+            Rate::iops(2000),
+            Nanos::from_secs(60),
+        ));
         world.load(guest, Op::Read, 4096, 16);
         world.run(30 * SECOND);
         world.swap(to);
@@ -177,7 +211,11 @@ fn a_swap_to_mclock_does_not_freeze_a_vm_that_used_its_burst() {
 fn a_swap_never_buys_a_burst() {
     for from in ["mclock", "fifo"] {
         let mut world = World::new(from, 10 * MS);
-        let guest = world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::from_secs(60)));
+        let guest = world.guest(&bursting(
+            Rate::iops(100),
+            Rate::iops(2000),
+            Nanos::from_secs(60),
+        ));
         world.load(guest, Op::Read, 4096, 16);
         world.run(10 * SECOND);
         world.swap("limit");
@@ -185,7 +223,10 @@ fn a_swap_never_buys_a_burst() {
         world.log.clear();
         world.run(SECOND);
         let got = total(&world.ops(guest));
-        assert!(got <= 102, "{from} to limit: {got} requests in a second at 100/s");
+        assert!(
+            got <= 102,
+            "{from} to limit: {got} requests in a second at 100/s"
+        );
     }
 }
 
@@ -202,14 +243,21 @@ fn a_swap_back_and_forth_never_buys_a_burst() {
         world.swap("limit");
         world.run(SECOND);
         let got = total(&world.ops(guest));
-        assert!((198..=203).contains(&got), "by {between}: {got} requests in 2 s at 100/s");
+        assert!(
+            (198..=203).contains(&got),
+            "by {between}: {got} requests in 2 s at 100/s"
+        );
     }
 }
 
 #[test]
 fn swaps_do_not_lift_the_burst_rate() {
     let mut world = World::new("limit", 1000);
-    let burst = bursting(Rate::bytes(1 << 20), Rate::bytes(4 << 20), Nanos::from_secs(60));
+    let burst = bursting(
+        Rate::bytes(1 << 20),
+        Rate::bytes(4 << 20),
+        Nanos::from_secs(60),
+    );
     let guest = world.guest(&burst);
     world.load(guest, Op::Read, 1 << 20, 16);
     for _ in 0..50 {
@@ -219,7 +267,10 @@ fn swaps_do_not_lift_the_burst_rate() {
         world.swap("limit");
     }
     let got = total(&world.bytes(guest));
-    assert!(got <= 5 << 20, "{got} bytes in a second at a burst rate of 4 MiB/s");
+    assert!(
+        got <= 5 << 20,
+        "{got} bytes in a second at a burst rate of 4 MiB/s"
+    );
 }
 
 #[test]
@@ -235,7 +286,10 @@ fn a_burst_normalised_otherwise_than_its_limit_lasts_as_long_as_it_says() {
         world.run(10 * SECOND);
         // 2000 in the bucket, and 100 a second that leak.
         let got = total(&world.ops(guest));
-        assert!(got.abs_diff(3000) <= 5, "{slow:?}, {fast:?}: {got} requests in 10 s");
+        assert!(
+            got.abs_diff(3000) <= 5,
+            "{slow:?}, {fast:?}: {got} requests in 10 s"
+        );
     }
 }
 
@@ -246,7 +300,9 @@ fn changing_limits_and_policies_at_random_moments_never_overshoots() {
     world.load(guest, Op::Write, 4096, 32);
     let mut random = 1u64;
     for step in 0..400 {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         world.run(1 + (random >> 33) % (7 * MS));
         match step % 3 {
             0 => world.swap(LIMITING[(random >> 40) as usize % 3]),

@@ -25,7 +25,10 @@ struct Tag {
 
 impl Tag {
     fn new(rate: Option<u64>) -> Option<Tag> {
-        rate.map(|rate| Tag { rate: rate as u128, scaled: 0 })
+        rate.map(|rate| Tag {
+            rate: rate as u128,
+            scaled: 0,
+        })
     }
 
     fn due(&self) -> u64 {
@@ -47,7 +50,10 @@ impl Tag {
 type Tags = [Option<Tag>; 2];
 
 fn tags(rate: &Rate) -> Tags {
-    [Tag::new(rate.ops.map(|o| o.per_s)), Tag::new(rate.bytes_per_s)]
+    [
+        Tag::new(rate.ops.map(|o| o.per_s)),
+        Tag::new(rate.bytes_per_s),
+    ]
 }
 
 fn dues(tags: &Tags) -> impl Iterator<Item = u64> + '_ {
@@ -55,7 +61,9 @@ fn dues(tags: &Tags) -> impl Iterator<Item = u64> + '_ {
 }
 
 fn forget(tags: &mut Tags, time: u64) {
-    tags.iter_mut().flatten().for_each(|t| t.forget_before(time));
+    tags.iter_mut()
+        .flatten()
+        .for_each(|t| t.forget_before(time));
 }
 
 fn spend(tags: &mut Tags, io: &DeviceIo) {
@@ -98,7 +106,9 @@ impl Oracle {
     }
 
     fn arrives(&mut self, now: u64, vm: usize, len: u32) {
-        let join = self.least_share().map_or(self.clock, |least| least.max(self.clock));
+        let join = self
+            .least_share()
+            .map_or(self.clock, |least| least.max(self.clock));
         let vm = &mut self.vms[vm];
         if vm.waiting.is_empty() {
             forget(&mut vm.reservation, now);
@@ -115,7 +125,11 @@ impl Oracle {
 
     /// The VMs one of which must go now, for its reservation or not; none: nothing may go.
     fn picks(&mut self, now: u64) -> (Vec<usize>, bool) {
-        for vm in self.vms.iter_mut().filter(|v| !v.waiting.is_empty() && v.held) {
+        for vm in self
+            .vms
+            .iter_mut()
+            .filter(|v| !v.waiting.is_empty() && v.held)
+        {
             if vm.allowed(now) {
                 vm.held = false;
                 vm.share = vm.share.max(self.clock);
@@ -129,9 +143,19 @@ impl Oracle {
             (due <= now).then_some(due + self.vms[v].period)
         };
         if let Some(first) = allowed.iter().filter_map(|&v| overdue(v)).min() {
-            return (allowed.into_iter().filter(|&v| overdue(v) == Some(first)).collect(), true);
+            return (
+                allowed
+                    .into_iter()
+                    .filter(|&v| overdue(v) == Some(first))
+                    .collect(),
+                true,
+            );
         }
-        let least = allowed.iter().map(|&v| self.vms[v].share).min().unwrap_or(0);
+        let least = allowed
+            .iter()
+            .map(|&v| self.vms[v].share)
+            .min()
+            .unwrap_or(0);
         let near = |v: &usize| self.vms[*v].share <= least + 1000 * P_UNIT;
         (allowed.into_iter().filter(near).collect(), false)
     }
@@ -171,7 +195,8 @@ impl Vm {
         // One spacing: of a request, or of `cost_size` bytes; the shorter.
         let cost = [1, COST_SIZE];
         let spacing = reservation.iter().zip(cost).filter_map(|(tag, units)| {
-            tag.as_ref().map(|t| (units * SECOND as u128 / t.rate) as u64)
+            tag.as_ref()
+                .map(|t| (units * SECOND as u128 / t.rate) as u64)
         });
         Vm {
             period: spacing.min().unwrap_or(0),
@@ -206,19 +231,35 @@ impl Bench {
         for (n, objective) in objectives.iter().enumerate() {
             let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
             assert_eq!(vm.index(), n, "slots are dense");
-            let spec = DiskSpec { base: (n as u64) << 42, size: 1 << 42, read_only: false };
+            let spec = DiskSpec {
+                base: (n as u64) << 42,
+                size: 1 << 42,
+                read_only: false,
+            };
             let disk = engine.add_disk(vm, spec).expect("fits");
             clients.push(engine.connect(disk).expect("there"));
             oracle.vms.push(Vm::new(objective));
         }
-        Bench { engine, oracle, clients, in_flight: Vec::new(), now: 0, tag: 0 }
+        Bench {
+            engine,
+            oracle,
+            clients,
+            in_flight: Vec::new(),
+            now: 0,
+            tag: 0,
+        }
     }
 
     fn request(&mut self, vm: usize, write: bool, len: u32) {
         self.tag += 1;
         let op = if write { Op::Write } else { Op::Read };
-        let request = Request { op, ..Request::read(self.tag << 24, len, self.tag) };
-        let taken = self.engine.handle_request(Nanos(self.now), self.clients[vm], request);
+        let request = Request {
+            op,
+            ..Request::read(self.tag << 24, len, self.tag)
+        };
+        let taken = self
+            .engine
+            .handle_request(Nanos(self.now), self.clients[vm], request);
         if taken.is_ok() {
             self.oracle.arrives(self.now, vm, len);
         }
@@ -228,13 +269,21 @@ impl Bench {
         while self.in_flight.len() < DEPTH {
             let (candidates, reserved) = self.oracle.picks(self.now);
             let io = self.engine.poll_dispatch(Nanos(self.now));
-            assert_eq!(io.is_some(), !candidates.is_empty(), "{candidates:?} at {}", self.now);
+            assert_eq!(
+                io.is_some(),
+                !candidates.is_empty(),
+                "{candidates:?} at {}",
+                self.now
+            );
             let Some(io) = io else {
                 let next = self.engine.next_timeout().map(|t| t.0);
                 assert_eq!(next, self.oracle.next(), "the wake-up");
                 return;
             };
-            assert!(candidates.contains(&io.vm.index()), "{candidates:?}, not {io:?}");
+            assert!(
+                candidates.contains(&io.vm.index()),
+                "{candidates:?}, not {io:?}"
+            );
             self.oracle.started(self.now, io.vm.index(), &io, reserved);
             self.in_flight.push(io.id);
         }
@@ -281,7 +330,10 @@ fn objective() -> impl Strategy<Value = Objective> {
     let weight = prop_oneof![1u32..=10, 1u32..=10_000];
     (reservation, limit, weight).prop_map(|(reservation, total, weight)| Objective {
         reservation,
-        limit: Limit { total, ..Limit::NONE },
+        limit: Limit {
+            total,
+            ..Limit::NONE
+        },
         weight,
         ..Objective::default()
     })

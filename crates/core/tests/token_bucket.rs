@@ -27,7 +27,12 @@ struct Leaky {
 
 impl Leaky {
     fn new(rate: u128, size: u128) -> Leaky {
-        Leaky { rate, size, level: 0, then: 0 }
+        Leaky {
+            rate,
+            size,
+            level: 0,
+            then: 0,
+        }
     }
 
     /// How long until it is no more than full, rounded down.
@@ -62,7 +67,10 @@ impl Scope {
             (None, _) => vec![],
             (Some(slow), None) => vec![Leaky::new(slow, 0)],
             (Some(slow), Some(fast)) => {
-                vec![Leaky::new(slow, fast * length.0 as u128), Leaky::new(fast, 0)]
+                vec![
+                    Leaky::new(slow, fast * length.0 as u128),
+                    Leaky::new(fast, 0),
+                ]
             }
         };
         let ops = |rate: &Rate| rate.ops.map(|o| o.per_s as u128 * unit);
@@ -85,7 +93,9 @@ impl Scope {
             let units = self.norm.map_or(1, |norm| len.max(norm) as u128);
             self.ops.iter_mut().for_each(|b| b.add(now, units));
         }
-        self.bytes.iter_mut().for_each(|b| b.add(now, bytes as u128));
+        self.bytes
+            .iter_mut()
+            .for_each(|b| b.add(now, bytes as u128));
     }
 }
 
@@ -111,7 +121,9 @@ impl Oracle {
     /// How long each lane with something waiting has to wait.
     fn waits(&self, now: u64) -> [Option<u128>; 2] {
         [0, 1].map(|lane| {
-            let wait = self.scopes[0].wait(now).max(self.scopes[1 + lane].wait(now));
+            let wait = self.scopes[0]
+                .wait(now)
+                .max(self.scopes[1 + lane].wait(now));
             self.lanes[lane].front().map(|_| wait)
         })
     }
@@ -119,7 +131,11 @@ impl Oracle {
     fn started(&mut self, now: u64, lane: usize, len: u32) {
         let (op, whole, gone) = self.lanes[lane].front_mut().expect("something waits");
         let first = (*gone == 0).then_some(*whole);
-        let bytes = if matches!(op, Op::Read | Op::Write) { len } else { 0 };
+        let bytes = if matches!(op, Op::Read | Op::Write) {
+            len
+        } else {
+            0
+        };
         *gone += len;
         if gone == whole {
             self.lanes[lane].pop_front();
@@ -149,7 +165,10 @@ fn rate(norm: Option<u32>) -> impl Strategy<Value = Rate> {
 /// A rate of the same kind, so many times as fast.
 fn faster(rate: &Rate, times: u64) -> Rate {
     Rate {
-        ops: rate.ops.map(|o| OpsRate { per_s: o.per_s * times, norm: o.norm }),
+        ops: rate.ops.map(|o| OpsRate {
+            per_s: o.per_s * times,
+            norm: o.norm,
+        }),
         bytes_per_s: rate.bytes_per_s.map(|b| b * times),
     }
 }
@@ -198,19 +217,41 @@ fn dispatch(engine: &mut Engine, oracle: &mut Oracle, now: u64) {
     }
     let waits = oracle.waits(now).into_iter().flatten().min();
     let next = engine.next_timeout().map(|t| (t.0 - now) as u128);
-    assert!(waits.is_none_or(|w| w > 0 || next.is_some_and(|n| n <= ROUNDING)), "late at {now}");
-    assert_eq!(waits.is_some(), next.is_some(), "a wake-up where something waits");
+    assert!(
+        waits.is_none_or(|w| w > 0 || next.is_some_and(|n| n <= ROUNDING)),
+        "late at {now}"
+    );
+    assert_eq!(
+        waits.is_some(),
+        next.is_some(),
+        "a wake-up where something waits"
+    );
     if let (Some(wait), Some(next)) = (waits, next) {
-        assert!(next.abs_diff(wait) <= ROUNDING, "wakes in {next} ns, due in {wait} ns");
+        assert!(
+            next.abs_diff(wait) <= ROUNDING,
+            "wakes in {next} ns, due in {wait} ns"
+        );
     }
 }
 
 fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
-    let config = EngineConfig { max_requests: 1024, ..config(8, 0) };
+    let config = EngineConfig {
+        max_requests: 1024,
+        ..config(8, 0)
+    };
     let mut engine = Engine::new(config, &policy("limit")).expect("sound");
-    let objective = Objective { limit, ..Objective::default() };
-    let vm = engine.add_vm(Nanos::ZERO, &objective).expect("valid by construction");
-    let spec = DiskSpec { base: 0, size: 1 << 40, read_only: false };
+    let objective = Objective {
+        limit,
+        ..Objective::default()
+    };
+    let vm = engine
+        .add_vm(Nanos::ZERO, &objective)
+        .expect("valid by construction");
+    let spec = DiskSpec {
+        base: 0,
+        size: 1 << 40,
+        read_only: false,
+    };
     let disk = engine.add_disk(vm, spec).expect("fits");
     let client = engine.connect(disk).expect("there");
     (engine, client)
@@ -249,7 +290,10 @@ proptest! {
 /// What an always backlogged VM gets in an hour: requests and bytes.
 fn in_an_hour(limit: Limit, op: Op, len: u32) -> (u64, u64) {
     let mut world = World::new("limit", 1000);
-    let guest = world.guest(&Objective { limit, ..Objective::default() });
+    let guest = world.guest(&Objective {
+        limit,
+        ..Objective::default()
+    });
     world.load(guest, op, len, 4);
     world.run(3600 * SECOND);
     (total(&world.ops(guest)), total(&world.bytes(guest)))
@@ -257,16 +301,31 @@ fn in_an_hour(limit: Limit, op: Op, len: u32) -> (u64, u64) {
 
 #[test]
 fn the_rate_over_an_hour_is_exact() {
-    let total = |total| Limit { total, ..Limit::NONE };
+    let total = |total| Limit {
+        total,
+        ..Limit::NONE
+    };
     let (ops, _) = in_an_hour(total(Rate::iops(7)), Op::Read, 4096);
     assert!(ops.abs_diff(7 * 3600) <= 1, "{ops}");
     let (_, bytes) = in_an_hour(total(Rate::bytes(1_234_567)), Op::Write, 65536);
     assert!(bytes.abs_diff(1_234_567 * 3600) <= 65536, "{bytes}");
-    let read = Limit { read: Rate::iops(13), ..Limit::NONE };
+    let read = Limit {
+        read: Rate::iops(13),
+        ..Limit::NONE
+    };
     let (ops, _) = in_an_hour(read, Op::Read, 4096);
     assert!(ops.abs_diff(13 * 3600) <= 1, "{ops}");
-    let ops = Some(OpsRate { per_s: 100, norm: Some(4096) });
-    let write = Limit { write: Rate { ops, bytes_per_s: None }, ..Limit::NONE };
+    let ops = Some(OpsRate {
+        per_s: 100,
+        norm: Some(4096),
+    });
+    let write = Limit {
+        write: Rate {
+            ops,
+            bytes_per_s: None,
+        },
+        ..Limit::NONE
+    };
     let (ops, _) = in_an_hour(write, Op::Write, 6144); // counts one and a half
     assert!(ops.abs_diff(66 * 3600 + 2400) <= 1, "{ops}");
 }
@@ -274,8 +333,14 @@ fn the_rate_over_an_hour_is_exact() {
 #[test]
 fn a_read_over_its_limit_does_not_hold_the_writes() {
     let mut world = World::new("limit", MS);
-    let read = Limit { read: Rate::iops(1), ..Limit::NONE };
-    let guest = world.guest(&Objective { limit: read, ..Objective::default() });
+    let read = Limit {
+        read: Rate::iops(1),
+        ..Limit::NONE
+    };
+    let guest = world.guest(&Objective {
+        limit: read,
+        ..Objective::default()
+    });
     world.load(guest, Op::Read, 4096, 4);
     world.load(guest, Op::Write, 4096, 4);
     world.run(10 * SECOND);
@@ -292,9 +357,15 @@ fn a_flush_passes_a_limit_that_holds_everything() {
     world.run(SECOND);
     world.keep_done = true;
     let flush = Request::flush(u64::MAX);
-    world.engine.handle_request(world.time(), guest.client, flush).expect("room");
+    world
+        .engine
+        .handle_request(world.time(), guest.client, flush)
+        .expect("room");
     world.run(2 * MS);
-    assert_eq!(world.done.iter().map(|d| d.op).collect::<Vec<_>>(), [Op::Flush]);
+    assert_eq!(
+        world.done.iter().map(|d| d.op).collect::<Vec<_>>(),
+        [Op::Flush]
+    );
 }
 
 #[test]
@@ -310,7 +381,10 @@ fn a_burst_is_as_long_as_qemu_says() {
     let full = 12_000 * SECOND / 1900;
     assert!(within(&ops, 0, full).abs_diff(2000 * full / SECOND) <= 3);
     let after = within(&ops, full, 20 * SECOND);
-    assert!(after.abs_diff((20 * SECOND - full) / (10 * MS)) <= 3, "{after}");
+    assert!(
+        after.abs_diff((20 * SECOND - full) / (10 * MS)) <= 3,
+        "{after}"
+    );
     assert_below(&ops, 2000, 1);
     // After 3 s of quiet 300 have leaked: as many may come at once, at the burst rate.
     world.unload(guest);
@@ -320,5 +394,8 @@ fn a_burst_is_as_long_as_qemu_says() {
     world.load(guest, Op::Read, 4096, 8);
     world.run(SECOND);
     let again = total(&world.ops(guest));
-    assert!((480..=510).contains(&again), "{again} after four quiet seconds, and one of refill");
+    assert!(
+        (480..=510).contains(&again),
+        "{again} after four quiet seconds, and one of refill"
+    );
 }

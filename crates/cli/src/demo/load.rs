@@ -82,12 +82,20 @@ impl Guest {
     ///
     /// # Errors
     /// When the socket or the export is not there.
-    pub(crate) fn start(socket: &Path, export: &str, behaviour: Behaviour, seed: u64) -> Result<Guest> {
+    pub(crate) fn start(
+        socket: &Path,
+        export: &str,
+        behaviour: Behaviour,
+        seed: u64,
+    ) -> Result<Guest> {
         let mut stream = UnixStream::connect(socket)
             .with_context(|| format!("cannot connect to {}", socket.display()))?;
         let size = handshake(&mut stream, export)?;
         if size < behaviour.span {
-            bail!("export {export} has {size} bytes, its guest uses {}", behaviour.span);
+            bail!(
+                "export {export} has {size} bytes, its guest uses {}",
+                behaviour.span
+            );
         }
         let tally = Arc::new(Mutex::new(Tally::new()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -118,13 +126,21 @@ impl Guest {
                 lock(&listener_tally).failed = Some(error.to_string());
             }
         }));
-        Ok(Guest { tally, stop, socket: stream, threads })
+        Ok(Guest {
+            tally,
+            stop,
+            socket: stream,
+            threads,
+        })
     }
 
     /// Forgets what was seen so far.
     pub(crate) fn restart(&self) {
         let mut tally = lock(&self.tally);
-        *tally = Tally { failed: tally.failed.take(), ..Tally::new() };
+        *tally = Tally {
+            failed: tally.failed.take(),
+            ..Tally::new()
+        };
     }
 
     /// What was seen since the last restart.
@@ -159,12 +175,20 @@ impl Drop for Guest {
 impl Tally {
     fn new() -> Tally {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("valid bounds");
-        Tally { since: Instant::now(), ops: 0, bytes: 0, latency_us, failed: None }
+        Tally {
+            since: Instant::now(),
+            ops: 0,
+            bytes: 0,
+            latency_us,
+            failed: None,
+        }
     }
 }
 
 fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
-    tally.lock().expect("no thread panics while it holds the tally")
+    tally
+        .lock()
+        .expect("no thread panics while it holds the tally")
 }
 
 /// The sending half of a guest.
@@ -179,21 +203,46 @@ struct Asker {
 
 impl Asker {
     fn new(stream: UnixStream, behaviour: Behaviour, epoch: Instant, seed: u64) -> Asker {
-        let payload = if behaviour.writes { vec![0x5a; behaviour.size as usize] } else { vec![] };
+        let payload = if behaviour.writes {
+            vec![0x5a; behaviour.size as usize]
+        } else {
+            vec![]
+        };
         let dice = Pcg64Mcg::seed_from_u64(seed);
-        Asker { stream, behaviour, epoch, dice, next: 0, payload }
+        Asker {
+            stream,
+            behaviour,
+            epoch,
+            dice,
+            next: 0,
+            payload,
+        }
     }
 
     /// Sends one request. Its cookie is the time it was wanted, so that the answer tells how
     /// long it took, including a wait for the socket.
     fn ask(&mut self, wanted: Instant) -> io::Result<()> {
-        let Behaviour { size, span, random, writes, .. } = self.behaviour;
+        let Behaviour {
+            size,
+            span,
+            random,
+            writes,
+            ..
+        } = self.behaviour;
         let places = span / size as u64;
-        let place = if random { self.dice.random_range(0..places) } else { self.next % places };
+        let place = if random {
+            self.dice.random_range(0..places)
+        } else {
+            self.next % places
+        };
         self.next += 1;
         let request = Request {
             cookie: wanted.duration_since(self.epoch).as_nanos() as u64,
-            command: if writes { Command::Write } else { Command::Read { df: false } },
+            command: if writes {
+                Command::Write
+            } else {
+                Command::Read { df: false }
+            },
             fua: false,
             offset: place * size as u64,
             len: size,
@@ -250,9 +299,15 @@ fn listen(
                 }
                 continue;
             }
-            let Some((used, cookie)) = reply_head(&buffer[at..filled])? else { break };
+            let Some((used, cookie)) = reply_head(&buffer[at..filled])? else {
+                break;
+            };
             at += used;
-            let carried = if behaviour.writes { 0 } else { behaviour.size as usize };
+            let carried = if behaviour.writes {
+                0
+            } else {
+                behaviour.size as usize
+            };
             data = Some((cookie, carried));
         }
         buffer.copy_within(at..filled, 0);
@@ -272,13 +327,23 @@ fn answered(cookie: u64, behaviour: Behaviour, epoch: Instant, tally: &Mutex<Tal
 fn reply_head(input: &[u8]) -> Result<Option<(usize, u64)>> {
     match client::decode_reply(input)? {
         Decoded::NeedMore(_) => Ok(None),
-        Decoded::Reply(used, Reply::Simple { cookie, error: None, .. }) => Ok(Some((used, cookie))),
+        Decoded::Reply(
+            used,
+            Reply::Simple {
+                cookie,
+                error: None,
+                ..
+            },
+        ) => Ok(Some((used, cookie))),
         Decoded::Reply(_, other) => bail!("the server answered {other:?}"),
     }
 }
 
 fn handshake(stream: &mut UnixStream, export: &str) -> Result<u64> {
-    let wishes = Wishes { structured_replies: false, allocation_context: false };
+    let wishes = Wishes {
+        structured_replies: false,
+        allocation_context: false,
+    };
     let mut handshake = Handshake::new(export, wishes);
     let mut input = Vec::new();
     loop {

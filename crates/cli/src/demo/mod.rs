@@ -119,12 +119,16 @@ const REFRESH: Duration = Duration::from_millis(500);
 /// # Errors
 /// When the daemon cannot start or a guest fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let dir = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
+    let dir = tempfile::Builder::new()
+        .prefix("tidegate-demo-")
+        .tempdir()?;
     let config = tidegate_server::config::parse(CONFIG, "examples/demo.toml", dir.path())
         .context("the demo's own configuration is broken")?
         .config;
     let objectives: Vec<Objective> = config.vms.iter().map(|vm| vm.objective).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let (handle, daemon) = serve(config)?;
     let results = runtime.block_on(play(options, &handle, dir.path(), &objectives));
     handle.shut_down();
@@ -133,14 +137,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.out.is_json() {
         return options.out.json(&results);
     }
-    Ok(options.out.text(&show::side_by_side(&results, options.out.style()))?)
+    Ok(options
+        .out
+        .text(&show::side_by_side(&results, options.out.style()))?)
 }
 
 /// The daemon on a thread of its own, with its own runtime.
 fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result<()>>)> {
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         runtime.block_on(async {
             let daemon = Daemon::start(config)?;
             let _ = send.send(daemon.handle());
@@ -175,7 +183,9 @@ async fn play(
     let turn = Duration::from_secs(options.seconds) / options.policies.len() as u32;
     let mut screen = show::Screen::new(std::io::stdout().is_terminal(), options.out);
     screen.introduce(&CAST, objectives)?;
-    let mut results = Results { policies: Vec::new() };
+    let mut results = Results {
+        policies: Vec::new(),
+    };
     for policy in &options.policies {
         daemon.set_policy(0, policy.clone()).await?;
         let begin = Instant::now();
@@ -190,7 +200,9 @@ async fn play(
             let now = summarize(policy, &guests, objectives)?;
             screen.update(&now, begin.elapsed(), turn, counting)?;
         }
-        results.policies.push(summarize(policy, &guests, objectives)?);
+        results
+            .policies
+            .push(summarize(policy, &guests, objectives)?);
     }
     screen.finish()?;
     Ok(results)
@@ -201,10 +213,21 @@ fn summarize(
     guests: &[Guest],
     objectives: &[Objective],
 ) -> Result<PolicyResult> {
-    let vms = CAST.iter().zip(guests).zip(objectives).map(|((cast, guest), objective)| {
-        Ok(judge(cast, &guest.seen().with_context(|| format!("VM {}", cast.vm))?, objective))
-    });
-    Ok(PolicyResult { policy: policy.name().to_owned(), vms: vms.collect::<Result<_>>()? })
+    let vms = CAST
+        .iter()
+        .zip(guests)
+        .zip(objectives)
+        .map(|((cast, guest), objective)| {
+            Ok(judge(
+                cast,
+                &guest.seen().with_context(|| format!("VM {}", cast.vm))?,
+                objective,
+            ))
+        });
+    Ok(PolicyResult {
+        policy: policy.name().to_owned(),
+        vms: vms.collect::<Result<_>>()?,
+    })
 }
 
 /// A floor counts as held when the VM got it, or as much of it as it asked for; 3 % are left
@@ -223,16 +246,24 @@ fn judge(cast: &Cast, seen: &Seen, objective: &Objective) -> VmResult {
     let floor = objective.reservation;
     let floor_ops = floor.ops.map_or(0.0, |o| (o.per_s as f64).min(asked));
     let floor_mb = floor.bytes_per_s.map_or(0.0, |b| b as f64 / 1e6);
-    let in_time = objective.latency.is_none_or(|bound| p99_ms <= bound.as_millis_f64());
+    let in_time = objective
+        .latency
+        .is_none_or(|bound| p99_ms <= bound.as_millis_f64());
     // Arrivals at random vary by the square root of their number; so may what is served.
     let luck = match cast.behaviour.arrivals {
         Arrivals::Open { per_s } => 3.0 * (per_s * seconds).sqrt() / seconds,
         Arrivals::Closed { .. } => 0.0,
     };
-    let met = iops + luck >= floor_ops * FLOOR_TOLERANCE
-        && mb_s >= floor_mb * FLOOR_TOLERANCE
-        && in_time;
-    VmResult { vm: cast.vm.to_owned(), iops, mb_s, p99_ms, met, wanted: wanted(objective) }
+    let met =
+        iops + luck >= floor_ops * FLOOR_TOLERANCE && mb_s >= floor_mb * FLOOR_TOLERANCE && in_time;
+    VmResult {
+        vm: cast.vm.to_owned(),
+        iops,
+        mb_s,
+        p99_ms,
+        met,
+        wanted: wanted(objective),
+    }
 }
 
 fn wanted(objective: &Objective) -> String {
@@ -243,5 +274,9 @@ fn wanted(objective: &Objective) -> String {
     if let Some(latency) = objective.latency {
         parts.push(format!("p99 <= {:.0} ms", latency.as_millis_f64()));
     }
-    if parts.is_empty() { "what is left".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() {
+        "what is left".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }

@@ -19,7 +19,12 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(terminal: bool, out: Output) -> Screen {
-        Screen { live: terminal && !out.is_json(), out, drawn: 0, announced: String::new() }
+        Screen {
+            live: terminal && !out.is_json(),
+            out,
+            drawn: 0,
+            announced: String::new(),
+        }
     }
 
     /// Who plays.
@@ -27,10 +32,17 @@ impl Screen {
         if self.out.is_json() {
             return Ok(());
         }
-        let mut table =
-            Table::new([("VM", Align::Left), ("does", Align::Left), ("wants", Align::Left)]);
+        let mut table = Table::new([
+            ("VM", Align::Left),
+            ("does", Align::Left),
+            ("wants", Align::Left),
+        ]);
         for (cast, objective) in cast.iter().zip(objectives) {
-            table.row([cast.vm.to_owned(), cast.does.to_owned(), super::wanted(objective)]);
+            table.row([
+                cast.vm.to_owned(),
+                cast.does.to_owned(),
+                super::wanted(objective),
+            ]);
         }
         let table = table.render(self.out.style());
         let title = "One emulated 7200 rpm disk, three VMs, each on its own NBD socket:";
@@ -75,7 +87,11 @@ impl Screen {
 
     /// Up over the last picture, clearing it.
     fn erase(&self) -> String {
-        if self.drawn == 0 { String::new() } else { format!("\x1b[{}A\x1b[J", self.drawn) }
+        if self.drawn == 0 {
+            String::new()
+        } else {
+            format!("\x1b[{}A\x1b[J", self.drawn)
+        }
     }
 }
 
@@ -114,7 +130,11 @@ pub(super) fn side_by_side(results: &Results, style: Style) -> String {
     for i in 0..vms {
         for (turn, policy) in results.policies.iter().enumerate() {
             let vm = &policy.vms[i];
-            let (name, wanted) = if turn == 0 { (&*vm.vm, &*vm.wanted) } else { ("", "") };
+            let (name, wanted) = if turn == 0 {
+                (&*vm.vm, &*vm.wanted)
+            } else {
+                ("", "")
+            };
             table.row([
                 Cell::new(name).tone(Tone::Strong),
                 Cell::new(wanted),

@@ -29,7 +29,10 @@ struct List {
     tail: u32,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL };
+const EMPTY: List = List {
+    head: NIL,
+    tail: NIL,
+};
 
 /// The dispatcher.
 pub struct Fifo {
@@ -45,7 +48,12 @@ impl Fifo {
     /// Room for all the engine can hold.
     pub fn new(capacity: &Capacity) -> Fifo {
         let lanes = capacity.vms as usize * Lane::ALL.len();
-        let link = Link { next: NIL, prev: NIL, generation: 0, aside: false };
+        let link = Link {
+            next: NIL,
+            prev: NIL,
+            generation: 0,
+            aside: false,
+        };
         Fifo {
             links: vec![link; capacity.requests as usize],
             main: EMPTY,
@@ -56,7 +64,10 @@ impl Fifo {
     }
 
     fn id(&self, slot: u32) -> ReqId {
-        ReqId { index: slot, generation: self.links[slot as usize].generation }
+        ReqId {
+            index: slot,
+            generation: self.links[slot as usize].generation,
+        }
     }
 
     /// Puts `slot` where its arrival belongs: almost always at the end, after a failure in
@@ -71,7 +82,11 @@ impl Fifo {
                 next = self.links[next as usize].next;
             }
         }
-        let prev = if next == NIL { list.tail } else { self.links[next as usize].prev };
+        let prev = if next == NIL {
+            list.tail
+        } else {
+            self.links[next as usize].prev
+        };
         self.links[slot as usize].next = next;
         self.links[slot as usize].prev = prev;
         match prev {
@@ -161,12 +176,20 @@ impl Dispatcher for Fifo {
                 (Some(_), None) => self.id(front),
                 (_, Some((_, lane))) => {
                     let head = self.id(self.aside[lane].head);
-                    return Pick::Start { head, max: u32::MAX, held: Nanos::ZERO };
+                    return Pick::Start {
+                        head,
+                        max: u32::MAX,
+                        held: Nanos::ZERO,
+                    };
                 }
             };
             let lane = lane_of(facts, head);
             if !self.shut[lane] {
-                return Pick::Start { head, max: u32::MAX, held: Nanos::ZERO };
+                return Pick::Start {
+                    head,
+                    max: u32::MAX,
+                    held: Nanos::ZERO,
+                };
             }
             self.main = self.unlink(self.main, front);
             self.links[front as usize].aside = true;

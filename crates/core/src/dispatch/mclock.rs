@@ -153,7 +153,10 @@ impl MClock {
     /// A VM's head came: idle time earned it nothing.
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let now = facts.now();
-        let join = self.ready.peek().map_or(self.clock, |(share, _)| share.max(self.clock));
+        let join = self
+            .ready
+            .peek()
+            .map_or(self.clock, |(share, _)| share.max(self.clock));
         let largest = facts.device().spec.max_io;
         let tags = &mut self.tags[vm];
         tags.active = true;
@@ -161,7 +164,9 @@ impl MClock {
         tags.limit.forget_before(now - self.params.slack);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
-        if tags.share < join || tags.share > join.plus(self.params.most_ahead(largest as u64, tags.weight)) {
+        if tags.share < join
+            || tags.share > join.plus(self.params.most_ahead(largest as u64, tags.weight))
+        {
             tags.share = join;
             tags.share_carry = 0;
         }
@@ -247,7 +252,8 @@ impl MClock {
             tags.limit.spend(data_bytes(facts, io), io.first_served());
             if self.by_reservation {
                 tags.reservation.forget_before(now - self.params.catch_up);
-                tags.reservation.spend(data_bytes(facts, io), io.first_served());
+                tags.reservation
+                    .spend(data_bytes(facts, io), io.first_served());
             }
         }
         // What a floor gave counts against the VM's share, but it is not a debt without end.
@@ -260,15 +266,23 @@ impl MClock {
         } else {
             self.sleep(vm);
         }
-        let least = self.ready.peek().map_or(share_before, |(share, _)| share.min(share_before));
+        let least = self
+            .ready
+            .peek()
+            .map_or(share_before, |(share, _)| share.min(share_before));
         self.clock = self.clock.max(least);
     }
 
     fn set_vm(&mut self, facts: &Facts, vm: VmId) {
         let objective = facts.objective(vm);
         let tags = &mut self.tags[vm.index()];
-        tags.reservation.set_rate(&objective.reservation, facts.now());
-        let limit = if self.limits_kept { Rate::NONE } else { objective.limit.total };
+        tags.reservation
+            .set_rate(&objective.reservation, facts.now());
+        let limit = if self.limits_kept {
+            Rate::NONE
+        } else {
+            objective.limit.total
+        };
         tags.limit.set_rate(&limit, facts.now());
         tags.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost_size);
@@ -370,7 +384,10 @@ impl Dispatcher for MClock {
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
-                self.tags[vm.index()] = Tags { share: self.clock, ..Tags::VACANT };
+                self.tags[vm.index()] = Tags {
+                    share: self.clock,
+                    ..Tags::VACANT
+                };
                 self.set_vm(facts, vm);
             }
             Event::VmChanged(vm) => self.set_vm(facts, vm),
@@ -403,21 +420,33 @@ impl Dispatcher for MClock {
         };
         self.tags[vm].let_go(now);
         let held = core::mem::take(&mut self.tags[vm].held);
-        let head = facts.head(facts.vm_at(vm)).expect("a VM in the heaps has a head");
-        Pick::Start { head, max: u32::MAX, held }
+        let head = facts
+            .head(facts.vm_at(vm))
+            .expect("a VM in the heaps has a head");
+        Pick::Start {
+            head,
+            max: u32::MAX,
+            held,
+        }
     }
 
     fn footprint(&self) -> Footprint {
         // A VM stands in at most two of the four heaps, but has a position in each.
         let heaps = 3 * IndexedHeap::<Nanos>::BYTES_PER_ID + IndexedHeap::<Virtual>::BYTES_PER_ID;
-        Footprint { vm: size_of::<Tags>() + heaps, ..Footprint::default() }
+        Footprint {
+            vm: size_of::<Tags>() + heaps,
+            ..Footprint::default()
+        }
     }
 
     fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
         let limit = &self.tags[vm.index()].limit;
         let spent = |pacer: &Pacer| {
             let owed = pacer.due() - facts.now();
-            pacer.is_set().then_some(Spent { owed, ..Spent::default() })
+            pacer.is_set().then_some(Spent {
+                owed,
+                ..Spent::default()
+            })
         };
         let mut consumed = Consumed::default();
         consumed.0[0] = [spent(&limit.ops), spent(&limit.bytes)];

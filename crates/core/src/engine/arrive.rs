@@ -40,7 +40,10 @@ impl Engine {
         let known = self.client(client).map_err(|_| Refusal::NotConnected)?;
         let (vm, disk_slot) = (known.vm, known.disk);
         let disk = &self.disks[disk_slot as usize];
-        let (disk_id, addr) = (disk.id(disk_slot), disk.spec.base.wrapping_add(request.offset));
+        let (disk_id, addr) = (
+            disk.id(disk_slot),
+            disk.spec.base.wrapping_add(request.offset),
+        );
         match request.op {
             Op::Flush => {}
             Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => {
@@ -78,7 +81,11 @@ impl Engine {
             state: state::EXPRESS,
             op: request.op,
             flags: if fua { flag::FUA } else { 0 }
-                | if request.keep_allocated { flag::KEEP_ALLOCATED } else { 0 },
+                | if request.keep_allocated {
+                    flag::KEEP_ALLOCATED
+                } else {
+                    0
+                },
             vm,
             len: request.len,
             issued: 0,
@@ -154,7 +161,11 @@ impl Engine {
     fn join(&mut self, unit: u32, slot: u32, behind: bool) {
         let hot = &mut self.facts.hot;
         let len = hot[slot as usize].len;
-        let Hot { chain_first, chain_last, .. } = hot[unit as usize];
+        let Hot {
+            chain_first,
+            chain_last,
+            ..
+        } = hot[unit as usize];
         if behind {
             hot[chain_last as usize].chain_next = slot;
             hot[unit as usize].chain_last = slot;
@@ -235,7 +246,10 @@ impl Engine {
                 let head = self.facts.vms[vm as usize].lanes[lane.index()].head;
                 let gate = match head {
                     NIL => Gate::Pass,
-                    head => self.roles.regulator.gate(&self.facts, self.facts.req_id(head)),
+                    head => self
+                        .roles
+                        .regulator
+                        .gate(&self.facts, self.facts.req_id(head)),
                 };
                 match gate {
                     Gate::Until(due) => self.gates.set(timer, due),

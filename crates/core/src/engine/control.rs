@@ -36,7 +36,10 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn id(&self, slot: u32) -> DiskId {
-        DiskId { index: slot, generation: self.generation }
+        DiskId {
+            index: slot,
+            generation: self.generation,
+        }
     }
 }
 
@@ -59,7 +62,10 @@ impl Engine {
         self.advance(now);
         objective.validate()?;
         let max = self.config.max_vms as u64;
-        let index = self.free_vm.pop().ok_or(EngineError::Full { what: "VM", max })?;
+        let index = self
+            .free_vm
+            .pop()
+            .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
         if self.facts.vms.len() <= slot {
             self.facts.vms.resize_with(slot + 1, Vm::vacant);
@@ -69,8 +75,13 @@ impl Engine {
         let generation = self.facts.vms[slot].generation;
         let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
         let largest_io = self.config.device.max_io;
-        self.facts.vms[slot] =
-            Vm { generation, life: Life::Live, merge_limit, largest_io, ..Vm::vacant() };
+        self.facts.vms[slot] = Vm {
+            generation,
+            life: Life::Live,
+            merge_limit,
+            largest_io,
+            ..Vm::vacant()
+        };
         self.facts.objectives[slot] = *objective;
         self.facts.stats[slot] = VmStats::default();
         let id = VmId { index, generation };
@@ -153,7 +164,10 @@ impl Engine {
     pub fn add_disk(&mut self, vm: VmId, spec: DiskSpec) -> Result<DiskId, EngineError> {
         self.check_vm(vm)?;
         if spec.size == 0 || spec.base.checked_add(spec.size).is_none() {
-            return Err(EngineError::DiskRange { base: spec.base, size: spec.size });
+            return Err(EngineError::DiskRange {
+                base: spec.base,
+                size: spec.size,
+            });
         }
         let disk = |generation| Disk {
             generation,
@@ -205,7 +219,10 @@ impl Engine {
             self.clients[slot as usize] = client(self.clients[slot as usize].generation);
             slot
         };
-        Ok(ClientId { index: slot, generation: self.clients[slot as usize].generation })
+        Ok(ClientId {
+            index: slot,
+            generation: self.clients[slot as usize].generation,
+        })
     }
 
     /// The connection is gone; the slot is free once its last request is out.
@@ -272,7 +289,9 @@ impl Engine {
     /// VMs that are there or not quite gone, in the order of their slots.
     fn present(&self) -> impl Iterator<Item = VmId> + '_ {
         let slots = 0..self.facts.vms.len();
-        slots.filter(|&i| self.facts.vms[i].life != Life::Free).map(|i| self.facts.vm_at(i))
+        slots
+            .filter(|&i| self.facts.vms[i].life != Life::Free)
+            .map(|i| self.facts.vm_at(i))
     }
 
     fn open_all_gates(&mut self, vms: &[VmId]) {
@@ -287,7 +306,11 @@ impl Engine {
 
     /// Everything that waits becomes pending again, or all of it admitted.
     fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
-        let to = if pending { state::PENDING } else { state::ADMITTED };
+        let to = if pending {
+            state::PENDING
+        } else {
+            state::ADMITTED
+        };
         for hot in &mut self.facts.hot {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
                 hot.state = to;
@@ -303,6 +326,10 @@ impl Engine {
     fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
         let known = self.facts.vms.get(vm.index());
         let live = known.is_some_and(|v| v.generation == vm.generation && v.life == Life::Live);
-        if live { Ok(()) } else { Err(EngineError::Unknown { what: "the VM" }) }
+        if live {
+            Ok(())
+        } else {
+            Err(EngineError::Unknown { what: "the VM" })
+        }
     }
 }

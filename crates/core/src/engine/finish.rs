@@ -12,12 +12,21 @@ impl Engine {
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.advance(now);
         let slot = &mut self.in_flight[id.index()];
-        assert!(slot.live && slot.generation == id.generation, "{id:?} is not in flight");
+        assert!(
+            slot.live && slot.generation == id.generation,
+            "{id:?} is not in flight"
+        );
         slot.live = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.next_free = self.free_io;
         self.free_io = id.index;
-        let InFlight { io, first, reqs, started, .. } = *slot;
+        let InFlight {
+            io,
+            first,
+            reqs,
+            started,
+            ..
+        } = *slot;
         let device = &mut self.facts.device;
         device.in_flight -= 1;
         device.ended += 1;
@@ -26,7 +35,11 @@ impl Engine {
         self.facts.vms[io.vm.index()].in_flight -= 1;
         if self.hears(Interests::ENDED) {
             let took = self.facts.now.since(started);
-            self.emit(&Event::Ended { io: &io, outcome, took });
+            self.emit(&Event::Ended {
+                io: &io,
+                outcome,
+                took,
+            });
         }
         if io.op == Op::Flush {
             self.end_flush(io.disk.index);
@@ -152,7 +165,9 @@ impl Engine {
     /// when it ends. Harmless when it was disconnected before.
     pub fn handle_disconnect(&mut self, now: Nanos, client: ClientId) {
         self.advance(now);
-        let Ok(known) = self.client(client) else { return };
+        let Ok(known) = self.client(client) else {
+            return;
+        };
         let (vm, disk) = (known.vm, known.disk);
         self.cancel_waiting(vm, Some(client));
         self.cancel_flushes(disk, Some(client));
@@ -164,7 +179,8 @@ impl Engine {
         for lane in Lane::ALL {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {
-                let theirs = |slot: u32| of.is_none_or(|c| self.facts.cold[slot as usize].client == c);
+                let theirs =
+                    |slot: u32| of.is_none_or(|c| self.facts.cold[slot as usize].client == c);
                 let (mine, all) = (
                     self.chain(unit).filter(|&slot| theirs(slot)).count() as u32,
                     self.facts.hot[unit as usize].unit_reqs,
@@ -231,7 +247,10 @@ impl Engine {
     /// A new wait begins: time that its lane was shut before does not count.
     fn renew_marks(&mut self, slot: u32) {
         let hot = &self.facts.hot[slot as usize];
-        let marks = (self.shut_time(hot.vm, hot.op.lane()), self.deliberate_time());
+        let marks = (
+            self.shut_time(hot.vm, hot.op.lane()),
+            self.deliberate_time(),
+        );
         let cold = &mut self.facts.cold[slot as usize];
         (cold.shut_mark, cold.deliberate_mark) = marks;
     }

@@ -263,7 +263,10 @@ impl Engine {
         self.advance(now);
         let now = self.facts.now;
         if self.regulator_timer() <= now {
-            let ended = self.roles.regulator.on_timer(&self.facts, &mut self.reopened);
+            let ended = self
+                .roles
+                .regulator
+                .on_timer(&self.facts, &mut self.reopened);
             self.ask_reopened();
             if let Some(interval) = ended {
                 self.emit(&Event::IntervalEnded(interval));
@@ -287,14 +290,20 @@ impl Engine {
     /// The memory of an I/O: pieces of guest requests in the order of their addresses. Valid
     /// from the I/O's [`Engine::poll_dispatch`] to its completion; empty for other handles.
     pub fn io_segments(&self, io: IoId) -> impl Iterator<Item = Segment> + '_ {
-        let io = self.in_flight.get(io.index()).filter(|f| f.live && f.generation == io.generation);
+        let io = self
+            .in_flight
+            .get(io.index())
+            .filter(|f| f.live && f.generation == io.generation);
         let (mut slot, mut left, mut offset) =
             io.map_or((NIL, 0, 0), |f| (f.first, f.io.len, f.first_offset));
         core::iter::from_fn(move || {
             if left == 0 {
                 return None;
             }
-            let (hot, cold) = (&self.facts.hot[slot as usize], &self.facts.cold[slot as usize]);
+            let (hot, cold) = (
+                &self.facts.hot[slot as usize],
+                &self.facts.cold[slot as usize],
+            );
             let segment = Segment {
                 req: self.facts.req_id(slot),
                 tag: cold.tag,
@@ -309,12 +318,15 @@ impl Engine {
 
     /// How many requests this client may hand in now; 0 also for one that is gone.
     pub fn room(&self, client: ClientId) -> u32 {
-        let Ok(client) = self.client(client) else { return 0 };
+        let Ok(client) = self.client(client) else {
+            return 0;
+        };
         let vm = &self.facts.vms[client.vm as usize];
         if vm.life != Life::Live {
             return 0;
         }
-        let of_vm = self.config.max_pending_per_vm - vm.requests.min(self.config.max_pending_per_vm);
+        let of_vm =
+            self.config.max_pending_per_vm - vm.requests.min(self.config.max_pending_per_vm);
         of_vm.min(self.config.max_requests - self.facts.device.requests)
     }
 
@@ -361,7 +373,10 @@ impl Engine {
     /// What one more VM and one more queued request take.
     pub fn footprint(&self) -> Footprint {
         use core::mem::size_of;
-        let [regulator, dispatcher] = [self.roles.regulator.footprint(), self.roles.dispatcher.footprint()];
+        let [regulator, dispatcher] = [
+            self.roles.regulator.footprint(),
+            self.roles.dispatcher.footprint(),
+        ];
         let gates = Lane::ALL.len() * IndexedHeap::<Nanos>::BYTES_PER_ID;
         Footprint {
             vm: size_of::<Vm>() + gates + regulator.vm + dispatcher.vm,
@@ -377,7 +392,8 @@ impl Engine {
 
     fn next_timer(&self) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
-        gate.min(self.regulator_timer()).min(self.controller_timer())
+        gate.min(self.regulator_timer())
+            .min(self.controller_timer())
     }
 
     fn regulator_timer(&self) -> Nanos {
@@ -388,14 +404,19 @@ impl Engine {
     }
 
     fn controller_timer(&self) -> Nanos {
-        self.roles.controller.as_ref().map_or(Nanos::MAX, |c| c.next_timer())
+        self.roles
+            .controller
+            .as_ref()
+            .map_or(Nanos::MAX, |c| c.next_timer())
     }
 
     /// Tells the roles that asked to hear of it.
     fn emit(&mut self, event: &Event) {
         let interest = event.interest();
         if self.interests[0].has(interest) {
-            self.roles.regulator.on_event(&self.facts, event, &mut self.reopened);
+            self.roles
+                .regulator
+                .on_event(&self.facts, event, &mut self.reopened);
         }
         if self.interests[1].has(interest) {
             self.roles.dispatcher.on_event(&self.facts, event);
@@ -430,38 +451,91 @@ impl Engine {
     }
 
     fn client(&self, id: ClientId) -> Result<&Client, EngineError> {
-        let client = self.clients.get(id.index()).filter(|c| c.generation == id.generation);
-        client.filter(|c| c.connected).ok_or(EngineError::Unknown { what: "the client" })
+        let client = self
+            .clients
+            .get(id.index())
+            .filter(|c| c.generation == id.generation);
+        client
+            .filter(|c| c.connected)
+            .ok_or(EngineError::Unknown { what: "the client" })
     }
 
     fn disk(&self, id: DiskId) -> Result<&Disk, EngineError> {
-        let disk = self.disks.get(id.index()).filter(|d| d.generation == id.generation && d.live);
+        let disk = self
+            .disks
+            .get(id.index())
+            .filter(|d| d.generation == id.generation && d.live);
         disk.ok_or(EngineError::Unknown { what: "the disk" })
     }
 }
 
 fn interests(roles: &Roles) -> [Interests; 3] {
-    let controller = roles.controller.as_ref().map_or(Interests::NONE, |c| c.interests());
-    [roles.regulator.interests(), roles.dispatcher.interests(), controller]
+    let controller = roles
+        .controller
+        .as_ref()
+        .map_or(Interests::NONE, |c| c.interests());
+    [
+        roles.regulator.interests(),
+        roles.dispatcher.interests(),
+        controller,
+    ]
 }
 
 impl EngineConfig {
     fn check(&self) -> Result<(), EngineError> {
         let device = &self.device;
         let check = |ok: bool, what, value: u32, allowed| {
-            if ok { Ok(()) } else { Err(EngineError::Config { what, value: value as u64, allowed }) }
+            if ok {
+                Ok(())
+            } else {
+                Err(EngineError::Config {
+                    what,
+                    value: value as u64,
+                    allowed,
+                })
+            }
         };
-        check((1..=4096).contains(&device.depth), "depth", device.depth, "1 to 4096")?;
+        check(
+            (1..=4096).contains(&device.depth),
+            "depth",
+            device.depth,
+            "1 to 4096",
+        )?;
         let block = device.physical_block;
         let block_fits = block.is_power_of_two() && (512..=1 << 20).contains(&block);
-        check(block_fits, "physical_block", block, "a power of two, 512 to 1 MiB")?;
+        check(
+            block_fits,
+            "physical_block",
+            block,
+            "a power of two, 512 to 1 MiB",
+        )?;
         let max_io = device.max_io;
         let io_fits = max_io >= block && max_io.is_multiple_of(block) && max_io <= 1 << 30;
-        check(io_fits, "max_io", max_io, "a multiple of physical_block, up to 1 GiB")?;
-        check((1..=1 << 24).contains(&self.max_vms), "max_vms", self.max_vms, "1 to 2^24")?;
+        check(
+            io_fits,
+            "max_io",
+            max_io,
+            "a multiple of physical_block, up to 1 GiB",
+        )?;
+        check(
+            (1..=1 << 24).contains(&self.max_vms),
+            "max_vms",
+            self.max_vms,
+            "1 to 2^24",
+        )?;
         let requests = self.max_requests;
-        check((1..=1 << 26).contains(&requests), "max_requests", requests, "1 to 2^26")?;
-        check(self.max_pending_per_vm > 0, "max_pending_per_vm", 0, "at least 1")
+        check(
+            (1..=1 << 26).contains(&requests),
+            "max_requests",
+            requests,
+            "1 to 2^26",
+        )?;
+        check(
+            self.max_pending_per_vm > 0,
+            "max_pending_per_vm",
+            0,
+            "at least 1",
+        )
     }
 }
 

@@ -7,8 +7,14 @@ use crate::request::{Account, ClientId, DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::VmStats;
 use crate::time::Nanos;
 
-const NO_CLIENT: ClientId = ClientId { index: NIL, generation: NIL };
-const NO_DISK: DiskId = DiskId { index: NIL, generation: NIL };
+const NO_CLIENT: ClientId = ClientId {
+    index: NIL,
+    generation: NIL,
+};
+const NO_DISK: DiskId = DiskId {
+    index: NIL,
+    generation: NIL,
+};
 
 impl EngineConfig {
     pub(super) fn empty_facts(&self) -> Facts {
@@ -93,8 +99,14 @@ impl Engine {
         let depth = self.config.device.depth;
         let vacant = |next: u32| InFlight {
             io: DeviceIo {
-                id: IoId { index: 0, generation: 0 },
-                vm: VmId { index: NIL, generation: NIL },
+                id: IoId {
+                    index: 0,
+                    generation: 0,
+                },
+                vm: VmId {
+                    index: NIL,
+                    generation: NIL,
+                },
                 disk: NO_DISK,
                 op: Op::Read,
                 addr: 0,
@@ -141,9 +153,16 @@ impl Engine {
     /// is admitted; admitted units stand before pending ones.
     pub(super) fn link(&mut self, slot: u32, next: u32) {
         let hot = &mut self.facts.hot;
-        let (vm, lane) = (hot[slot as usize].vm as usize, hot[slot as usize].op.lane().index());
+        let (vm, lane) = (
+            hot[slot as usize].vm as usize,
+            hot[slot as usize].op.lane().index(),
+        );
         let queue = &mut self.facts.vms[vm].lanes[lane];
-        let prev = if next == NIL { queue.tail } else { hot[next as usize].prev };
+        let prev = if next == NIL {
+            queue.tail
+        } else {
+            hot[next as usize].prev
+        };
         hot[slot as usize].next = next;
         hot[slot as usize].prev = prev;
         match prev {
@@ -163,7 +182,9 @@ impl Engine {
     /// Takes a unit out of its lane; returns the unit that stood behind it.
     pub(super) fn unlink(&mut self, slot: u32) -> u32 {
         let hot = &mut self.facts.hot;
-        let Hot { next, prev, vm, op, .. } = hot[slot as usize];
+        let Hot {
+            next, prev, vm, op, ..
+        } = hot[slot as usize];
         let queue = &mut self.facts.vms[vm as usize].lanes[op.lane().index()];
         match prev {
             NIL => queue.head = next,
@@ -210,13 +231,22 @@ impl Engine {
     /// Splits a unit behind its first `reqs` guest requests into two that take its place.
     /// Returns the front one.
     pub(super) fn split_unit(&mut self, unit: u32, reqs: u32) -> u32 {
-        let Hot { state: was, seq, chain_first, chain_last, unit_len, unit_reqs, .. } =
-            self.facts.hot[unit as usize];
+        let Hot {
+            state: was,
+            seq,
+            chain_first,
+            chain_last,
+            unit_len,
+            unit_reqs,
+            ..
+        } = self.facts.hot[unit as usize];
         debug_assert!(reqs > 0 && reqs < unit_reqs);
         let (last_of_front, front_len) = self
             .chain(unit)
             .take(reqs as usize)
-            .fold((NIL, 0), |(_, len), slot| (slot, len + self.facts.hot[slot as usize].len));
+            .fold((NIL, 0), |(_, len), slot| {
+                (slot, len + self.facts.hot[slot as usize].len)
+            });
         let rest = self.facts.hot[last_of_front as usize].chain_next;
         self.withdraw(unit);
         let next = self.unlink(unit);
@@ -227,7 +257,11 @@ impl Engine {
             this.seq = seq;
             this.chain_first = slot;
             this.chain_last = if front { last_of_front } else { chain_last };
-            this.unit_len = if front { front_len } else { unit_len - front_len };
+            this.unit_len = if front {
+                front_len
+            } else {
+                unit_len - front_len
+            };
             this.unit_reqs = if front { reqs } else { unit_reqs - reqs };
         }
         self.facts.hot[last_of_front as usize].chain_next = NIL;

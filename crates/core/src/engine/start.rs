@@ -32,7 +32,9 @@ impl Engine {
 
     /// Time the dispatcher has left room unused on purpose, until now.
     pub(super) fn deliberate_time(&self) -> Nanos {
-        let current = self.waiting_since.map_or(Nanos::ZERO, |since| self.facts.now.since(since));
+        let current = self
+            .waiting_since
+            .map_or(Nanos::ZERO, |since| self.facts.now.since(since));
         self.facts.device.deliberate + current
     }
 
@@ -50,7 +52,10 @@ impl Engine {
                         hot.generation == head.generation && hot.state == state::ADMITTED,
                         "a dispatcher may only start a unit it was given"
                     );
-                    debug_assert!(!self.lane_of(head.index).shut, "a shut lane's unit was picked");
+                    debug_assert!(
+                        !self.lane_of(head.index).shut,
+                        "a shut lane's unit was picked"
+                    );
                     if let Some(io) = self.start_unit(head.index, max, held) {
                         return Some(io);
                     }
@@ -116,19 +121,33 @@ impl Engine {
         let block = self.config.device.physical_block as u64;
         let end = (start + budget as u64) / block * block;
         // A budget below one block: up to the next boundary, or nothing would ever go.
-        let end = if end > start { end } else { (start / block + 1) * block };
+        let end = if end > start {
+            end
+        } else {
+            (start / block + 1) * block
+        };
         left.min((end - start) as u32)
     }
 
     fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
-        let Hot { vm, op, flags, unit_reqs, chain_first, unit_len, .. } =
-            self.facts.hot[unit as usize];
+        let Hot {
+            vm,
+            op,
+            flags,
+            unit_reqs,
+            chain_first,
+            unit_len,
+            ..
+        } = self.facts.hot[unit as usize];
         let first_offset = self.facts.hot[chain_first as usize].issued;
         let (first_ops, first_bytes) = self.hand_out(unit, len);
         let disk = self.facts.cold[chain_first as usize].disk;
         let addr = self.facts.hot[chain_first as usize].addr + first_offset as u64;
         let io = DeviceIo {
-            id: IoId { index: 0, generation: 0 },
+            id: IoId {
+                index: 0,
+                generation: 0,
+            },
             vm: self.facts.vm_at(vm as usize),
             disk,
             op,
@@ -165,7 +184,13 @@ impl Engine {
     /// Marks `len` bytes of a unit as handed out and settles its requests' waiting. Returns
     /// how many requests are served here for the first time, and their bytes.
     fn hand_out(&mut self, unit: u32, len: u32) -> (u32, u64) {
-        let Hot { vm, op, chain_first, unit_reqs, .. } = self.facts.hot[unit as usize];
+        let Hot {
+            vm,
+            op,
+            chain_first,
+            unit_reqs,
+            ..
+        } = self.facts.hot[unit as usize];
         let (now, deliberate) = (self.facts.now, self.deliberate_time());
         let shut = self.shut_time(vm, op.lane());
         let (mut first_ops, mut first_bytes) = (0, 0);
@@ -174,7 +199,11 @@ impl Engine {
         for _ in 0..unit_reqs {
             let hot = &mut self.facts.hot[slot as usize];
             let cold = &mut self.facts.cold[slot as usize];
-            hot.issued = if unit_reqs == 1 { hot.issued + len } else { hot.len };
+            hot.issued = if unit_reqs == 1 {
+                hot.issued + len
+            } else {
+                hot.len
+            };
             let passenger = slot != unit;
             if hot.issued == hot.len {
                 hot.state = state::STARTED;
@@ -227,7 +256,10 @@ impl Engine {
         self.facts.vms[vm as usize].waiting -= reqs;
         self.express_went_last = true;
         let io = DeviceIo {
-            id: IoId { index: 0, generation: 0 },
+            id: IoId {
+                index: 0,
+                generation: 0,
+            },
             vm: self.facts.vm_at(vm as usize),
             disk: disk_id,
             op: Op::Flush,
@@ -246,10 +278,16 @@ impl Engine {
 
     fn enter_flight(&mut self, mut io: DeviceIo, first: u32, offset: u32, reqs: u32) -> DeviceIo {
         let index = self.free_io;
-        assert!(index != NIL, "in flight is below the depth, so a slot is free");
+        assert!(
+            index != NIL,
+            "in flight is below the depth, so a slot is free"
+        );
         let slot = &mut self.in_flight[index as usize];
         self.free_io = slot.next_free;
-        io.id = IoId { index, generation: slot.generation };
+        io.id = IoId {
+            index,
+            generation: slot.generation,
+        };
         slot.io = io;
         slot.live = true;
         slot.first = first;

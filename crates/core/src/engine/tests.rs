@@ -30,7 +30,11 @@ impl Bench {
         };
         let policy = PolicySpec::named(policy).expect("a registered policy");
         let engine = Engine::new(config, &policy).expect("a valid configuration");
-        Bench { engine, now: Nanos::ZERO, in_flight: Vec::new() }
+        Bench {
+            engine,
+            now: Nanos::ZERO,
+            in_flight: Vec::new(),
+        }
     }
 
     /// Replaces the regulator by one that tests need and no policy has.
@@ -42,19 +46,28 @@ impl Bench {
     }
 
     fn vm(&mut self, objective: &Objective) -> (VmId, ClientId) {
-        let vm = self.engine.add_vm(self.now, objective).expect("room for a VM");
+        let vm = self
+            .engine
+            .add_vm(self.now, objective)
+            .expect("room for a VM");
         let disk = self.disk(vm);
         (vm, self.engine.connect(disk).expect("the disk is there"))
     }
 
     fn disk(&mut self, vm: VmId) -> DiskId {
         let base = (vm.index() as u64) << 40;
-        let spec = DiskSpec { base, size: 1 << 36, read_only: false };
+        let spec = DiskSpec {
+            base,
+            size: 1 << 36,
+            read_only: false,
+        };
         self.engine.add_disk(vm, spec).expect("a valid range")
     }
 
     fn ask(&mut self, client: ClientId, request: Request) {
-        self.engine.handle_request(self.now, client, request).expect("room for a request");
+        self.engine
+            .handle_request(self.now, client, request)
+            .expect("room for a request");
     }
 
     fn dispatch(&mut self) -> Vec<DeviceIo> {
@@ -109,7 +122,10 @@ fn adjacent_requests_become_one_io_and_are_answered_apart() {
     b.ask(client, Request::write(16384, 4096, 4)); // another operation
     b.end(&busy, Ok(()));
     let io = b.dispatch()[0];
-    assert_eq!((io.op, io.offset, io.len, io.first_ops), (Op::Read, 4096, 12288, 3));
+    assert_eq!(
+        (io.op, io.offset, io.len, io.first_ops),
+        (Op::Read, 4096, 12288, 3)
+    );
     let tags: Vec<u64> = b.engine.io_segments(io.id).map(|s| s.tag).collect();
     assert_eq!(tags, [1, 2, 3], "in the order of their addresses");
     b.end(&io, Ok(()));
@@ -121,7 +137,11 @@ fn adjacent_requests_become_one_io_and_are_answered_apart() {
 fn a_merge_stops_at_the_limit_and_never_mixes_disks() {
     let mut b = Bench::new("fifo", 1);
     let (vm, client) = b.vm(&Objective::default());
-    let spec = DiskSpec { base: 1 << 36, size: 1 << 20, read_only: false };
+    let spec = DiskSpec {
+        base: 1 << 36,
+        size: 1 << 20,
+        read_only: false,
+    };
     let next_disk = b.engine.add_disk(vm, spec).expect("a valid range");
     let neighbour = b.engine.connect(next_disk).expect("the disk is there");
     b.ask(client, Request::read(0, 4096, 0));
@@ -159,8 +179,16 @@ fn an_error_in_company_hits_only_the_request_it_belongs_to() {
     assert_eq!(b.tags(), [0], "they go again, alone");
     for _ in 0..3 {
         let io = b.dispatch()[0];
-        assert_eq!((io.len, io.first_ops), (4096, 0), "and are not charged again");
-        let outcome = if io.offset == 4096 { Err(IoError::Io) } else { Ok(()) };
+        assert_eq!(
+            (io.len, io.first_ops),
+            (4096, 0),
+            "and are not charged again"
+        );
+        let outcome = if io.offset == 4096 {
+            Err(IoError::Io)
+        } else {
+            Ok(())
+        };
         b.end(&io, outcome);
     }
     let outcomes: Vec<_> = b.done().iter().map(|d| (d.tag, d.outcome)).collect();
@@ -213,8 +241,15 @@ fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
     assert_eq!(b.engine.vm_stats(vm).merged, 2);
     b.engine.handle_disconnect(b.now, goes);
     let done = b.done();
-    assert_eq!((done.len(), done[0].tag, done[0].outcome), (1, 2, Err(IoError::Cancelled)));
-    assert!(b.engine.handle_request(b.now, goes, Request::read(0, 4096, 5)).is_err());
+    assert_eq!(
+        (done.len(), done[0].tag, done[0].outcome),
+        (1, 2, Err(IoError::Cancelled))
+    );
+    assert!(
+        b.engine
+            .handle_request(b.now, goes, Request::read(0, 4096, 5))
+            .is_err()
+    );
     b.end(&busy, Ok(()));
     let tags: Vec<u64> = b.drain().iter().map(|d| d.tag).collect();
     assert_eq!(tags, [0, 1, 3]);
@@ -224,7 +259,10 @@ fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
 fn a_flush_waits_for_no_data_and_joins_others() {
     let mut b = Bench::new("mclock", 1);
     let objective = Objective {
-        limit: crate::objective::Limit { total: Rate::iops(1), ..crate::objective::Limit::NONE },
+        limit: crate::objective::Limit {
+            total: Rate::iops(1),
+            ..crate::objective::Limit::NONE
+        },
         ..Objective::default()
     };
     let (_, client) = b.vm(&objective);
@@ -236,7 +274,11 @@ fn a_flush_waits_for_no_data_and_joins_others() {
     b.ask(client, Request::flush(11));
     b.end(&first, Ok(()));
     let io = b.dispatch()[0];
-    assert_eq!((io.op, io.first_ops), (Op::Flush, 2), "although the limit holds the writes");
+    assert_eq!(
+        (io.op, io.first_ops),
+        (Op::Flush, 2),
+        "although the limit holds the writes"
+    );
     b.ask(client, Request::flush(12)); // after it started: needs one of its own
     b.end(&io, Ok(()));
     assert_eq!(b.tags(), [0, 10, 11]);
@@ -267,7 +309,10 @@ fn flushes_never_take_two_turns_in_a_row_while_data_wait() {
             break;
         }
     }
-    let twice = order.windows(2).take(8).any(|w| w == [Op::Flush, Op::Flush]);
+    let twice = order
+        .windows(2)
+        .take(8)
+        .any(|w| w == [Op::Flush, Op::Flush]);
     assert!(!twice, "{order:?}");
     b.drain();
 }
@@ -283,7 +328,10 @@ fn admission_holds_units_until_credits_come_and_books_it_as_regulated() {
     assert_eq!(b.dispatch().len(), 2);
     assert_eq!(b.engine.next_timeout(), Some(interval));
     let done = b.drain();
-    let regulated: Vec<u64> = done.iter().map(|d| d.account.regulated.0 / 1_000_000).collect();
+    let regulated: Vec<u64> = done
+        .iter()
+        .map(|d| d.account.regulated.0 / 1_000_000)
+        .collect();
     let mut sorted = regulated.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, [0, 0, 30, 30, 60]);
@@ -370,29 +418,45 @@ fn a_removed_vm_is_gone_when_its_last_io_ends() {
     let (again, _) = b.vm(&Objective::default());
     assert_eq!(again.index(), vm.index());
     assert_ne!(again, vm);
-    assert!(b.engine.set_objective(b.now, vm, &Objective::default()).is_err());
+    assert!(
+        b.engine
+            .set_objective(b.now, vm, &Objective::default())
+            .is_err()
+    );
 }
 
 #[test]
 fn what_is_refused_changes_nothing() {
     let mut b = Bench::new("fifo", 1);
     let (vm, client) = b.vm(&Objective::default());
-    let spec = DiskSpec { base: 1 << 50, size: 8192, read_only: true };
+    let spec = DiskSpec {
+        base: 1 << 50,
+        size: 8192,
+        read_only: true,
+    };
     let read_only = b.engine.add_disk(vm, spec).expect("a valid range");
     let reader = b.engine.connect(read_only).expect("the disk is there");
     let mut refuse = |client, request| b.engine.handle_request(b.now, client, request).unwrap_err();
     assert_eq!(refuse(client, Request::read(0, 0, 0)), Refusal::Empty);
     let size = 1 << 36;
-    let beyond = Refusal::OutOfRange { offset: size - 512, end: size + 3584, size };
+    let beyond = Refusal::OutOfRange {
+        offset: size - 512,
+        end: size + 3584,
+        size,
+    };
     assert_eq!(refuse(client, Request::read(size - 512, 4096, 0)), beyond);
-    assert!(matches!(refuse(client, Request::read(u64::MAX, 4096, 0)), Refusal::OutOfRange { .. }));
+    assert!(matches!(
+        refuse(client, Request::read(u64::MAX, 4096, 0)),
+        Refusal::OutOfRange { .. }
+    ));
     assert_eq!(refuse(reader, Request::write(0, 512, 0)), Refusal::ReadOnly);
     for i in 0..32 {
         b.ask(client, Request::read(i << 20, 4096, i));
     }
     assert_eq!(b.engine.room(client), 0);
     assert_eq!(
-        b.engine.handle_request(b.now, client, Request::read(0, 512, 0)),
+        b.engine
+            .handle_request(b.now, client, Request::read(0, 512, 0)),
         Err(Refusal::Full)
     );
     assert_eq!(b.engine.facts().requests, 32);

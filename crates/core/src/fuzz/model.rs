@@ -75,7 +75,11 @@ impl Model {
 
     pub(super) fn add_vm(&mut self, vm: Option<VmId>) {
         let room = self.vms.len() < self.config.max_vms as usize;
-        assert_eq!(vm.is_some(), room, "a VM fits while fewer than max_vms are there");
+        assert_eq!(
+            vm.is_some(),
+            room,
+            "a VM fits while fewer than max_vms are there"
+        );
         if let Some(vm) = vm {
             assert!(self.vms.insert(vm, true).is_none(), "a handle names one VM");
         }
@@ -89,7 +93,10 @@ impl Model {
             for client in self.clients.values_mut().filter(|c| c.vm == vm) {
                 client.connected = false;
             }
-            self.owed.values_mut().filter(|o| o.vm == vm).for_each(|o| o.gone = true);
+            self.owed
+                .values_mut()
+                .filter(|o| o.vm == vm)
+                .for_each(|o| o.gone = true);
         }
         live
     }
@@ -99,7 +106,10 @@ impl Model {
     }
 
     pub(super) fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
-        assert!(self.disks.insert(disk, Disk { vm, spec }).is_none(), "a handle names one disk");
+        assert!(
+            self.disks.insert(disk, Disk { vm, spec }).is_none(),
+            "a handle names one disk"
+        );
     }
 
     pub(super) fn disk_is_live(&self, disk: DiskId) -> bool {
@@ -107,8 +117,15 @@ impl Model {
     }
 
     pub(super) fn connect(&mut self, client: ClientId, disk: DiskId) {
-        let new = Client { disk, vm: self.disks[&disk].vm, connected: true };
-        assert!(self.clients.insert(client, new).is_none(), "a handle names one client");
+        let new = Client {
+            disk,
+            vm: self.disks[&disk].vm,
+            connected: true,
+        };
+        assert!(
+            self.clients.insert(client, new).is_none(),
+            "a handle names one client"
+        );
     }
 
     pub(super) fn disk_of(&self, client: ClientId) -> DiskId {
@@ -117,7 +134,10 @@ impl Model {
 
     pub(super) fn disconnect(&mut self, client: ClientId) {
         self.clients.get_mut(&client).expect("known").connected = false;
-        self.owed.values_mut().filter(|o| o.client == client).for_each(|o| o.gone = true);
+        self.owed
+            .values_mut()
+            .filter(|o| o.client == client)
+            .for_each(|o| o.gone = true);
     }
 
     pub(super) fn room(&self, client: ClientId) -> u32 {
@@ -177,7 +197,10 @@ impl Model {
 
     /// The `n`th I/O in flight.
     pub(super) fn in_flight(&self, n: u8) -> Option<IoId> {
-        self.flights.keys().nth(n as usize % self.flights.len().max(1)).copied()
+        self.flights
+            .keys()
+            .nth(n as usize % self.flights.len().max(1))
+            .copied()
     }
 
     pub(super) fn started(&mut self, io: &DeviceIo, segments: &[Segment]) {
@@ -197,15 +220,30 @@ impl Model {
             }
             owed.outstanding += 1;
         }
-        assert_eq!((io.first_ops, io.first_bytes), (first_ops, first_bytes), "charged once: {io:?}");
-        assert!(self.flights.insert(io.id, Flight { io: *io, parts }).is_none());
-        assert!(self.flights.len() <= self.config.device.depth as usize, "beyond the depth");
+        assert_eq!(
+            (io.first_ops, io.first_bytes),
+            (first_ops, first_bytes),
+            "charged once: {io:?}"
+        );
+        assert!(
+            self.flights
+                .insert(io.id, Flight { io: *io, parts })
+                .is_none()
+        );
+        assert!(
+            self.flights.len() <= self.config.device.depth as usize,
+            "beyond the depth"
+        );
     }
 
     fn flush_started(&mut self, io: &DeviceIo, segments: &[Segment]) -> Vec<(u64, u32, u32)> {
         assert!(io.len == 0 && segments.is_empty());
         let on_disk = |f: &&Flight| f.io.op == Op::Flush && f.io.disk == io.disk;
-        assert_eq!(self.flights.values().filter(on_disk).count(), 0, "one flush a disk");
+        assert_eq!(
+            self.flights.values().filter(on_disk).count(),
+            0,
+            "one flush a disk"
+        );
         let mut parts = Vec::new();
         for (&tag, owed) in &mut self.owed {
             if owed.op == Op::Flush && owed.disk == io.disk && !owed.flushed {
@@ -229,18 +267,43 @@ impl Model {
         for segment in segments {
             let owed = &self.owed[&segment.tag];
             assert_eq!((owed.client, owed.op), (segment.client, io.op));
-            assert_eq!((owed.disk, owed.vm), (io.disk, io.vm), "company of one disk");
+            assert_eq!(
+                (owed.disk, owed.vm),
+                (io.disk, io.vm),
+                "company of one disk"
+            );
             assert_eq!((owed.fua, owed.keep_allocated), (io.fua, io.keep_allocated));
-            assert!(!owed.gone, "a request of a vanished client went to the device");
-            assert!(owed.errors.is_empty(), "a request that failed asks for no more");
+            assert!(
+                !owed.gone,
+                "a request of a vanished client went to the device"
+            );
+            assert!(
+                owed.errors.is_empty(),
+                "a request that failed asks for no more"
+            );
             assert_eq!(owed.addr + segment.offset as u64, addr, "contiguous");
-            let end = segment.offset.checked_add(segment.len).expect("inside its request");
-            assert!(segment.len > 0 && end <= owed.len, "{segment:?} inside its request");
+            let end = segment
+                .offset
+                .checked_add(segment.len)
+                .expect("inside its request");
+            assert!(
+                segment.len > 0 && end <= owed.len,
+                "{segment:?} inside its request"
+            );
             let whole = segment.len == owed.len;
-            assert!(segments.len() == 1 || (whole && !owed.alone), "company: {segment:?}");
+            assert!(
+                segments.len() == 1 || (whole && !owed.alone),
+                "company: {segment:?}"
+            );
             let on_block = |at: u32| (owed.addr + at as u64).is_multiple_of(BLOCK as u64);
-            assert!(segment.offset == 0 || on_block(segment.offset), "{segment:?}");
-            assert!(end == owed.len || on_block(end), "splits end on blocks: {segment:?}");
+            assert!(
+                segment.offset == 0 || on_block(segment.offset),
+                "{segment:?}"
+            );
+            assert!(
+                end == owed.len || on_block(end),
+                "splits end on blocks: {segment:?}"
+            );
             addr += segment.len as u64;
             parts.push((segment.tag, segment.offset, end));
         }
@@ -252,7 +315,10 @@ impl Model {
         let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
         let company = parts.len() > 1 && io.op != Op::Flush;
         for (tag, from, to) in parts {
-            let owed = self.owed.get_mut(&tag).expect("not answered while in flight");
+            let owed = self
+                .owed
+                .get_mut(&tag)
+                .expect("not answered while in flight");
             owed.outstanding -= 1;
             match outcome {
                 Ok(()) => owed.hand(from, to),
@@ -263,16 +329,33 @@ impl Model {
     }
 
     pub(super) fn answered(&mut self, now: Nanos, done: &Done) {
-        let owed = self.owed.remove(&done.tag).expect("answered once, and only what was asked");
-        assert_eq!((done.client, done.vm, done.op), (owed.client, owed.vm, owed.op));
-        assert_eq!(owed.outstanding, 0, "answered while the device has its memory");
+        let owed = self
+            .owed
+            .remove(&done.tag)
+            .expect("answered once, and only what was asked");
+        assert_eq!(
+            (done.client, done.vm, done.op),
+            (owed.client, owed.vm, owed.op)
+        );
+        assert_eq!(
+            owed.outstanding, 0,
+            "answered while the device has its memory"
+        );
         match done.outcome {
             Ok(()) => assert!(owed.is_complete(), "success before every byte was done"),
             Err(IoError::Cancelled) => assert!(owed.gone, "cancelled for no reason"),
             Err(error) => assert!(owed.errors.contains(&error), "somebody else's error"),
         }
-        assert!(done.outcome.is_err() || owed.errors.is_empty(), "an error was swallowed");
-        assert_eq!(done.account.total(), now.since(owed.arrived), "{:?}", done.account);
+        assert!(
+            done.outcome.is_err() || owed.errors.is_empty(),
+            "an error was swallowed"
+        );
+        assert_eq!(
+            done.account.total(),
+            now.since(owed.arrived),
+            "{:?}",
+            done.account
+        );
         let vm = owed.vm;
         self.forget_vm(vm);
     }
@@ -289,7 +372,10 @@ impl Model {
         leaving.into_iter().for_each(|vm| self.forget_vm(vm));
         for (tag, owed) in &self.owed {
             let over = owed.gone || !owed.errors.is_empty() || owed.is_complete();
-            assert!(!over || owed.outstanding > 0, "request {tag} should have been answered");
+            assert!(
+                !over || owed.outstanding > 0,
+                "request {tag} should have been answered"
+            );
         }
         assert_eq!(facts.in_flight as usize, self.flights.len());
         assert_eq!(facts.requests as usize, self.owed.len());
@@ -301,7 +387,10 @@ impl Model {
 
     /// Requests of which something is still to be handed to the device.
     pub(super) fn vm_waiting(&self, vm: VmId) -> u32 {
-        self.owed.iter().filter(|(tag, o)| o.vm == vm && self.waits(**tag, o)).count() as u32
+        self.owed
+            .iter()
+            .filter(|(tag, o)| o.vm == vm && self.waits(**tag, o))
+            .count() as u32
     }
 
     /// Whether something waits that data or time could move: not a flush behind its disk's.
@@ -309,7 +398,9 @@ impl Model {
         let flushes = self.flights.values().filter(|f| f.io.op == Op::Flush);
         let flushing: Vec<DiskId> = flushes.map(|f| f.io.disk).collect();
         let blocked = |o: &Owed| o.op == Op::Flush && flushing.contains(&o.disk);
-        self.owed.iter().any(|(tag, o)| self.waits(*tag, o) && !blocked(o))
+        self.owed
+            .iter()
+            .any(|(tag, o)| self.waits(*tag, o) && !blocked(o))
     }
 
     fn waits(&self, tag: u64, owed: &Owed) -> bool {
@@ -319,7 +410,11 @@ impl Model {
         if owed.op == Op::Flush {
             return !owed.flushed;
         }
-        let parts = self.flights.values().flat_map(|f| &f.parts).filter(|p| p.0 == tag);
+        let parts = self
+            .flights
+            .values()
+            .flat_map(|f| &f.parts)
+            .filter(|p| p.0 == tag);
         let with_device: u32 = parts.map(|p| p.2 - p.1).sum();
         with_device + owed.handed_bytes() < owed.len
     }

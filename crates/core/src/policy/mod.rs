@@ -174,7 +174,9 @@ impl Params {
     /// The value of a parameter that the part declares.
     pub(crate) fn get(&self, name: &str) -> u64 {
         let param = self.0.iter().find(|(info, _)| info.name == name);
-        param.expect("a part asks only for parameters it declares").1
+        param
+            .expect("a part asks only for parameters it declares")
+            .1
     }
 }
 
@@ -211,13 +213,23 @@ impl PolicySpec {
         let dispatcher = find("dispatcher", dispatcher, dispatchers().iter(), |p| p.name)?;
         let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
         let of_controller = controller.map_or(&[][..], |c| c.params);
-        for info in of_controller.iter().chain(regulator.params).chain(dispatcher.params) {
+        for info in of_controller
+            .iter()
+            .chain(regulator.params)
+            .chain(dispatcher.params)
+        {
             // Parts may share a parameter (`slack`); it then has one value for all of them.
             if params.iter().all(|(known, _)| known.name != info.name) {
                 params.push((info, info.default));
             }
         }
-        Ok(PolicySpec { name, controller, regulator, dispatcher, params: Params(params) })
+        Ok(PolicySpec {
+            name,
+            controller,
+            regulator,
+            dispatcher,
+            params: Params(params),
+        })
     }
 
     /// `mclock`, or `token-bucket+mclock` for a free composition.
@@ -227,7 +239,11 @@ impl PolicySpec {
 
     /// The names of its controller, regulator and dispatcher.
     pub fn parts(&self) -> (Option<&'static str>, &'static str, &'static str) {
-        (self.controller.map(|c| c.name), self.regulator.name, self.dispatcher.name)
+        (
+            self.controller.map(|c| c.name),
+            self.regulator.name,
+            self.dispatcher.name,
+        )
     }
 
     /// Sets a parameter; `value` in bytes, nanoseconds, or plain.
@@ -235,7 +251,11 @@ impl PolicySpec {
     /// # Errors
     /// When the composition has no such parameter, or the value is out of range.
     pub fn set(&mut self, param: &str, value: u64) -> Result<(), PolicyError> {
-        let found = self.params.0.iter_mut().find(|(info, _)| info.name == param);
+        let found = self
+            .params
+            .0
+            .iter_mut()
+            .find(|(info, _)| info.name == param);
         let Some((info, slot)) = found else {
             return Err(PolicyError::UnknownParam {
                 policy: self.name.clone(),
@@ -258,11 +278,17 @@ impl PolicySpec {
     /// Which parts of an objective it enforces.
     pub fn honours(&self) -> Honours {
         let controller = self.controller.map_or(Honours::NONE, |c| c.honours);
-        controller.or(self.regulator.honours).or(self.dispatcher.honours)
+        controller
+            .or(self.regulator.honours)
+            .or(self.dispatcher.honours)
     }
 
     pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
-        let capacity = &Capacity { vms, requests, limits_kept: self.regulator.honours.limit };
+        let capacity = &Capacity {
+            vms,
+            requests,
+            limits_kept: self.regulator.honours.limit,
+        };
         Roles {
             controller: self.controller.map(|c| (c.build)(&self.params, capacity)),
             regulator: (self.regulator.build)(&self.params, capacity),
@@ -332,7 +358,11 @@ impl ParamKind {
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
-    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 fn find<T>(
@@ -341,16 +371,20 @@ fn find<T>(
     all: impl Iterator<Item = &'static T> + Clone,
     name_of: impl Fn(&T) -> &'static str,
 ) -> Result<&'static T, PolicyError> {
-    all.clone().find(|part| name_of(part) == name).ok_or_else(|| {
-        let names = || all.clone().map(&name_of);
-        let nearest = names().map(|n| (distance(n, name), n)).min();
-        PolicyError::Unknown {
-            kind,
-            name: name.to_owned(),
-            known: list(names()),
-            nearest: nearest.filter(|&(d, n)| d <= 2.max(n.len() / 3)).map(|(_, n)| n),
-        }
-    })
+    all.clone()
+        .find(|part| name_of(part) == name)
+        .ok_or_else(|| {
+            let names = || all.clone().map(&name_of);
+            let nearest = names().map(|n| (distance(n, name), n)).min();
+            PolicyError::Unknown {
+                kind,
+                name: name.to_owned(),
+                known: list(names()),
+                nearest: nearest
+                    .filter(|&(d, n)| d <= 2.max(n.len() / 3))
+                    .map(|(_, n)| n),
+            }
+        })
 }
 
 /// Edits between two names (Levenshtein).
@@ -379,7 +413,12 @@ mod tests {
             let spec = PolicySpec::named(info.name).expect(info.name);
             spec.build(4, 16);
             for (param, value) in spec.params() {
-                assert!((param.min..=param.max).contains(&value), "{}: {}", info.name, param.name);
+                assert!(
+                    (param.min..=param.max).contains(&value),
+                    "{}: {}",
+                    info.name,
+                    param.name
+                );
             }
         }
     }
@@ -389,15 +428,26 @@ mod tests {
         let error = PolicySpec::named("mcloc").unwrap_err().to_string();
         assert!(error.contains("did you mean \"mclock\""), "{error}");
         assert!(error.contains("fifo"), "{error}");
-        let error = PolicySpec::composed(None, "open", "zebra").unwrap_err().to_string();
-        assert!(error.contains("dispatcher") && !error.contains("did you mean"), "{error}");
+        let error = PolicySpec::composed(None, "open", "zebra")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("dispatcher") && !error.contains("did you mean"),
+            "{error}"
+        );
     }
 
     #[test]
     fn parameters_are_checked_against_their_range() {
         let mut spec = PolicySpec::named("mclock").expect("mclock is registered");
         assert!(spec.set("cost_size", 65536).is_ok());
-        assert!(matches!(spec.set("cost_size", 0), Err(PolicyError::OutOfRange { .. })));
-        assert!(matches!(spec.set("costsize", 1), Err(PolicyError::UnknownParam { .. })));
+        assert!(matches!(
+            spec.set("cost_size", 0),
+            Err(PolicyError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            spec.set("costsize", 1),
+            Err(PolicyError::UnknownParam { .. })
+        ));
     }
 }

@@ -33,7 +33,12 @@ static REGULATORS: &[PartInfo<dyn Regulator>] = &[
         name: "token-bucket",
         summary: "limits in requests and bytes a second, by direction, with bursts",
         params: &[SLACK],
-        honours: Honours { limit: true, limit_by_direction: true, burst: true, ..Honours::NONE },
+        honours: Honours {
+            limit: true,
+            limit_by_direction: true,
+            burst: true,
+            ..Honours::NONE
+        },
         build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
     },
 ];
@@ -68,7 +73,12 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
                 help: "a reservation that fell behind is made good for at most this long",
             },
         ],
-        honours: Honours { reservation: true, limit: true, weight: true, ..Honours::NONE },
+        honours: Honours {
+            reservation: true,
+            limit: true,
+            weight: true,
+            ..Honours::NONE
+        },
         build: |params, capacity| {
             let params = MClockParams {
                 cost_size: params.get("cost_size") as u32,

@@ -16,7 +16,13 @@ pub(crate) struct Credits {
 
 impl Credits {
     pub(crate) fn new(per_interval: u32, interval: Nanos) -> Credits {
-        Credits { per_interval, interval, left: Vec::new(), next: interval, count: 0 }
+        Credits {
+            per_interval,
+            interval,
+            left: Vec::new(),
+            next: interval,
+            count: 0,
+        }
     }
 }
 
@@ -26,12 +32,18 @@ impl Regulator for Credits {
     }
 
     fn interests(&self) -> Interests {
-        Interests::ADMITTED.and(Interests::VMS).and(Interests::TIMERS)
+        Interests::ADMITTED
+            .and(Interests::VMS)
+            .and(Interests::TIMERS)
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         let (vm, _) = facts.vm_lane(unit);
-        if self.left[vm.index()] > 0 { Gate::Pass } else { Gate::Blocked }
+        if self.left[vm.index()] > 0 {
+            Gate::Pass
+        } else {
+            Gate::Blocked
+        }
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {

@@ -50,9 +50,14 @@ impl Bucket {
         // First the burst at the old rate, then the rate: what is owed is kept in requests.
         let old = self.steady.per_s();
         let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
-        let (ops, bytes) = (saved_up(old.0, per_s(rate).0, length), saved_up(old.1, per_s(rate).1, length));
+        let (ops, bytes) = (
+            saved_up(old.0, per_s(rate).0, length),
+            saved_up(old.1, per_s(rate).1, length),
+        );
         self.steady.ops.shrink_tolerance(self.tolerance.0, ops, now);
-        self.steady.bytes.shrink_tolerance(self.tolerance.1, bytes, now);
+        self.steady
+            .bytes
+            .shrink_tolerance(self.tolerance.1, bytes, now);
         self.steady.set_rate(limit, now);
         self.set_burst(limit, burst, now);
     }
@@ -61,7 +66,10 @@ impl Bucket {
         let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
         self.burst.set_rate(rate, now);
         let (slow, fast) = (per_s(limit), per_s(rate));
-        self.tolerance = (saved_up(slow.0, fast.0, length), saved_up(slow.1, fast.1, length));
+        self.tolerance = (
+            saved_up(slow.0, fast.0, length),
+            saved_up(slow.1, fast.1, length),
+        );
     }
 
     fn due(&self) -> Nanos {
@@ -83,7 +91,10 @@ impl Bucket {
 
 /// Requests and bytes a second; 0: no rate.
 fn per_s(rate: &Rate) -> (u64, u64) {
-    (rate.ops.map_or(0, |o| o.per_s), rate.bytes_per_s.unwrap_or(0))
+    (
+        rate.ops.map_or(0, |o| o.per_s),
+        rate.bytes_per_s.unwrap_or(0),
+    )
 }
 
 /// How long the steady rate takes to save up a burst of `length` at the fast rate.
@@ -105,7 +116,10 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// Late dispatches are made good for at most `slack`.
     pub fn new(slack: Nanos) -> TokenBucket {
-        TokenBucket { slack, vms: Vec::new() }
+        TokenBucket {
+            slack,
+            vms: Vec::new(),
+        }
     }
 
     fn set_vm(&mut self, now: Nanos, vm: VmId, objective: &Objective) {
@@ -114,9 +128,18 @@ impl TokenBucket {
         }
         let limit = &objective.limit;
         let scopes: [(&Rate, Option<(&Rate, Nanos)>); SCOPES] = [
-            (&limit.total, limit.burst.as_ref().map(|b| (&b.total, b.length))),
-            (&limit.read, limit.burst.as_ref().map(|b| (&b.read, b.length))),
-            (&limit.write, limit.burst.as_ref().map(|b| (&b.write, b.length))),
+            (
+                &limit.total,
+                limit.burst.as_ref().map(|b| (&b.total, b.length)),
+            ),
+            (
+                &limit.read,
+                limit.burst.as_ref().map(|b| (&b.read, b.length)),
+            ),
+            (
+                &limit.write,
+                limit.burst.as_ref().map(|b| (&b.write, b.length)),
+            ),
         ];
         match &mut self.vms[vm.index()] {
             Some(buckets) => {
@@ -126,13 +149,17 @@ impl TokenBucket {
             }
             empty if *limit == Limit::NONE => *empty = None,
             empty => {
-                *empty = Some(Box::new(scopes.map(|(rate, burst)| Bucket::new(rate, burst, now))));
+                *empty = Some(Box::new(
+                    scopes.map(|(rate, burst)| Bucket::new(rate, burst, now)),
+                ));
             }
         }
     }
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
-        let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else { return };
+        let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else {
+            return;
+        };
         let bytes = match io.op {
             Op::Flush => return,
             Op::Read | Op::Write => io.len as u64,
@@ -156,9 +183,15 @@ impl Regulator for TokenBucket {
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         let (vm, lane) = facts.vm_lane(unit);
-        let Some(Some(buckets)) = self.vms.get(vm.index()) else { return Gate::Pass };
+        let Some(Some(buckets)) = self.vms.get(vm.index()) else {
+            return Gate::Pass;
+        };
         let due = buckets[TOTAL].due().max(buckets[1 + lane.index()].due());
-        if due <= facts.now() { Gate::Pass } else { Gate::Until(due) }
+        if due <= facts.now() {
+            Gate::Pass
+        } else {
+            Gate::Until(due)
+        }
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
@@ -180,7 +213,10 @@ impl Regulator for TokenBucket {
 
     fn footprint(&self) -> Footprint {
         let vm = size_of::<Option<Box<()>>>() + size_of::<[Bucket; SCOPES]>();
-        Footprint { vm, ..Footprint::default() }
+        Footprint {
+            vm,
+            ..Footprint::default()
+        }
     }
 
     fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
@@ -199,11 +235,25 @@ impl Regulator for TokenBucket {
     }
 
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else { return };
+        let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else {
+            return;
+        };
         for ([ops, bytes], bucket) in consumed.0.iter().zip(buckets.iter_mut()) {
             let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
-            adopt_one(ops, &mut steady.ops, &mut burst.ops, bucket.tolerance.0, facts.now());
-            adopt_one(bytes, &mut steady.bytes, &mut burst.bytes, bucket.tolerance.1, facts.now());
+            adopt_one(
+                ops,
+                &mut steady.ops,
+                &mut burst.ops,
+                bucket.tolerance.0,
+                facts.now(),
+            );
+            adopt_one(
+                bytes,
+                &mut steady.bytes,
+                &mut burst.bytes,
+                bucket.tolerance.1,
+                facts.now(),
+            );
         }
     }
 }

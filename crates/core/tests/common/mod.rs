@@ -1,6 +1,10 @@
 //! A small world around the engine: guests that keep so many requests waiting, a device that
 //! serves one I/O after the other in a constant time, and a log of what was dispatched when.
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary uses its own part of it"
+)]
 
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
@@ -75,12 +79,30 @@ pub fn config(depth: u32, merge_limit: u32) -> EngineConfig {
 }
 
 pub fn limited(total: Rate) -> Objective {
-    Objective { limit: Limit { total, ..Limit::NONE }, ..Objective::default() }
+    Objective {
+        limit: Limit {
+            total,
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    }
 }
 
 pub fn bursting(total: Rate, burst: Rate, length: Nanos) -> Objective {
-    let burst = Burst { total: burst, read: Rate::NONE, write: Rate::NONE, length };
-    Objective { limit: Limit { total, burst: Some(burst), ..Limit::NONE }, ..Objective::default() }
+    let burst = Burst {
+        total: burst,
+        read: Rate::NONE,
+        write: Rate::NONE,
+        length,
+    };
+    Objective {
+        limit: Limit {
+            total,
+            burst: Some(burst),
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    }
 }
 
 impl World {
@@ -111,7 +133,11 @@ impl World {
     pub fn guest(&mut self, objective: &Objective) -> Guest {
         let now = self.time();
         let vm = self.engine.add_vm(now, objective).expect("there is room");
-        let spec = DiskSpec { base: self.disks << 40, size: 1 << 40, read_only: false };
+        let spec = DiskSpec {
+            base: self.disks << 40,
+            size: 1 << 40,
+            read_only: false,
+        };
         self.disks += 1;
         let disk = self.engine.add_disk(vm, spec).expect("the range fits");
         let client = self.engine.connect(disk).expect("the disk is there");
@@ -122,7 +148,14 @@ impl World {
 
     /// From now on this guest has `depth` requests inside the engine at any time.
     pub fn load(&mut self, guest: Guest, op: Op, len: u32, depth: u32) {
-        self.loads.push(Load { guest, op, len, depth, outstanding: 0, next: 0 });
+        self.loads.push(Load {
+            guest,
+            op,
+            len,
+            depth,
+            outstanding: 0,
+            next: 0,
+        });
         self.refill();
     }
 
@@ -137,7 +170,9 @@ impl World {
     pub fn forget(&mut self, guest: Guest) {
         self.unload(guest);
         let now = self.time();
-        self.engine.remove_vm(now, guest.vm).expect("the VM is there");
+        self.engine
+            .remove_vm(now, guest.vm)
+            .expect("the VM is there");
         self.guests.retain(|g| *g != guest);
         // Its slot is free once what was in flight has ended.
         self.run(10 * self.service);
@@ -156,7 +191,9 @@ impl World {
                     keep_allocated: false,
                     tag: index as u64,
                 };
-                let taken = self.engine.handle_request(Nanos(self.now), load.guest.client, request);
+                let taken = self
+                    .engine
+                    .handle_request(Nanos(self.now), load.guest.client, request);
                 taken.expect("depth is below the bounds");
                 load.next += 1;
                 load.outstanding += 1;
@@ -166,7 +203,9 @@ impl World {
 
     pub fn set(&mut self, guest: Guest, objective: &Objective) {
         let now = self.time();
-        self.engine.set_objective(now, guest.vm, objective).expect("the objective is sound");
+        self.engine
+            .set_objective(now, guest.vm, objective)
+            .expect("the objective is sound");
     }
 
     pub fn swap(&mut self, policy_name: &str) {
@@ -213,7 +252,10 @@ impl World {
             self.engine.handle_timeout(Nanos(self.now));
         }
         while let Some(io) = self.engine.poll_dispatch(Nanos(self.now)) {
-            let begin = self.in_flight.back().map_or(self.now, |f| f.0.max(self.now));
+            let begin = self
+                .in_flight
+                .back()
+                .map_or(self.now, |f| f.0.max(self.now));
             self.in_flight.push_back((begin + self.service, io.id));
             self.log.push(Start { at: self.now, io });
         }
@@ -221,7 +263,10 @@ impl World {
 
     /// When this guest's requests were served for the first time, and how many.
     pub fn ops(&self, guest: Guest) -> Vec<(u64, u64)> {
-        let of = self.log.iter().filter(|s| s.io.vm == guest.vm && s.io.op != Op::Flush);
+        let of = self
+            .log
+            .iter()
+            .filter(|s| s.io.vm == guest.vm && s.io.op != Op::Flush);
         of.map(|s| (s.at, s.io.first_ops as u64)).collect()
     }
 
@@ -244,7 +289,10 @@ impl Drop for World {
             self.engine.handle_completion(Nanos(self.now), id, Ok(()));
         }
         while self.engine.poll_done().is_some() {}
-        assert!(self.engine.is_idle(), "everything in flight ended and everybody left");
+        assert!(
+            self.engine.is_idle(),
+            "everything in flight ended and everybody left"
+        );
     }
 }
 
@@ -254,7 +302,11 @@ pub fn total(events: &[(u64, u64)]) -> u64 {
 
 /// The sum of events in `[from, to)`.
 pub fn within(events: &[(u64, u64)], from: u64, to: u64) -> u64 {
-    events.iter().filter(|e| (from..to).contains(&e.0)).map(|e| e.1).sum()
+    events
+        .iter()
+        .filter(|e| (from..to).contains(&e.0))
+        .map(|e| e.1)
+        .sum()
 }
 
 /// The most that any window of 100 ms holds, and where it begins.
@@ -274,7 +326,11 @@ pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
 /// The least that any window of 100 ms within `[from, to)` holds, and where it begins.
 pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) {
     // The emptiest windows begin right behind an event, or at the very start.
-    let starts = events.iter().map(|e| e.0 + 1).filter(|&s| s >= from).chain([from]);
+    let starts = events
+        .iter()
+        .map(|e| e.0 + 1)
+        .filter(|&s| s >= from)
+        .chain([from]);
     let starts = starts.filter(|&s| s + 100 * MS <= to);
     let (mut least, mut lo) = ((u64::MAX, 0), 0);
     let mut starts: Vec<u64> = starts.collect();
@@ -294,5 +350,8 @@ pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) 
 pub fn assert_below(events: &[(u64, u64)], rate: u64, largest: u64) {
     let (most, at) = most_in_100_ms(events);
     let allowed = rate as u128 * 101 / 1000 + largest as u128;
-    assert!(most as u128 <= allowed, "{most} in 100 ms from {at} ns; allowed are {allowed}");
+    assert!(
+        most as u128 <= allowed,
+        "{most} in 100 ms from {at} ns; allowed are {allowed}"
+    );
 }
