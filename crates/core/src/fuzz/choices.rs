@@ -1,0 +1,121 @@
+//! What operations choose from.
+
+use crate::objective::{Burst, Limit, Objective, OpsRate, Rate};
+use crate::policy::{PolicySpec, dispatchers, registry, regulators};
+use crate::time::Nanos;
+
+/// Every policy of the registry and every composition, and some with other parameters.
+pub(super) fn policy(n: u8) -> PolicySpec {
+    let named = registry().iter().map(|p| PolicySpec::named(p.name));
+    let composed = regulators().iter().flat_map(|r| {
+        dispatchers()
+            .iter()
+            .map(|d| PolicySpec::composed(None, r.name, d.name))
+    });
+    let all: Vec<_> = named.chain(composed).collect();
+    let mut spec = all[n as usize % all.len()]
+        .clone()
+        .expect("its name is from the list");
+    if n >= 128 {
+        // Refused where the composition has no such parameter.
+        let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
+        let _ = spec.set("catch_up", (n as u64 - 128) * 1_000_000);
+    }
+    spec
+}
+
+/// Objectives of every kind: floors, caps, both, weights, bursts, none.
+pub(super) fn objective(n: u8) -> Objective {
+    let none = Objective::default();
+    let total = |total| Limit {
+        total,
+        ..Limit::NONE
+    };
+    let normalised = |per_s, norm| Rate {
+        ops: Some(OpsRate {
+            per_s,
+            norm: Some(norm),
+        }),
+        bytes_per_s: None,
+    };
+    let both = Rate {
+        bytes_per_s: Some(20_000_000),
+        ..Rate::iops(300)
+    };
+    let burst = |rate| {
+        Some(Burst {
+            total: rate,
+            read: Rate::NONE,
+            write: Rate::NONE,
+            length: Nanos::from_millis(20),
+        })
+    };
+    match n % 14 {
+        0 => Objective { weight: 1, ..none },
+        1 => Objective {
+            weight: 10_000,
+            ..none
+        },
+        2 => Objective {
+            limit: total(Rate::iops(1000)),
+            ..none
+        },
+        3 => Objective {
+            limit: total(Rate::bytes(50_000_000)),
+            ..none
+        },
+        4 => Objective {
+            reservation: Rate::iops(200),
+            ..none
+        },
+        5 => Objective {
+            reservation: Rate::iops(500),
+            limit: total(Rate::iops(500)),
+            ..none
+        },
+        6 => Objective {
+            reservation: Rate::bytes(5_000_000),
+            limit: total(both),
+            ..none
+        },
+        7 => Objective {
+            limit: Limit {
+                read: Rate::iops(100),
+                ..Limit::NONE
+            },
+            ..none
+        },
+        8 => Objective {
+            limit: Limit {
+                write: Rate::bytes(9_000_000),
+                ..Limit::NONE
+            },
+            ..none
+        },
+        9 => Objective {
+            limit: total(normalised(2000, 4096)),
+            ..none
+        },
+        10 => {
+            let limit = Limit {
+                burst: burst(Rate::iops(900)),
+                ..total(Rate::iops(90))
+            };
+            Objective {
+                limit,
+                weight: 7,
+                ..none
+            }
+        }
+        11 => Objective {
+            reservation: both,
+            weight: 3,
+            ..none
+        },
+        12 => Objective {
+            limit: total(Rate::iops(1_000_000_000)),
+            ..none
+        },
+        _ => none,
+    }
+}
