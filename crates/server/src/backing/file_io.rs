@@ -203,7 +203,8 @@ impl FileIo {
             return self.ranges.len() > RANGES_MAX;
         }
         let odd = |m: &Mem| {
-            m.addr() % facts.memory_align as usize != 0 || m.len() % facts.align as usize != 0
+            !m.addr().is_multiple_of(facts.memory_align as usize)
+                || !m.len().is_multiple_of(facts.align as usize)
         };
         self.ranges.len() > RANGES_MAX || self.ranges.iter().any(odd)
     }
@@ -350,9 +351,10 @@ impl FileIo {
         if self.done < total {
             // Direct I/O goes on at a block: a part of one is written again.
             self.done -= self.done % facts.align as usize;
-            if self.done == before {
-                self.failed(facts, libc::EIO);
+            if self.done == before && self.fruitless > 0 {
+                return self.failed(facts, libc::EIO);
             }
+            self.fruitless = u8::from(self.done == before);
             return;
         }
         let written_to = self.offset + self.len as u64;
@@ -371,6 +373,7 @@ impl FileIo {
         self.offset = from;
         self.len = (to - from) as usize;
         self.done = 0;
+        self.fruitless = 0;
         self.ranges.clear();
         self.ranges.push(self.zeroes.slice(0, self.len));
         self.stage = Stage::Head;

@@ -1,1 +1,300 @@
+use proptest::prelude::*;
+use tidegate_core::request::{DeviceIo, DiskId, IoId, VmId};
 
+use super::*;
+use crate::buffer::{Pool, Region};
+
+const SIZE: u64 = 64 << 10;
+const BLOCK: u32 = 4096;
+
+/// A file that does what it is told, as far as its faults let it.
+struct Fake {
+    bytes: Vec<u8>,
+    /// Taken from the end, one a call; none left: no more faults.
+    faults: Vec<Fault>,
+    synced: u32,
+    calls: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    Short(usize),
+    Error(i32),
+}
+
+impl Fake {
+    fn new(faults: &[Fault]) -> Fake {
+        let bytes = (0..SIZE).map(|i| (i / 3) as u8).collect();
+        Fake {
+            bytes,
+            faults: faults.to_vec(),
+            synced: 0,
+            calls: 0,
+        }
+    }
+
+    fn call(&mut self, step: Step, ranges: &[Mem]) -> Result<u32, i32> {
+        self.calls += 1;
+        assert!(self.calls < 1000, "goes on for ever");
+        let most = match self.faults.pop() {
+            Some(Fault::Error(errno)) => return Err(errno),
+            Some(Fault::Short(n)) => n,
+            _ => usize::MAX,
+        };
+        match step {
+            Step::Read(offset) => Ok(self.transfer(offset, ranges, most, false)),
+            Step::Write { offset, .. } => Ok(self.transfer(offset, ranges, most, true)),
+            Step::Sync => {
+                self.synced += 1;
+                Ok(0)
+            }
+            Step::Allocate { offset, len, .. } => {
+                self.bytes[offset as usize..(offset + len) as usize].fill(0);
+                Ok(0)
+            }
+            Step::Bounce(_) | Step::Done(_) => unreachable!("not a call"),
+        }
+    }
+
+    fn transfer(&mut self, offset: u64, ranges: &[Mem], most: usize, write: bool) -> u32 {
+        let mut at = offset as usize;
+        let mut left = most;
+        for range in ranges {
+            let mut n = range.len().min(left);
+            if !write {
+                n = n.min(self.bytes.len().saturating_sub(at));
+            }
+            if write {
+                range.read(&mut self.bytes[at..at + n]);
+            } else if n > 0 {
+                range.write(&self.bytes[at..at + n]);
+            }
+            at += n;
+            left -= n;
+            if n < range.len() {
+                break;
+            }
+        }
+        (at - offset as usize) as u32
+    }
+}
+
+fn io(op: Op, offset: u64, len: u32, fua: bool) -> DeviceIo {
+    DeviceIo {
+        id: IoId::from_bits(0),
+        vm: VmId::from_bits(0),
+        disk: DiskId::from_bits(0),
+        op,
+        addr: offset,
+        offset,
+        len,
+        fua,
+        keep_allocated: false,
+        first_ops: 1,
+        first_bytes: u64::from(len),
+    }
+}
+
+struct Bench {
+    facts: FileFacts,
+    pool: Pool,
+    region: Region,
+    zeroes: Region,
+    io: FileIo,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            facts: FileFacts::for_test(SIZE, BLOCK),
+            pool: Pool::new(8 << 20, 0).unwrap(),
+            region: Region::new(SIZE as usize).unwrap(),
+            zeroes: Region::new(ZEROES).unwrap(),
+            io: FileIo::new(),
+        }
+    }
+
+    /// Runs an I/O whose memory is the front of the region.
+    fn run(&mut self, fake: &mut Fake, io: DeviceIo) -> Outcome {
+        let memory = self.region.mem(0, io.len as usize);
+        let ranges = matches!(io.op, Op::Read | Op::Write).then_some(memory);
+        let zeroes = self.zeroes.mem(0, ZEROES);
+        self.io.begin(&self.facts, &io, ranges.into_iter(), zeroes);
+        let mut out = Vec::new();
+        let outcome = loop {
+            match self.io.step(&self.facts, &mut out) {
+                Step::Bounce(len) => self.io.give_bounce(self.pool.get_reserved(len)),
+                Step::Done(outcome) => break outcome,
+                step => {
+                    let result = fake.call(step, &out);
+                    self.io.advance(&mut self.facts, result);
+                }
+            }
+        };
+        if let Some(bounce) = self.io.take_bounce() {
+            self.pool.put(bounce);
+        }
+        assert_eq!(self.pool.used(), 0);
+        outcome
+    }
+
+    fn memory(&self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.region.mem(0, len).read(&mut bytes);
+        bytes
+    }
+}
+
+/// Faults that an I/O must survive: short transfers and interruptions.
+fn survivable() -> impl Strategy<Value = Vec<Fault>> {
+    let fault = prop_oneof![
+        Just(Fault::None),
+        (1usize..6).prop_map(|blocks| Fault::Short(blocks * 4096)),
+        (1usize..9000).prop_map(Fault::Short),
+        Just(Fault::Error(libc::EINTR)),
+        Just(Fault::Error(libc::EAGAIN)),
+    ];
+    // An undisturbed call after each disturbed one: two fruitless ones in a row mean the end.
+    proptest::collection::vec(fault, 0..8)
+        .prop_map(|faults| faults.into_iter().flat_map(|f| [Fault::None, f]).collect())
+}
+
+proptest! {
+    #[test]
+    fn transfers_survive_short_results_and_interruptions(
+        faults in survivable(),
+        offset in 0u64..SIZE,
+        len in 1u32..20_000,
+        what in 0..4,
+    ) {
+        let len = len.min((SIZE - offset) as u32);
+        let (op, fua) = [
+            (Op::Read, false), (Op::Write, true), (Op::WriteZeroes, false), (Op::WriteZeroes, true),
+        ][what as usize];
+        let mut bench = Bench::new();
+        // The last case has to write its zeroes.
+        bench.facts.can_punch = what != 3;
+        bench.facts.can_zero = what != 3;
+        let data: Vec<u8> = (0..len).map(|i| (i * 7 + 1) as u8).collect();
+        bench.region.mem(0, len as usize).write(&data);
+        let mut fake = Fake::new(&faults);
+        let range = offset as usize..offset as usize + len as usize;
+        let mut expected = fake.bytes.clone();
+        match op {
+            Op::Write => expected[range.clone()].copy_from_slice(&data),
+            Op::WriteZeroes => expected[range.clone()].fill(0),
+            _ => {}
+        }
+        prop_assert_eq!(bench.run(&mut fake, io(op, offset, len, fua)), Ok(()));
+        prop_assert!(fake.bytes == expected);
+        if op == Op::Read {
+            prop_assert!(bench.memory(len as usize) == expected[range]);
+        }
+    }
+}
+
+#[test]
+fn past_the_end_of_a_short_file_zeroes_are_read() {
+    for (offset, len) in [(0, 32 << 10), (100, 20_000), (16 << 10, 4096)] {
+        let mut bench = Bench::new();
+        let mut fake = Fake::new(&[]);
+        fake.bytes.truncate(10_000);
+        bench
+            .region
+            .mem(0, len as usize)
+            .write(&vec![9; len as usize]);
+        bench
+            .run(&mut fake, io(Op::Read, offset, len, false))
+            .unwrap();
+        let mut expected = fake.bytes.clone();
+        expected.resize(SIZE as usize, 0);
+        let range = offset as usize..offset as usize + len as usize;
+        assert!(bench.memory(len as usize) == expected[range]);
+    }
+}
+
+#[test]
+fn a_failed_flush_fails_the_disk_for_good() {
+    let mut bench = Bench::new();
+    let mut fake = Fake::new(&[Fault::Error(libc::EIO)]);
+    assert_eq!(
+        bench.run(&mut fake, io(Op::Flush, 0, 0, false)),
+        Err(IoError::Io)
+    );
+    assert!(bench.facts.failed.is_some());
+    for op in [Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
+        assert_eq!(
+            bench.run(&mut fake, io(op, 0, 4096, false)),
+            Err(IoError::Io)
+        );
+    }
+    assert_eq!(fake.calls, 1, "nothing is tried again");
+    assert_eq!(bench.run(&mut fake, io(Op::Read, 0, 4096, false)), Ok(()));
+}
+
+#[test]
+fn a_failed_durable_write_fails_the_disk_and_a_plain_one_does_not() {
+    for (fua, fails) in [(true, true), (false, false)] {
+        let mut bench = Bench::new();
+        let mut fake = Fake::new(&[Fault::Error(libc::EIO)]);
+        assert_eq!(
+            bench.run(&mut fake, io(Op::Write, 0, 4096, fua)),
+            Err(IoError::Io)
+        );
+        assert_eq!(bench.facts.failed.is_some(), fails);
+    }
+}
+
+#[test]
+fn a_full_store_says_so_and_goes_on() {
+    for op in [Op::Write, Op::WriteZeroes] {
+        let mut bench = Bench::new();
+        let mut fake = Fake::new(&[Fault::Error(libc::ENOSPC)]);
+        assert_eq!(
+            bench.run(&mut fake, io(op, 0, 4096, true)),
+            Err(IoError::NoSpace)
+        );
+        assert!(bench.facts.failed.is_none());
+        assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
+    }
+}
+
+#[test]
+fn what_cannot_be_punched_is_written_and_remembered() {
+    let mut bench = Bench::new();
+    // Taken from the end: first the hole, then the zero range are refused.
+    let refused = Fault::Error(libc::EOPNOTSUPP);
+    let mut fake = Fake::new(&[refused, refused]);
+    bench
+        .run(&mut fake, io(Op::WriteZeroes, 5, 10_000, false))
+        .unwrap();
+    assert!(fake.bytes[5..10_005].iter().all(|b| *b == 0));
+    assert_eq!(fake.bytes[4], 1, "its neighbour is as it was");
+    assert!(!bench.facts.can_punch && !bench.facts.can_zero);
+    let calls = fake.calls;
+    bench
+        .run(&mut fake, io(Op::Discard, 0, 4096, false))
+        .unwrap();
+    assert_eq!(fake.calls, calls, "a discard that cannot be is dropped");
+}
+
+#[test]
+fn a_durable_hole_is_synced() {
+    let mut bench = Bench::new();
+    let mut fake = Fake::new(&[]);
+    bench
+        .run(&mut fake, io(Op::WriteZeroes, 0, 4096, true))
+        .unwrap();
+    assert_eq!(fake.synced, 1);
+}
+
+#[test]
+fn a_write_that_never_gets_on_fails() {
+    let mut bench = Bench::new();
+    let mut fake = Fake::new(&[Fault::Short(0); 3]);
+    assert_eq!(
+        bench.run(&mut fake, io(Op::Write, 0, 4096, false)),
+        Err(IoError::Io)
+    );
+}

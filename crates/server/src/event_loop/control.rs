@@ -86,7 +86,7 @@ impl Loop {
         VmSnapshot {
             name: vm.name.clone(),
             device: self.name.clone(),
-            objective: self.engine.objective(vm.id).clone(),
+            objective: *self.engine.objective(vm.id),
             honours: self.engine.policy().honours(),
             disks: disks
                 .map(|disk| DiskSnapshot {

@@ -69,6 +69,8 @@ enum Token {
     /// A device I/O.
     Device(u32),
     Wake,
+    /// A second has passed.
+    Tick,
 }
 
 impl Token {
@@ -78,6 +80,7 @@ impl Token {
             Token::Send(c) => (2, c.generation, c.index),
             Token::Device(index) => (3, 0, index),
             Token::Wake => (4, 0, 0),
+            Token::Tick => (5, 0, 0),
         };
         kind << 56 | u64::from(generation) << 32 | u64::from(index)
     }
@@ -93,6 +96,7 @@ impl Token {
             2 => Token::Send(client),
             3 => Token::Device(index),
             4 => Token::Wake,
+            5 => Token::Tick,
             other => panic!("a completion of kind {other}, which was never submitted"),
         }
     }
@@ -143,7 +147,9 @@ struct Loop {
     completions: Vec<Completion>,
     scratch: Vec<Mem>,
     granted: Vec<u32>,
-    next_upkeep: Nanos,
+    /// A tick is on its way.
+    ticking: bool,
+    upkeep_due: bool,
     phase: Phase,
 }
 
@@ -156,14 +162,15 @@ enum Phase {
     Ended,
 }
 
-/// How often stuck clients and idle memory are looked for.
-const UPKEEP: Nanos = Nanos::SECOND;
-
 impl Loop {
     /// Runs until drained or aborted.
     fn run(&mut self) -> io::Result<()> {
         self.await_wake();
         while self.phase != Phase::Ended {
+            if !self.ticking && self.needs_upkeep() {
+                self.ticking = true;
+                self.ring.tick(Token::Tick.encode());
+            }
             self.ring.turn(self.timeout())?;
             self.now = clock();
             self.take_completions();
@@ -182,9 +189,6 @@ impl Loop {
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
         next = next.min(self.device.next_completion().unwrap_or(Nanos::MAX));
-        if self.needs_upkeep() {
-            next = next.min(self.next_upkeep);
-        }
         (next != Nanos::MAX).then(|| Duration::from_nanos(next.since(clock()).0))
     }
 
@@ -196,6 +200,10 @@ impl Loop {
                 Token::Receive(client) => self.received(client, completion),
                 Token::Send(client) => self.sent(client, completion.result),
                 Token::Device(io) => self.device_answered(io, completion.result),
+                Token::Tick => {
+                    self.ticking = false;
+                    self.upkeep_due = true;
+                }
                 Token::Wake => {
                     self.take_commands();
                     self.await_wake();
@@ -223,10 +231,9 @@ impl Loop {
         if self.phase == Phase::Draining {
             self.drain_further();
         }
-        if self.now < self.next_upkeep {
+        if !std::mem::take(&mut self.upkeep_due) {
             return;
         }
-        self.next_upkeep = self.now + UPKEEP;
         self.pool.trim(4096);
         self.plumbing.trim(4096);
         self.cut_off_stuck();

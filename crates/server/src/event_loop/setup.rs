@@ -105,7 +105,7 @@ impl Prepared {
                 })?;
                 disks.push((names.len(), opened));
             }
-            names.push((vm.name.clone(), vm.objective.clone()));
+            names.push((vm.name.clone(), vm.objective));
         }
         let model = match &device.kind {
             DeviceKind::Emulated { model } => Some(model.build()),
@@ -301,7 +301,8 @@ impl Prepared {
             completions: Vec::new(),
             scratch: Vec::new(),
             granted: Vec::new(),
-            next_upkeep: Nanos::ZERO,
+            ticking: false,
+            upkeep_due: false,
             phase: Phase::Running,
         })
     }

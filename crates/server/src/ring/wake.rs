@@ -22,9 +22,8 @@ impl Wake {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a valid descriptor that nobody else owns.
-        Ok(Wake {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Wake { fd })
     }
 
     /// The descriptor the loop reads from.
