@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
+use proptest::prelude::*;
+use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -293,32 +294,90 @@ fn a_burst_normalised_otherwise_than_its_limit_lasts_as_long_as_it_says() {
     }
 }
 
-#[test]
-fn changing_limits_and_policies_at_random_moments_never_overshoots() {
-    let mut world = World::new("limit", 1000);
-    let guest = world.guest(&limited(Rate::iops(1000)));
-    world.load(guest, Op::Write, 4096, 32);
-    let mut random = 1u64;
-    for step in 0..400 {
-        random = random
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        world.run(1 + (random >> 33) % (7 * MS));
-        match step % 3 {
-            0 => world.swap(LIMITING[(random >> 40) as usize % 3]),
-            1 => world.set(guest, &limited(Rate::iops(100 + (random >> 40) % 901))),
-            _ => world.set(
-                guest,
-                &Objective {
-                    limit: Limit {
-                        total: Rate::iops(1000),
-                        write: Rate::iops(1000),
-                        ..Limit::NONE
-                    },
-                    ..Objective::default()
-                },
-            ),
+#[derive(Clone, Debug)]
+enum Change {
+    Rate(u64),
+    Swap(usize),
+    Stall(u64),
+    Floor(u64),
+    /// The load goes away and comes back.
+    Quiet(u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (20u64..=3000).prop_map(Change::Rate),
+        3 => (0..LIMITING.len()).prop_map(Change::Swap),
+        1 => (0..=300 * MS).prop_map(Change::Stall),
+        1 => (1u64..=20).prop_map(Change::Floor),
+        1 => (0..=300 * MS).prop_map(Change::Quiet),
+    ]
+}
+
+/// What a rate that changed at these times allows from `from` to `to`, and the highest.
+fn allowed(rates: &[(u64, u64)], from: u64, to: u64) -> (f64, u64) {
+    let (mut sum, mut highest) = (0.0, 0);
+    for (i, &(since, rate)) in rates.iter().enumerate() {
+        let until = rates.get(i + 1).map_or(u64::MAX, |r| r.0);
+        let (a, b) = (since.max(from), until.min(to));
+        // The slack reaches back: a rate that ended just before still counts as the highest.
+        if b + MS >= a {
+            highest = highest.max(rate);
+        }
+        sum += rate as f64 * b.saturating_sub(a) as f64 / SECOND as f64;
+    }
+    (sum, highest)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// In any window of up to 100 ms no more than what the rates in force allowed, 1 % of the
+    /// highest, and one request; whatever changes, and however often.
+    #[test]
+    fn a_limit_that_changes_is_never_overshot(
+        first in 0..LIMITING.len(),
+        in_bytes in any::<bool>(),
+        changes in prop::collection::vec((change(), 0u64..=60 * MS), 1..40),
+    ) {
+        let mut world = World::new(LIMITING[first], 1000);
+        let unit = if in_bytes { 8192 } else { 1 };
+        let rate = |r: u64| if in_bytes { Rate::bytes(r * 8192) } else { Rate::iops(r) };
+        let objective = |r, floor| Objective { reservation: rate(floor), ..limited(rate(r)) };
+        let (mut current, mut floor) = (1000, 1);
+        let guest = world.guest(&objective(current, floor));
+        world.load(guest, Op::Write, 8192, 64);
+        let mut rates = vec![(0, current)];
+        for (change, then) in changes {
+            match change {
+                Change::Rate(r) => {
+                    current = r;
+                    rates.push((world.now, r));
+                }
+                Change::Floor(f) => floor = f,
+                Change::Swap(to) => world.swap(LIMITING[to]),
+                Change::Stall(nanos) => world.stall(nanos),
+                Change::Quiet(nanos) => {
+                    world.pause(guest, nanos);
+                }
+            }
+            world.set(guest, &objective(current, floor));
+            world.run(then);
+        }
+        let sent = if in_bytes { world.bytes(guest) } else { world.ops(guest) };
+        for (i, &(from, _)) in sent.iter().enumerate() {
+            let mut got = 0;
+            for &(at, amount) in sent[i..].iter().take_while(|s| s.0 < from + 100 * MS) {
+                got += amount;
+                let (sum, highest) = allowed(&rates, from, at);
+                let most = sum + highest as f64 / 1000.0 + 1.0;
+                let got = got as f64 / unit as f64;
+                prop_assert!(got <= most + 1e-6, "{got} of {most} from {from} to {at}");
+            }
         }
     }
-    assert_below(&world.ops(guest), 1000, 1);
 }
