@@ -183,6 +183,7 @@ impl Loop {
         if then.is_some() {
             (rx.start, rx.end, rx.receiving) = (0, 0, true);
             client.tx.linked = true;
+            self.linked.push(who);
         }
         let all = bytes <= SEND_BYTES;
         self.ring.send(
@@ -226,6 +227,23 @@ impl Loop {
             }
             Ok(_) => self.send_ended(who.index),
         }
+    }
+
+    /// Linked sends do not wait, so once they were submitted they have ended: those that failed
+    /// have said so. Their memory must not stay with clients that ask for nothing more.
+    pub(super) fn linked_sends_ended(&mut self) {
+        if self.linked.is_empty() || !self.ring.all_submitted() {
+            return;
+        }
+        let mut linked = std::mem::take(&mut self.linked);
+        for who in linked.drain(..) {
+            if let Some(client) = self.clients.resolve(who)
+                && std::mem::take(&mut client.tx.linked)
+            {
+                self.send_ended(who.index);
+            }
+        }
+        self.linked = linked;
     }
 
     /// The replies of a send are no longer needed.

@@ -103,7 +103,7 @@ pub(super) struct Tx {
     /// What of that is still to be sent.
     pub(super) ranges: Vec<Mem>,
     pub(super) heads: Option<Buffer>,
-    /// A receive is linked to the send and stands for its success.
+    /// A receive is linked to the send, which reports only failure.
     pub(super) linked: bool,
     /// When the client last took something.
     pub(super) moved: Nanos,

@@ -38,7 +38,7 @@ use crate::command::Command;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use client::Clients;
 use device::Device;
-use slots::Slots;
+use slots::{ClientRef, Slots};
 
 pub use setup::{Prepared, SetupError};
 
@@ -144,6 +144,8 @@ struct Loop {
     freed: bool,
     /// Clients with something to send or to receive.
     touched: Vec<u32>,
+    /// Clients with a linked send that was prepared in this turn.
+    linked: Vec<ClientRef>,
     completions: Vec<Completion>,
     scratch: Vec<Mem>,
     granted: Vec<u32>,
@@ -211,6 +213,7 @@ impl Loop {
             }
         }
         self.completions = completions;
+        self.linked_sends_ended();
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);
         }

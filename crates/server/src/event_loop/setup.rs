@@ -298,6 +298,7 @@ impl Prepared {
             memory_waiters: 0,
             freed: false,
             touched: Vec::new(),
+            linked: Vec::new(),
             completions: Vec::new(),
             scratch: Vec::new(),
             granted: Vec::new(),

@@ -229,7 +229,7 @@ impl Ring {
 
     /// Sends `from`, at most [`RANGES_MAX`] ranges. With `all`, it ends when everything was sent
     /// or with an error. With `then`, which needs `all`, everything must fit the socket at once;
-    /// a receive follows, and only that reports. Where it does not fit, only the send reports,
+    /// a receive follows, and only that reports: the send has ended when it was submitted. Where it does not fit, only the send reports,
     /// how far it came, and the receive is cancelled in silence. (Were the send to wait, a client
     /// that writes before it reads would wait for the receive, and both for ever.)
     pub fn send(
@@ -292,6 +292,11 @@ impl Ring {
         for entry in self.ring.completion() {
             out.push(completion(&entry));
         }
+    }
+
+    /// True when the kernel has taken everything that was prepared.
+    pub fn all_submitted(&mut self) -> bool {
+        self.ring.submission().is_empty()
     }
 
     fn submit(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
