@@ -230,11 +230,8 @@ impl Loop {
     }
 
     /// Linked sends do not wait, so once they were submitted they have ended: those that failed
-    /// have said so. Their memory must not stay with clients that ask for nothing more.
+    /// have said so, and were told apart before this. Their memory must not stay with clients that ask for nothing more.
     pub(super) fn linked_sends_ended(&mut self) {
-        if self.linked.is_empty() || !self.ring.all_submitted() {
-            return;
-        }
         let mut linked = std::mem::take(&mut self.linked);
         for who in linked.drain(..) {
             if let Some(client) = self.clients.resolve(who)

@@ -197,10 +197,20 @@ impl Loop {
     fn take_completions(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.take(&mut completions);
+        // Before anything new is prepared: what failed of the linked sends, then their end.
+        let caught_up = self.ring.is_caught_up();
+        for completion in &completions {
+            if let Token::Send(client) = Token::decode(completion.token) {
+                self.sent(client, completion.result);
+            }
+        }
+        if caught_up {
+            self.linked_sends_ended();
+        }
         for completion in completions.drain(..) {
             match Token::decode(completion.token) {
                 Token::Receive(client) => self.received(client, completion),
-                Token::Send(client) => self.sent(client, completion.result),
+                Token::Send(_) => {} // Above.
                 Token::Device(io) => self.device_answered(io, completion.result),
                 Token::Tick => {
                     self.ticking = false;
@@ -213,7 +223,6 @@ impl Loop {
             }
         }
         self.completions = completions;
-        self.linked_sends_ended();
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);
         }

@@ -229,9 +229,10 @@ impl Ring {
 
     /// Sends `from`, at most [`RANGES_MAX`] ranges. With `all`, it ends when everything was sent
     /// or with an error. With `then`, which needs `all`, everything must fit the socket at once;
-    /// a receive follows, and only that reports: the send has ended when it was submitted. Where it does not fit, only the send reports,
-    /// how far it came, and the receive is cancelled in silence. (Were the send to wait, a client
-    /// that writes before it reads would wait for the receive, and both for ever.)
+    /// a receive follows, and only that reports: the send has ended when it was submitted. Where
+    /// it does not fit, only the send reports, how far it came, and the receive is cancelled in
+    /// silence. (Were the send to wait, a client that writes before it reads would wait for the
+    /// receive, and both for ever.)
     pub fn send(
         &mut self,
         file: FileId,
@@ -278,7 +279,8 @@ impl Ring {
     /// # Errors
     /// When the kernel refuses, which means that the ring is unusable.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let waiting = !self.ring.completion().is_empty();
+        // Those taken early, to make room for submissions, count too.
+        let waiting = !self.completions.is_empty() || !self.ring.completion().is_empty();
         match timeout {
             Some(Duration::ZERO) => self.submit(0, None),
             _ if waiting => self.submit(0, None),
@@ -294,9 +296,11 @@ impl Ring {
         }
     }
 
-    /// True when the kernel has taken everything that was prepared.
-    pub fn all_submitted(&mut self) -> bool {
-        self.ring.submission().is_empty()
+    /// True when the kernel has taken everything that was prepared, and the last [`Ring::take`]
+    /// has brought all that ended by being submitted: none waits for room in the ring.
+    pub fn is_caught_up(&mut self) -> bool {
+        let queue = self.ring.submission();
+        queue.is_empty() && !queue.cq_overflow()
     }
 
     fn submit(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
