@@ -19,6 +19,7 @@ proptest! {
         // A failing case becomes a named test instead.
         failure_persistence: None,
         max_shrink_iters: 20_000,
+        max_shrink_time: 60_000,
         ..ProptestConfig::default()
     })]
 
