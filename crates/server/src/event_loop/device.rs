@@ -331,22 +331,20 @@ impl Loop {
         }
     }
 
-    /// Encodes a block status reply into a buffer of the slot's.
+    /// Encodes a block status reply into the slot's buffer, which has room for the longest.
     fn extents_known(&mut self, index: u32, extents: &[Extent]) {
         let who = self.slots.get(index).client;
         let context = self.clients.resolve(who).and_then(|c| c.allocation_context);
-        let len = reply::block_status_len(extents.len());
         let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX)];
         let slot = self.slots.get_mut(index);
-        if let Some(context) = context
-            && let Some(buffer) = self.pool.get(len)
-        {
-            let n = reply::block_status(slot.cookie, context, extents, &mut bytes);
-            buffer.mem().write(&bytes[..n]);
-            self.vms[slot.vm as usize].payload += buffer.size();
-            (slot.buffer, slot.len) = (Some(buffer), n as u32);
-        } else {
-            slot.answer = Answer::Error(NbdError::Enomem, "no memory for the answer, try again");
+        match (context, &slot.buffer) {
+            (Some(context), Some(buffer)) => {
+                let n = reply::block_status(slot.cookie, context, extents, &mut bytes);
+                buffer.mem().write(&bytes[..n]);
+                slot.len = n as u32;
+            }
+            // Without a context no such request is let through: the client has gone.
+            _ => slot.answer = Answer::Error(NbdError::Eshutdown, "gone"),
         }
         self.answer(index);
     }

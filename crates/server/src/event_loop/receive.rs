@@ -2,11 +2,12 @@
 
 use tidegate_core::engine::Refusal;
 use tidegate_core::request as engine;
-use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step};
+use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step, reply};
 
 use super::client::{RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind};
 use super::{Loop, Token};
+use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::{Mem, Pool};
 use crate::ring::Completion;
 
@@ -194,6 +195,10 @@ impl Loop {
         let len = match request.command {
             Command::Read { .. } | Command::Write => request.len as usize,
             Command::Cache if request.len <= CACHE_MAX => request.len as usize,
+            // Its reply: the memory is there before the question is asked.
+            Command::BlockStatus { one } => {
+                reply::block_status_len(if one { 1 } else { EXTENTS_MAX })
+            }
             _ => 0,
         };
         if len > 0
