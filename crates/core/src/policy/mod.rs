@@ -1,6 +1,6 @@
 //! Policies: named compositions of the three roles, with their parameters.
 //!
-//! A policy is one file here and one line in [`REGISTRY`]; configuration, help, documentation,
+//! A policy is one file here and one line in `REGISTRY`; configuration, help, documentation,
 //! conformance tests and benchmarks iterate the registry. Roles can also be combined by name
 //! ([`PolicySpec::composed`]).
 

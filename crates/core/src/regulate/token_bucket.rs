@@ -1,7 +1,7 @@
 //! Token bucket: limits in requests and bytes a second, for reads, writes and both together.
 //!
 //! Everything QEMU's throttling expresses (`bps`, `iops`, their `_rd` and `_wr`, `_max` and
-//! `_max_length`, `iops_size`), on exact integers. Each limit is a [`Pacer`](crate::pace::Pacer):
+//! `_max_length`, `iops_size`), on exact integers. Each limit is a [`Pacer`]:
 //! a request may go while its due time is no later than now plus the burst tolerance, and then
 //! moves it on by its whole cost, so a large request goes at once and is paid for afterwards.
 //!
