@@ -124,9 +124,11 @@ impl Prepared {
             .max()
             .unwrap_or(4096);
         let block = block.max(spec.as_ref().map_or(0, |s| s.physical_block));
+        // An unaligned I/O needs a bounce buffer with up to a block more at each end.
         let longest = device
             .max_io
-            .min(spec.as_ref().map_or(u32::MAX, |s| s.max_io));
+            .min(spec.as_ref().map_or(u32::MAX, |s| s.max_io))
+            .min(PAYLOAD_MAX - 2 * block);
         let max_io = (longest / block * block).max(block);
         let depth = device
             .depth
