@@ -90,3 +90,23 @@ fn questions_about_extents_are_bounded() {
         assert_eq!(client.receive().extents.len(), 1024);
     }
 }
+
+#[test]
+fn zeroes_take_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = 4 << 30;
+    let server = Server::start(single(dir.path(), DeviceKind::Memory, None, size));
+    let mut client = server.connect("disk");
+    client.write(5000, &[1; 10_000]);
+    let zeroes = Command::WriteZeroes {
+        no_hole: true,
+        fast_zero: false,
+    };
+    let len = (size - 4096) as u32;
+    assert_eq!(client.ask(zeroes, 4096, len, &[]).result, Ok(vec![]));
+    assert_eq!(client.read(5000, 10_000), [0; 10_000]);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
+    let kib: u64 = resident.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kib < 1 << 20, "{resident}");
+}

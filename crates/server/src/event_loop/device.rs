@@ -388,7 +388,8 @@ fn memory_io(region: &Region, io: &DeviceIo, ranges: &[Mem]) {
     match io.op {
         Op::Read => copy_ranges(ranges, &[region.mem(offset, len)]),
         Op::Write => copy_ranges(&[region.mem(offset, len)], ranges),
-        Op::WriteZeroes if io.keep_allocated => region.mem(offset, len).zero(),
+        // Nothing is ever allocated in memory for good, so there is nothing to keep: filling
+        // gigabytes page by page would only hold up everybody else for seconds.
         Op::Discard | Op::WriteZeroes => region.discard(offset, len),
         Op::Flush => {}
     }
