@@ -182,7 +182,8 @@ impl FileIo {
             Stage::Transfer if self.op == Op::Read => self.read_some(facts, n),
             Stage::Transfer => self.wrote_some(facts, n),
             Stage::Allocate if self.fua => self.stage = Stage::Sync,
-            Stage::Allocate | Stage::Sync => self.stage = Stage::Done(Ok(())),
+            Stage::Allocate => self.stage = Stage::Done(Ok(())),
+            Stage::Sync => self.stage = Stage::Done(durably(facts)),
             Stage::Done(_) => panic!("a result for an I/O that had ended"),
         }
     }
@@ -361,7 +362,7 @@ impl FileIo {
         if self.op == Op::WriteZeroes && written_to < self.end {
             return self.next_zeroes(facts, written_to);
         }
-        self.stage = Stage::Done(Ok(()));
+        self.stage = Stage::Done(if self.fua { durably(facts) } else { Ok(()) });
     }
 
     /// The next piece of zeroes by writing. Pieces end on a block, so that only the first and
@@ -442,6 +443,15 @@ impl FileIo {
             return;
         }
         self.stage = Stage::Done(Err(outcome));
+    }
+}
+
+/// How something ends that the kernel says is durable. It reports what it could not write once a
+/// file: of several that wait for it at a time one fails, and what the others hear is no success.
+fn durably(facts: &FileFacts) -> Outcome {
+    match facts.failed {
+        Some(_) => Err(IoError::Io),
+        None => Ok(()),
     }
 }
 
