@@ -27,7 +27,9 @@ pub(crate) fn have(programs: &[&str]) -> bool {
     );
     // Past the test runner, which shows nothing of what a passing test prints.
     let test = thread::current().name().unwrap_or("?").to_owned();
-    let _ = writeln!(io::stderr(), "skipped: needs {missing} ({test})");
+    // In one write, or the lines of tests that run at the same time get mixed.
+    let line = format!("skipped: needs {missing} ({test})\n");
+    let _ = io::stderr().write_all(line.as_bytes());
     false
 }
 
