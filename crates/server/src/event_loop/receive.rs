@@ -94,18 +94,7 @@ impl Loop {
     /// Gives each ready client, stalled ones first, its turn.
     pub(super) fn serve(&mut self) {
         if std::mem::take(&mut self.freed) {
-            for _ in 0..self.stalled.len() {
-                let index = self.stalled.pop_front().expect("counted");
-                let Some(client) = self.clients.get(index) else {
-                    continue;
-                };
-                let Some(stall) = client.stall.take() else {
-                    continue;
-                };
-                let waited_for_memory = stall == Stall::Memory;
-                self.memory_waiters -= u32::from(waited_for_memory);
-                self.serve_client(index, waited_for_memory);
-            }
+            self.serve_stalled();
         }
         for _ in 0..self.ready.len() {
             let index = self.ready.pop_front().expect("counted");
@@ -114,6 +103,32 @@ impl Loop {
             };
             client.ready = false;
             self.serve_client(index, false);
+        }
+    }
+
+    /// Who has waited longest for memory takes first. While that one does not get what it wants
+    /// nobody behind it gets any: many short requests would pass over a long one for ever.
+    fn serve_stalled(&mut self) {
+        let mut refused = false;
+        for _ in 0..self.stalled.len() {
+            let index = self.stalled.pop_front().expect("counted");
+            let Some(client) = self.clients.get(index) else {
+                continue;
+            };
+            let Some(stall) = client.stall.take() else {
+                continue;
+            };
+            let wanted = client.rx.held;
+            let waited_for_memory = stall == Stall::Memory;
+            self.memory_waiters -= u32::from(waited_for_memory);
+            let first = waited_for_memory && !refused;
+            self.serve_client(index, first);
+            // Only a first one's refusal says that there is too little.
+            refused |= first
+                && self
+                    .clients
+                    .get(index)
+                    .is_some_and(|c| c.stall == Some(Stall::Memory) && c.rx.held == wanted);
         }
     }
 
