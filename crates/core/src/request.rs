@@ -259,7 +259,7 @@ pub struct Done {
 pub struct Account {
     /// Held back by its VM's own limit or credits.
     pub regulated: Nanos,
-    /// Ready, while others were served.
+    /// Ready, while the device served other requests: its VM's own or its neighbours'.
     pub queued: Nanos,
     /// Waiting as a passenger of the request it had been merged into.
     pub merged_wait: Nanos,

@@ -109,6 +109,8 @@ fn upper_bound(bucket: usize) -> Nanos {
 /// Counters of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OpCount {
+    /// Guest requests that came.
+    pub arrived: u64,
     /// Guest requests that ended well.
     pub ops: u64,
     /// Their bytes.
@@ -199,6 +201,7 @@ impl VmStats {
     }
 
     pub(crate) fn arrived(&mut self, op: Op, addr: u64, len: u32) {
+        self.ops[op as usize].arrived += 1;
         let class = (len.max(1) - 1) >> 9;
         self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
         if op.merges() {

@@ -176,8 +176,8 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         .filter(|op| op.requests + op.errors > 0)
     {
         let sequential = match op.operation.as_str() {
-            "read" => percent(stats.sequential_reads as f64, op.requests as f64),
-            "write" => percent(stats.sequential_writes as f64, op.requests as f64),
+            "read" => percent(stats.sequential_reads as f64, op.arrived as f64),
+            "write" => percent(stats.sequential_writes as f64, op.arrived as f64),
             _ => String::new(),
         };
         let failed = Cell::from(count(op.errors));
@@ -241,7 +241,7 @@ fn spent(stats: &VmStatsView) -> Table {
     let account = &stats.account;
     let parts = [
         ("held back by its own limit", account.regulated_ns),
-        ("while others were served", account.queued_ns),
+        ("waiting for the device's turn", account.queued_ns),
         ("merged with another request", account.merged_wait_ns),
         ("device left idle on purpose", account.deliberate_ns),
         ("with the device", account.device_ns),

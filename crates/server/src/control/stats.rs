@@ -69,6 +69,8 @@ pub struct OpView {
     pub bytes: u64,
     /// Guest requests that failed.
     pub errors: u64,
+    /// Guest requests that came, also those that wait, failed or were cancelled.
+    pub arrived: u64,
 }
 
 /// Times of reads, and of everything that changes the disk.
@@ -108,7 +110,7 @@ pub struct TimeView {
 pub struct AccountView {
     /// Held back by the VM's own limit or credits.
     pub regulated_ns: u64,
-    /// Ready, while others were served.
+    /// Ready, waiting for the device's turn.
     pub queued_ns: u64,
     /// Waiting as a passenger of another request.
     pub merged_wait_ns: u64,
@@ -232,6 +234,7 @@ fn operations(stats: &VmStats) -> Vec<OpView> {
             requests: count.ops,
             bytes: count.bytes,
             errors: count.errors,
+            arrived: count.arrived,
         }
     };
     Op::ALL.into_iter().map(view).collect()
