@@ -262,13 +262,18 @@ fn judge(cast: &Cast, seen: &Seen, objective: &Objective) -> VmResult {
         mb_s,
         p99_ms,
         met,
-        wanted: wanted(objective),
+        wanted: wanted(cast, objective),
     }
 }
 
-fn wanted(objective: &Objective) -> String {
+/// What a VM wants: what it asks for, as far as its reservation covers that, and in time.
+fn wanted(cast: &Cast, objective: &Objective) -> String {
     let mut parts = Vec::new();
-    if !objective.reservation.is_none() {
+    if let (Arrivals::Open { per_s }, Some(floor)) =
+        (cast.behaviour.arrivals, objective.reservation.ops)
+    {
+        parts.push(format!("{per_s:.0} of its {floor}"));
+    } else if !objective.reservation.is_none() {
         parts.push(objective.reservation.to_string());
     }
     if let Some(latency) = objective.latency {

@@ -41,7 +41,7 @@ impl Screen {
             table.row([
                 cast.vm.to_owned(),
                 cast.does.to_owned(),
-                super::wanted(objective),
+                super::wanted(cast, objective),
             ]);
         }
         let table = table.render(self.out.style());
