@@ -40,6 +40,11 @@ test: ## Run all checks and tests, as continuous integration does
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
+.PHONY: test-long
+test-long: ## Run the tests that are too long for continuous integration
+	@scripts/setup test
+	@cargo test --locked --workspace -- --ignored $(ARGS)
+
 .PHONY: lint
 lint: ## Check formatting, lints and documentation only
 	@scripts/setup test
