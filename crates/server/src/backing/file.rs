@@ -4,10 +4,18 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::ring::sys;
+
+/// How long a lock that somebody else holds is waited for: the kernel gives back those of a killed
+/// daemon only once its last I/O has ended.
+const LOCK_WITHIN: Duration = Duration::from_secs(1);
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
+/// How much time passes at least between two errors of a file in the log.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// A file that is open for serving. The lock ends with it.
 #[derive(Debug)]
@@ -39,6 +47,8 @@ pub struct FileFacts {
     pub can_zero: bool,
     /// Why all further writes and flushes fail.
     pub failed: Option<String>,
+    /// When an error was last logged, and how many there were since.
+    warned: Option<(Instant, u64)>,
     name: String,
 }
 
@@ -57,6 +67,29 @@ impl FileFacts {
         self.failed = Some(why);
     }
 
+    /// Logs an error of an I/O, one a minute: a guest may cause as many as it likes.
+    pub fn warn(&mut self, errno: i32, what: &str) {
+        let now = Instant::now();
+        let unsaid = match &mut self.warned {
+            Some((last, unsaid)) if now.duration_since(*last) < WARN_AGAIN => {
+                *unsaid += 1;
+                return;
+            }
+            Some((_, unsaid)) => *unsaid,
+            None => 0,
+        };
+        self.warned = Some((now, 0));
+        let error = io::Error::from_raw_os_error(errno);
+        let more = match unsaid {
+            0 => String::new(),
+            n => format!(" ({n} more since the last time this was said)"),
+        };
+        tracing::warn!(
+            path = %self.name,
+            "{what} failed: {error}{more}; its guest gets an error"
+        );
+    }
+
     /// Facts about nothing, for tests.
     #[cfg(test)]
     pub(crate) fn for_test(size: u64, align: u32) -> FileFacts {
@@ -70,6 +103,7 @@ impl FileFacts {
             can_punch: true,
             can_zero: true,
             failed: None,
+            warned: None,
             name: "test".into(),
         }
     }
@@ -88,14 +122,7 @@ impl OpenFile {
                 source,
             }
         };
-        let mut created = false;
-        let plain = match options(config.read_only, 0).open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound && config.create != Create::No => {
-                created = true;
-                create(path, config)?
-            }
-            other => other.map_err(at("open"))?,
-        };
+        let (plain, created) = open_or_create(path, config)?;
         let kind = plain.metadata().map_err(at("inspect"))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(OpenError::Kind {
@@ -103,17 +130,41 @@ impl OpenFile {
             });
         }
         let block_device = kind.is_block_device();
-        let size = measure(path, &plain, block_device, config)?;
-        let (file, direct, in_memory) = reopen(path, &plain, config, block_device, size)?;
-        if !sys::lock(&file, !config.read_only).map_err(at("lock"))? {
-            return Err(OpenError::InUse {
+        // Who made a file may write to it, even where its guest may not.
+        let writable = created || !config.read_only;
+        let size = match measure(path, &plain, block_device, writable, config) {
+            // An image of another format has a size of its own, which is not what is wrong.
+            Err(error @ OpenError::Size { .. }) => {
+                refuse_foreign(path, &plain, config)?;
+                return Err(error);
+            }
+            other => other?,
+        };
+        let (file, direct, in_memory) =
+            patiently(|| reopen(path, &plain, config, block_device, size))?;
+        patiently(|| match sys::lock(&file, !config.read_only) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(OpenError::InUse {
                 path: path.to_owned(),
-            });
+            }),
+            Err(error) => Err(at("lock")(error)),
+        })?;
+        if !block_device && writable {
+            if sys::identity(&plain.metadata().map_err(at("inspect"))?)
+                != sys::identity(&std::fs::metadata(path).map_err(at("inspect"))?)
+            {
+                // Who made it gave up, while its lock was waited for.
+                return Err(at("open")(io::ErrorKind::NotFound.into()));
+            }
+            fill(&plain, config, size).map_err(|error| {
+                if created {
+                    let _ = std::fs::remove_file(path);
+                }
+                at("allocate")(error)
+            })?;
         }
-        if !block_device && created {
-            fill(&file, config, size).map_err(at("allocate"))?;
-        }
-        check_format(path, &plain, config, created)?;
+        refuse_foreign(path, &plain, config)?;
+        mark(path, &plain, config);
         let align = direct.map_or(1, |a| a.offset.max(1));
         let probing = !config.read_only && !block_device;
         let facts = FileFacts {
@@ -126,6 +177,7 @@ impl OpenFile {
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             failed: None,
+            warned: None,
             name: path.display().to_string(),
         };
         Ok(OpenFile { file, facts })
@@ -144,36 +196,67 @@ fn options(read_only: bool, flags: i32) -> OpenOptions {
     options
 }
 
-/// A new file, empty as yet: it gets its size under the lock.
-fn create(path: &Path, config: &DiskConfig) -> Result<File, OpenError> {
-    config.size.ok_or(OpenError::NoSize)?;
-    options(false, 0)
-        .create(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|source| OpenError::Io {
-            path: path.to_owned(),
-            what: "create",
-            source,
-        })
+/// Tries again for a while what is in use.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let until = Instant::now() + LOCK_WITHIN;
+    loop {
+        match attempt() {
+            Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                std::thread::sleep(LOCK_AGAIN);
+            }
+            other => return other,
+        }
+    }
 }
 
-/// Gives a created file its size. Somebody may have been faster: then it has one.
+/// Opens the file, or makes a new one, empty as yet: it gets its size under the lock. True where
+/// it was made.
+fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), OpenError> {
+    let failed = |what| {
+        move |source| OpenError::Io {
+            path: path.to_owned(),
+            what,
+            source,
+        }
+    };
+    let open = || options(config.read_only, 0).open(path);
+    match open() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && config.create != Create::No => {}
+        other => return Ok((other.map_err(failed("open"))?, false)),
+    }
+    config.size.ok_or(OpenError::NoSize)?;
+    match options(false, 0).create_new(true).mode(0o600).open(path) {
+        // Somebody was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            Ok((open().map_err(failed("open"))?, false))
+        }
+        other => Ok((other.map_err(failed("create"))?, true)),
+    }
+}
+
+/// Gives an empty file its size, be it ours or one that somebody has made.
 fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
-    if file.metadata()?.len() == size {
+    if size == 0 || file.metadata()?.len() != 0 {
         return Ok(());
     }
-    if config.create == Create::Preallocated {
-        sys::allocate(file, 0, 0, size)?;
-    }
-    file.set_len(size)?;
-    file.sync_all()
+    let filled = || {
+        if config.create == Create::Preallocated {
+            sys::allocate(file, 0, 0, size)?;
+        }
+        file.set_len(size)?;
+        file.sync_all()
+    };
+    filled().inspect_err(|_| {
+        // What is half made would be refused for its size; empty, it can be tried again.
+        let _ = file.set_len(0);
+    })
 }
 
 fn measure(
     path: &Path,
     file: &File,
     block_device: bool,
+    writable: bool,
     config: &DiskConfig,
 ) -> Result<u64, OpenError> {
     let at = |source| OpenError::Io {
@@ -187,8 +270,10 @@ fn measure(
         file.metadata().map_err(at)?.len()
     };
     match config.size {
-        // An empty file is one whose creation did not get to its size.
-        Some(size) if found == 0 && config.create != Create::No && !block_device => Ok(size),
+        // An empty file is one that has yet to get its size: `fill`.
+        Some(size) if found == 0 && config.create != Create::No && writable && !block_device => {
+            Ok(size)
+        }
         // Part of a block device may be served, all of a file must be meant.
         Some(size) if found == size || (block_device && found > size) => Ok(size),
         Some(configured) => Err(OpenError::Size {
@@ -276,26 +361,26 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     }
 }
 
-fn check_format(
-    path: &Path,
-    plain: &File,
-    config: &DiskConfig,
-    created: bool,
-) -> Result<(), OpenError> {
-    let raw = created || config.format == DiskFormat::Raw || probe::is_marked(plain);
-    if !raw {
-        let found = probe::foreign_format(plain).map_err(|source| OpenError::Io {
-            path: path.to_owned(),
-            what: "read the header of",
-            source,
-        })?;
-        if let Some(format) = found {
-            return Err(OpenError::Format {
-                path: path.to_owned(),
-                format,
-            });
-        }
+fn refuse_foreign(path: &Path, plain: &File, config: &DiskConfig) -> Result<(), OpenError> {
+    if config.format == DiskFormat::Raw || probe::is_marked(plain) {
+        return Ok(());
     }
+    let found = probe::foreign_format(plain).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        what: "read the header of",
+        source,
+    })?;
+    match found {
+        Some(format) => Err(OpenError::Format {
+            path: path.to_owned(),
+            format,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Marks as raw what is served for writing.
+fn mark(path: &Path, plain: &File, config: &DiskConfig) {
     if !config.read_only
         && let Err(error) = probe::mark(plain)
         && config.format != DiskFormat::Raw
@@ -306,7 +391,6 @@ fn check_format(
              header, the next start will refuse it unless `format = \"raw\"` is said"
         );
     }
-    Ok(())
 }
 
 /// Punches a hole where nothing is: behind the end.

@@ -442,6 +442,7 @@ impl FileIo {
             self.stage = Stage::Done(Err(IoError::Io));
             return;
         }
+        facts.warn(errno, what(self.op));
         self.stage = Stage::Done(Err(outcome));
     }
 }
@@ -452,6 +453,16 @@ fn durably(facts: &FileFacts) -> Outcome {
     match facts.failed {
         Some(_) => Err(IoError::Io),
         None => Ok(()),
+    }
+}
+
+fn what(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => "flush",
+        Op::Discard => "discard",
+        Op::WriteZeroes => "write of zeroes",
     }
 }
 

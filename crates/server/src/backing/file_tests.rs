@@ -55,6 +55,93 @@ fn a_preallocated_disk_has_its_blocks() {
 }
 
 #[test]
+fn an_empty_file_is_given_its_size_and_served_again() {
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    for (name, create) in [("sparse", Create::Sparse), ("full", Create::Preallocated)] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, b"").unwrap();
+        let config = config(Some(1 << 20), create);
+        let read_only = DiskConfig {
+            read_only: true,
+            ..config.clone()
+        };
+        let refused = OpenFile::open(&path, &read_only);
+        assert!(
+            matches!(refused, Err(OpenError::Size { found: 0, .. })),
+            "{refused:?}"
+        );
+        let open = OpenFile::open(&path, &config).unwrap();
+        assert_eq!(open.file.metadata().unwrap().len(), 1 << 20);
+        let writer = options(false, 0).open(&path).unwrap();
+        writer.write_all_at(b"kept", 8192).unwrap();
+        drop(open);
+        let again = OpenFile::open(&path, &config).unwrap();
+        assert_eq!(again.facts.size, 1 << 20);
+        let mut found = [0; 4];
+        writer.read_exact_at(&mut found, 8192).unwrap();
+        assert_eq!(&found, b"kept");
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_made_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d");
+    // Larger than any filesystem.
+    let too_large = config(Some(1 << 60), Create::Preallocated);
+    let error = OpenFile::open(&path, &too_large).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Io {
+                what: "allocate",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(!path.exists(), "what was half made was left behind");
+    std::fs::write(&path, b"").unwrap();
+    assert!(OpenFile::open(&path, &too_large).is_err());
+    let length = std::fs::metadata(&path).expect("not ours to remove").len();
+    assert_eq!(length, 0);
+}
+
+#[test]
+fn a_lock_that_is_given_back_soon_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d");
+    let first = OpenFile::open(&path, &config(Some(1 << 20), Create::Sparse)).unwrap();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(150));
+        drop(first);
+    });
+    assert!(OpenFile::open(&path, &config(None, Create::No)).is_ok());
+    ending.join().unwrap();
+}
+
+#[test]
+fn a_read_only_disk_that_is_made_has_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = DiskConfig {
+        read_only: true,
+        ..config(Some(1 << 20), Create::Sparse)
+    };
+    let open = OpenFile::open(&dir.path().join("d"), &made).unwrap();
+    assert_eq!(open.file.metadata().unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn errors_are_logged_once_a_minute() {
+    let mut facts = FileFacts::for_test(4096, 1);
+    facts.warn(libc::EIO, "read");
+    facts.warn(libc::ENOSPC, "write");
+    facts.warn(libc::EIO, "read");
+    assert!(matches!(facts.warned, Some((_, 2))));
+}
+
+#[test]
 fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
@@ -68,6 +155,8 @@ fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
         error.contains("qcow2") && error.contains("qemu-img convert -O raw"),
         "{error}"
     );
+    let sized = OpenFile::open(&image, &config(Some(1 << 20), Create::Sparse));
+    assert!(matches!(sized, Err(OpenError::Format { .. })), "{sized:?}");
     let said = DiskConfig {
         format: DiskFormat::Raw,
         ..config(None, Create::No)

@@ -1,10 +1,11 @@
 //! What files are asked besides I/O: system calls that the standard library does not wrap.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 /// The filesystem that lives in memory (`TMPFS_MAGIC`).
 pub const TMPFS: i64 = 0x0102_1994;
@@ -49,6 +50,15 @@ pub fn filesystem(file: &File) -> io::Result<i64> {
     // SAFETY: `stat` is ours and of the type the call fills.
     check(unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) })?;
     Ok(stat.f_type as i64)
+}
+
+/// What tells whether two paths are the same file: its filesystem and inode, or the block device.
+pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
+    if meta.file_type().is_block_device() {
+        (true, meta.rdev(), 0)
+    } else {
+        (false, meta.dev(), meta.ino())
+    }
 }
 
 /// Takes a lock on the open file that ends with it. `Ok(false)`: somebody else holds one.
