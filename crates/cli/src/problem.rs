@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use tidegate_server::backing::OpenError;
 use tidegate_server::config::ConfigErrors;
 use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
+use tidegate_server::reception::BindError;
 
 /// An error with its place and its remedy.
 #[derive(Debug)]
@@ -100,6 +102,15 @@ fn text(error: &anyhow::Error) -> String {
             text.push_str(&format!("  because: {cause}\n"));
         }
         last = cause;
+    }
+    let help = error.chain().find_map(|cause| {
+        let open = cause.downcast_ref::<OpenError>();
+        let bind = cause.downcast_ref::<BindError>();
+        open.and_then(OpenError::help)
+            .or_else(|| bind.and_then(BindError::help))
+    });
+    if let Some(help) = help {
+        text.push_str(&format!("  help: {help}\n"));
     }
     text
 }

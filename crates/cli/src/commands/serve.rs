@@ -7,9 +7,11 @@ use anyhow::{Context, Result};
 use tidegate_server::config::{self, Loaded};
 use tidegate_server::control;
 use tidegate_server::daemon::Daemon;
+use tidegate_server::reception::BindError;
 use tracing::Level;
 
 use crate::args::LogLevel;
+use crate::problem::Problem;
 
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
@@ -24,7 +26,7 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let (devices, vms) = (config.devices.len(), config.vms.len());
-        let control = control::bind(&config.control).context("cannot open the control socket")?;
+        let control = control::bind(&config.control).map_err(no_control)?;
         tracing::info!("control API at {}", control.name());
         let daemon = Daemon::start(config).context("cannot start")?;
         tracing::info!(devices, vms, "serving");
@@ -35,6 +37,16 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         let _ = api.await;
         Ok(ended?)
     })
+}
+
+fn no_control(error: BindError) -> anyhow::Error {
+    let what = "cannot open the control socket";
+    match error.help() {
+        Some(help) => Problem::new(format!("{what}: {error}"))
+            .help(format!("{help}: `socket` under [control]"))
+            .into(),
+        None => anyhow::Error::from(error).context(what),
+    }
 }
 
 fn start_log(level: LogLevel) {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use crate::buffer::Region;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+use crate::reception::missing_directory;
 
 pub use file::OpenFile;
 
@@ -110,6 +111,21 @@ pub enum OpenError {
         /// How it failed.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// What would help, where that is not said already.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            OpenError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                missing_directory(path).or_else(|| {
+                    let help = "make the file, or have it made: create = \"sparse\" and a size";
+                    Some(help.to_owned())
+                })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Disk {

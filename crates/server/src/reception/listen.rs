@@ -41,6 +41,29 @@ pub enum BindError {
     },
 }
 
+impl BindError {
+    /// What would help, where that is known.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            BindError::Io {
+                address, source, ..
+            } if source.kind() == io::ErrorKind::NotFound => missing_directory(Path::new(address)),
+            _ => None,
+        }
+    }
+}
+
+/// What would help where a file or a socket cannot be made: its directory is missing.
+pub(crate) fn missing_directory(path: &Path) -> Option<String> {
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty())?;
+    (!directory.exists()).then(|| {
+        format!(
+            "there is no directory {}: make it (mkdir -p), or choose another place",
+            directory.display()
+        )
+    })
+}
+
 /// A bound listener. Dropping it removes a unix socket's file.
 #[derive(Debug)]
 pub struct Bound {
