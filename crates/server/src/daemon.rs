@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::command::{Command, CommandError, DeviceSnapshot, VmSnapshot};
 use crate::config::{Config, ListenConfig};
-use crate::event_loop::{LoopHandle, Prepared, SetupError};
+use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
 
 /// Why the daemon did not start. Nothing was left behind.
@@ -66,7 +66,7 @@ pub enum RunError {
 pub struct Daemon {
     handle: DaemonHandle,
     listeners: Vec<(Arc<Bound>, Offers)>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    threads: Vec<JoinHandle<io::Result<bool>>>,
     ended: mpsc::UnboundedReceiver<usize>,
 }
 
@@ -74,7 +74,7 @@ pub struct Daemon {
 #[derive(Default)]
 struct Loops {
     devices: Vec<DeviceEntry>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    threads: Vec<JoinHandle<io::Result<bool>>>,
 }
 
 impl Drop for Loops {
@@ -101,8 +101,9 @@ impl Daemon {
     /// # Errors
     /// Names the VM, export, path or address that stood in the way.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
+        let mut files = Files::default();
         let prepared = (0..config.devices.len())
-            .map(|i| Prepared::open(&config, i))
+            .map(|i| Prepared::open(&config, i, &mut files))
             .collect::<Result<Vec<_>, _>>()?;
         let mut bound = Vec::new();
         for listen in &config.listeners {
@@ -199,13 +200,21 @@ impl Daemon {
     /// Collects the threads, all of which have ended.
     fn join(self) -> Result<(), RunError> {
         let mut result = Ok(());
+        let mut flushed = true;
         for (entry, thread) in self.handle.devices().iter().zip(self.threads) {
             let device = entry.name.clone();
             match thread.join() {
-                Ok(Ok(())) => {}
+                Ok(Ok(all)) => flushed &= all,
                 Ok(Err(source)) => result = Err(RunError::Failed { device, source }),
                 Err(_) => result = Err(RunError::Panicked(device)),
             }
+        }
+        match &result {
+            Ok(()) if flushed => {
+                tracing::info!("stopped: every request was finished, every disk flushed");
+            }
+            Ok(()) => tracing::warn!("stopped: not everything was finished and flushed"),
+            Err(_) => {}
         }
         result
     }

@@ -208,6 +208,8 @@ impl Loop {
                     .fail(error.raw_os_error().unwrap_or(libc::EIO), "last flush");
             }
         }
+        let mut disks = self.device.disks.iter();
+        self.flushed = disks.all(|state| state.disk.failure().is_none());
         self.phase = Phase::Ended;
     }
 }

@@ -40,7 +40,7 @@ use client::Clients;
 use device::Device;
 use slots::{ClientRef, Slots};
 
-pub use setup::{Prepared, SetupError};
+pub use setup::{Files, Prepared, SetupError};
 
 /// The way to a loop.
 #[derive(Clone, Debug)]
@@ -153,6 +153,8 @@ struct Loop {
     ticking: bool,
     upkeep_due: bool,
     phase: Phase,
+    /// It ended with all that was asked answered, and every disk flushed.
+    flushed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,8 +167,8 @@ enum Phase {
 }
 
 impl Loop {
-    /// Runs until drained or aborted.
-    fn run(&mut self) -> io::Result<()> {
+    /// Runs until drained or aborted. True when drained, and every disk's writes are durable.
+    fn run(&mut self) -> io::Result<bool> {
         self.await_wake();
         while self.phase != Phase::Ended {
             if !self.ticking && self.needs_upkeep() {
@@ -181,7 +183,7 @@ impl Loop {
             self.exchange();
             self.upkeep();
         }
-        Ok(())
+        Ok(self.flushed)
     }
 
     /// How long the next turn may wait.

@@ -1,6 +1,8 @@
 //! Opening a device's disks and starting its loop.
 
+use std::collections::HashMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -17,7 +19,7 @@ use crate::backing::layout::{self, TooSmall, Wanted};
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium, OpenError};
 use crate::buffer::{Pool, Region};
-use crate::config::{Config, DeviceKind};
+use crate::config::{Config, DeviceKind, DiskConfig};
 use crate::ring::{Ring, Wake, clock, sys};
 
 /// Longest request that carries data, as advertised.
@@ -39,6 +41,22 @@ pub enum SetupError {
         export: String,
         /// Why.
         source: OpenError,
+    },
+    /// Two disks on one file, by two spellings or a link.
+    #[error(
+        "VM {vm:?}, export {export:?}: {} is the same file as {}, which export {:?} of VM {:?} \
+         uses; a disk needs a file of its own",
+        path.display(), first.path.display(), first.export, first.vm
+    )]
+    SameFile {
+        /// The VM.
+        vm: String,
+        /// The export.
+        export: String,
+        /// Its file.
+        path: PathBuf,
+        /// Who was first.
+        first: Box<User>,
     },
     /// The disks do not fit the device.
     #[error("device {device:?}: {source}")]
@@ -87,22 +105,71 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
+/// The files that the disks of a configuration have open, over all its devices.
+#[derive(Debug, Default)]
+pub struct Files(HashMap<(bool, u64, u64), User>);
+
+/// The first disk on a file.
+#[derive(Clone, Debug)]
+pub struct User {
+    vm: String,
+    export: String,
+    path: PathBuf,
+    read_only: bool,
+}
+
+impl Files {
+    /// Refuses a file that another disk uses, unless neither writes: locks would not tell who.
+    fn refuse_shared(&self, vm: &str, disk: &DiskConfig, path: &Path) -> Result<(), SetupError> {
+        let meta = std::fs::metadata(path);
+        let user = meta.ok().and_then(|m| self.0.get(&sys::identity(&m)));
+        match user {
+            Some(user) if !(user.read_only && disk.read_only) => Err(SetupError::SameFile {
+                vm: vm.to_owned(),
+                export: disk.export.clone(),
+                path: path.to_owned(),
+                first: Box::new(user.clone()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn add(&mut self, vm: &str, disk: &Disk, path: &Path) {
+        if let Medium::File(open) = &disk.medium
+            && let Ok(meta) = open.file.metadata()
+        {
+            self.0.entry(sys::identity(&meta)).or_insert_with(|| User {
+                vm: vm.to_owned(),
+                export: disk.export.clone(),
+                path: path.to_owned(),
+                read_only: disk.read_only,
+            });
+        }
+    }
+}
+
 impl Prepared {
     /// Opens everything a device needs.
     ///
     /// # Errors
     /// Names the VM, the export and the path of what could not be opened.
-    pub fn open(config: &Config, index: usize) -> Result<Prepared, SetupError> {
+    pub fn open(config: &Config, index: usize, files: &mut Files) -> Result<Prepared, SetupError> {
         let device = &config.devices[index];
         let mut disks = Vec::new();
         let mut names = Vec::new();
         for vm in config.vms.iter().filter(|vm| vm.device == index) {
             for disk in &vm.disks {
+                if let Some(path) = &disk.path {
+                    files.refuse_shared(&vm.name, disk, path)?;
+                }
                 let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
                     vm: vm.name.clone(),
                     export: disk.export.clone(),
                     source,
                 })?;
+                if let Some(path) = &disk.path {
+                    files.add(&vm.name, &opened, path);
+                }
                 disks.push((names.len(), opened));
             }
             names.push((vm.name.clone(), vm.objective));
@@ -214,13 +281,14 @@ impl Prepared {
     }
 
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
+    /// The thread tells whether all was answered and every disk flushed.
     ///
     /// # Errors
     /// When the kernel refuses the ring or the thread.
     pub fn spawn(
         self,
         guard: impl Send + 'static,
-    ) -> Result<(LoopHandle, JoinHandle<io::Result<()>>), SetupError> {
+    ) -> Result<(LoopHandle, JoinHandle<io::Result<bool>>), SetupError> {
         let device = self.name.clone();
         let failed = |what: &'static str| {
             let device = device.clone();
@@ -248,7 +316,7 @@ impl Prepared {
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
-                        Ok(())
+                        Ok(false)
                     }
                 }
             })
@@ -307,6 +375,7 @@ impl Prepared {
             ticking: false,
             upkeep_due: false,
             phase: Phase::Running,
+            flushed: false,
         })
     }
 }
@@ -363,4 +432,36 @@ fn export(id: u32, state: &DiskState, model: Option<&dyn tidegate_device::Model>
         block_status: true,
     };
     export
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_disks_on_one_file_are_refused_by_name_unless_neither_writes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("real")).expect("writable");
+        std::os::unix::fs::symlink("real", dir.path().join("link")).expect("writable");
+        let open = |flags: &str| {
+            let text = format!(
+                "[[listen]]\nunix = \"s\"\n\
+                 [[device]]\nname = \"disk0\"\nkind = \"file\"\n\
+                 [[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"real/d\"\n{flags}\n\
+                 [[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"link/d\"\n{flags}\n"
+            );
+            let loaded = crate::config::parse(&text, "t", dir.path());
+            let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
+            Prepared::open(&config, 0, &mut Files::default())
+        };
+        let said = open("create = \"sparse\"\nsize = \"1 MiB\"")
+            .expect_err("one file")
+            .to_string();
+        assert!(said.contains("VM \"b\", export \"b\""), "{said}");
+        assert!(
+            said.contains("real/d, which export \"a\" of VM \"a\" uses"),
+            "{said}"
+        );
+        assert!(open("read_only = true").is_ok());
+    }
 }
