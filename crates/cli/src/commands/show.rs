@@ -62,11 +62,14 @@ fn by_direction(
         .collect()
 }
 
-/// `policy fifo enforces no reservation (120 IOPS); mclock would`.
+/// `policy fifo enforces no reservation (120 IOPS); policy "mclock" would`.
 pub(super) fn not_enforced(policy: &str, part: &PartView) -> Cell {
     let would = match part.enforced_by.as_slice() {
         [] => "no policy does yet".to_owned(),
-        names => format!("{} would", names.join(", ")),
+        names => {
+            let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+            format!("policy {} would", names.join(" or "))
+        }
     };
     let text = format!(
         "policy {policy} enforces no {} ({}); {would}",

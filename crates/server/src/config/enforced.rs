@@ -1,12 +1,12 @@
 //! What of an objective the policy in force does not enforce: a promise nobody keeps must be
 //! visible to whoever made it.
 
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::{self, Honours, PolicySpec};
 use tidegate_device::units;
-
-use super::diagnose::one_of;
 
 /// A part of an objective that is not enforced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -15,7 +15,8 @@ pub struct Unenforced {
     pub part: &'static str,
     /// What was promised.
     pub value: String,
-    /// Policies that would enforce it.
+    /// Policies that would enforce it together with all else that is asked for, as far as
+    /// anything does: `mclock`, or parts such as `token-bucket+mclock` where only those would.
     pub enforced_by: Vec<&'static str>,
 }
 
@@ -29,8 +30,60 @@ impl Unenforced {
     pub fn help(&self) -> String {
         match self.enforced_by.as_slice() {
             [] => "no policy enforces it yet; it is shown and measured, nothing more".to_owned(),
-            names => format!("enforced by {}", one_of(names.iter().copied())),
+            names => {
+                let names: Vec<String> = names.iter().map(|name| written(name)).collect();
+                format!("policy {} would", names.join(" or "))
+            }
         }
+    }
+}
+
+/// A policy as a configuration says it.
+fn written(name: &str) -> String {
+    match name.split('+').collect::<Vec<_>>().as_slice() {
+        [regulator, dispatcher] => {
+            format!("{{ regulator = {regulator:?}, dispatcher = {dispatcher:?} }}")
+        }
+        _ => format!("{name:?}"),
+    }
+}
+
+/// Each regulator with each dispatcher.
+static COMPOSITIONS: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
+    let dispatchers = || policy::dispatchers().iter();
+    policy::regulators()
+        .iter()
+        .flat_map(|r| dispatchers().map(|d| PolicySpec::composed(None, r.name, d.name)))
+        .filter_map(Result::ok)
+        .collect()
+});
+
+/// The policies of the registry.
+static NAMED: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
+    let names = policy::registry().iter().map(|info| info.name);
+    names.filter_map(|n| PolicySpec::named(n).ok()).collect()
+});
+
+/// Those that enforce a part and all else that is asked for; failing that, the part alone.
+fn enforcing(objective: &Objective, honoured: fn(&Honours) -> bool) -> Vec<&'static str> {
+    let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours());
+    // What nothing enforces is not to stand in the way of what something does.
+    let asked: Vec<_> = PARTS
+        .iter()
+        .filter(|(_, said, _)| said(objective).is_some())
+        .map(|&(_, _, honoured)| honoured)
+        .filter(|&part| COMPOSITIONS.iter().any(|spec| by(spec, part)))
+        .collect();
+    let all = |spec: &&PolicySpec| by(spec, honoured) && asked.iter().all(|&part| by(spec, part));
+    let alone = |spec: &&PolicySpec| by(spec, honoured);
+    let names = |specs: Vec<&'static PolicySpec>| specs.into_iter().map(PolicySpec::name).collect();
+    let named: Vec<_> = NAMED.iter().filter(all).collect();
+    if !named.is_empty() {
+        return names(named);
+    }
+    match COMPOSITIONS.iter().find(all) {
+        Some(composition) => names(vec![composition]),
+        None => names(NAMED.iter().filter(alone).collect()),
     }
 }
 
@@ -71,13 +124,10 @@ pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
         .filter(|(_, _, honoured)| !honoured(honours))
         .filter_map(|&(part, said, honoured)| {
             let value = said(objective)?;
-            let enforces =
-                |name: &str| PolicySpec::named(name).is_ok_and(|p| honoured(&p.honours()));
-            let names = policy::registry().iter().map(|info| info.name);
             Some(Unenforced {
                 part,
                 value,
-                enforced_by: names.filter(|n| enforces(n)).collect(),
+                enforced_by: enforcing(objective, honoured),
             })
         })
         .collect()

@@ -88,7 +88,11 @@ fn read_text(path: &Path) -> Result<String, String> {
             "{length} bytes are too many for a configuration"
         )));
     }
-    std::fs::read_to_string(path).map_err(|error| fail(&error))
+    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to() + 1;
+        fail(&format!("not a text file (byte {at} is not UTF-8)"))
+    })
 }
 
 fn parse_with(

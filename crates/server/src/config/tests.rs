@@ -242,10 +242,16 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
         said.contains("policy fifo enforces no limit.write (20 MB/s)"),
         "{said}"
     );
-    assert!(
-        said.contains("help: enforced by \"limit\" or \"mclock\""),
-        "{said}"
+    assert!(said.contains("help: policy \"limit\" would\n"), "{said}");
+    let both = text.replace(
+        "[vm.objective.limit]",
+        "[vm.objective]\nreservation = \"10 IOPS\"\n[vm.objective.limit]",
     );
+    assert_ne!(both, text);
+    let warnings = parse_text(&both).unwrap_or_else(|e| panic!("{e}")).warnings;
+    let said: String = warnings.iter().map(|w| format!("{w}\n")).collect();
+    let composed = "help: policy { regulator = \"token-bucket\", dispatcher = \"mclock\" } would";
+    assert!(said.contains(composed), "{said}");
 }
 
 #[test]
@@ -273,6 +279,14 @@ fn a_model_from_a_file_is_found_beside_the_configuration() {
         .expect_err("accepted")
         .to_string();
     assert!(said.contains("none.toml: No such file"), "{said}");
+    std::fs::write(dir.path().join("t.toml"), b"# a\n\xff").expect("writable");
+    let said = load(&dir.path().join("t.toml"))
+        .expect_err("accepted")
+        .to_string();
+    assert!(
+        said.contains("not a text file (byte 5 is not UTF-8)"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -189,7 +189,11 @@ async fn a_change_answers_with_what_is_in_force_and_what_is_not_enforced() {
         .map(|p| &p["part"])
         .collect();
     assert_eq!(parts, ["limit.write"]);
-    assert_eq!(vm["not_enforced"][0]["enforced_by"], json!(["limit"]));
+    assert_eq!(
+        vm["not_enforced"][0]["enforced_by"],
+        json!(["token-bucket+mclock"]),
+        "the reservation is asked for as well"
+    );
 
     let policy = json!({ "name": "mclock", "cost_size": "64 KiB" });
     let (status, device) = ask(
