@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum, ValueHint};
+use tidegate_core::objective::Objective;
 use tidegate_core::policy::{self, PolicySpec};
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
@@ -80,8 +81,10 @@ pub(crate) enum Command {
     },
     /// Check a configuration and print what it would serve
     #[command(
-        after_help = "Reports everything that is wrong, each with its line; opens nothing.\n\
-                            Exits with 1 where `serve` would refuse to start.\n\n\
+        after_help = "Reports everything that is wrong with the file, each with its line, and \
+                            exits with 1\nif anything is. It opens no disk and no socket: that \
+                            a disk is in use, has another\nsize or cannot be made is found by \
+                            `serve`.\n\n\
                             Example:\n  tidegate check examples/limits.toml"
     )]
     Check {
@@ -192,8 +195,8 @@ pub(crate) struct ObjectiveArgs {
     /// A rate to be held precisely
     #[arg(long, value_name = "RATE")]
     pub(crate) target: Option<String>,
-    /// Share of what reservations leave, 1 to 10000
-    #[arg(long, value_name = "N")]
+    /// Share of what reservations leave, 1 to 10000; "none" goes back to the default
+    #[arg(long, value_name = "N", value_parser = parse_weight)]
     pub(crate) weight: Option<u32>,
     /// Bound on each request's time, such as "30 ms"
     #[arg(long, value_name = "TIME")]
@@ -304,6 +307,22 @@ fn parse_param(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn parse_weight(text: &str) -> Result<u32, String> {
+    if text.trim().eq_ignore_ascii_case("none") {
+        return Ok(Objective::DEFAULT_WEIGHT);
+    }
+    let weight = text.trim().parse().ok();
+    weight
+        .filter(|weight| (1..=Objective::MAX_WEIGHT).contains(weight))
+        .ok_or_else(|| {
+            format!(
+                "a whole number from 1 to {}, or \"none\" for the default, {}",
+                Objective::MAX_WEIGHT,
+                Objective::DEFAULT_WEIGHT
+            )
+        })
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse::<f64>()
@@ -355,6 +374,16 @@ mod tests {
                 .contains("mclock")
         );
         assert!(parse_policy("a+b+c+d").is_err());
+    }
+
+    #[test]
+    fn no_weight_is_the_default_one() {
+        assert_eq!(parse_weight("none"), Ok(Objective::DEFAULT_WEIGHT));
+        assert_eq!(parse_weight("10000"), Ok(10_000));
+        for wrong in ["0", "10001", "heavy", "-1", "1.5"] {
+            let said = parse_weight(wrong).expect_err("not a weight");
+            assert!(said.contains("\"none\" for the default, 100"), "{said}");
+        }
     }
 
     #[test]
