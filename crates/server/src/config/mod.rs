@@ -89,6 +89,10 @@ fn read_text(path: &Path) -> Result<String, String> {
         )));
     }
     let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
+        let at = at + 1;
+        return Err(fail(&format!("not a text file (byte {at} is NUL)")));
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to() + 1;
         fail(&format!("not a text file (byte {at} is not UTF-8)"))
