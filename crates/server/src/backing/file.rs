@@ -230,7 +230,14 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             Ok((open().map_err(failed("open"))?, false))
         }
-        other => Ok((other.map_err(failed("create"))?, true)),
+        Ok(file) => {
+            // Without this a crash may lose the name of a file whose bytes are safe.
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = File::open(dir.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all());
+            dir.map_err(failed("sync the directory of"))?;
+            Ok((file, true))
+        }
+        Err(e) => Err(failed("create")(e)),
     }
 }
 

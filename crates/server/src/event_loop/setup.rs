@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -310,9 +311,9 @@ impl Prepared {
             .spawn(move || {
                 let _guard = guard;
                 match self.into_loop(commands, wake) {
-                    Ok(mut event_loop) => {
+                    Ok(event_loop) => {
                         let _ = started.send(Ok(()));
-                        event_loop.run()
+                        run_to_its_end(event_loop)
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -432,6 +433,17 @@ fn export(id: u32, state: &DiskState, model: Option<&dyn tidegate_device::Model>
         block_status: true,
     };
     export
+}
+
+/// Runs a loop. Cut short, or in a panic, it keeps its memory until the process ends: the kernel
+/// may still be copying a write from a payload, and would find zeroes there, neither old nor new.
+fn run_to_its_end(event_loop: Loop) -> io::Result<bool> {
+    let mut event_loop = ManuallyDrop::new(event_loop);
+    let ended = event_loop.run();
+    if event_loop.engine.is_idle() {
+        drop(ManuallyDrop::into_inner(event_loop));
+    }
+    ended
 }
 
 #[cfg(test)]
