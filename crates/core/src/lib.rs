@@ -31,6 +31,7 @@ pub mod facts;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 pub mod heap;
+pub mod names;
 pub mod objective;
 pub mod pace;
 pub mod policy;

@@ -7,6 +7,7 @@
 use crate::hdd::{FigureError, Hdd, HddFigures};
 use crate::model::{Model, Spec};
 use serde::Deserialize;
+use tidegate_core::names::nearest;
 
 /// Name and text of each built-in entry.
 const BUILT_IN: &[(&str, &str)] = &[(
@@ -115,15 +116,9 @@ pub fn load(name: &str) -> Result<Entry, CatalogueError> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return parse(text, name);
     }
-    // A third of the letters may be wrong, or it is not a slip of the pen.
-    let nearest = names()
-        .map(|known| (distance(name, known), known))
-        .min()
-        .filter(|(wrong, known)| *wrong <= known.len() / 3)
-        .map(|(_, known)| known);
     Err(CatalogueError::UnknownName {
         name: name.to_owned(),
-        nearest,
+        nearest: nearest(name, names()),
         known: names().collect(),
     })
 }
@@ -165,21 +160,6 @@ fn line_of(text: &str, path: &str) -> usize {
         table = value.get_ref().as_table();
     }
     text[..start].matches('\n').count() + 1
-}
-
-/// How many letters must be added, dropped or changed to get from `a` to `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -273,13 +253,5 @@ mod tests {
             "capacity = \"1000 B\"",
             "hdd.capacity: found ",
         );
-    }
-
-    #[test]
-    fn counts_slips_of_the_pen() {
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("hdd", "hdd"), 0);
-        assert_eq!(distance("hhd", "hdd"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

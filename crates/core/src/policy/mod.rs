@@ -11,6 +11,7 @@ mod parts;
 
 pub use parts::{controllers, dispatchers, regulators};
 
+use crate::names::nearest;
 use crate::roles::{Controller, Dispatcher, Regulator};
 use core::fmt;
 
@@ -375,32 +376,13 @@ fn find<T>(
         .find(|part| name_of(part) == name)
         .ok_or_else(|| {
             let names = || all.clone().map(&name_of);
-            let nearest = names().map(|n| (distance(n, name), n)).min();
             PolicyError::Unknown {
                 kind,
                 name: name.to_owned(),
                 known: list(names()),
-                nearest: nearest
-                    .filter(|&(d, n)| d <= 2.max(n.len() / 3))
-                    .map(|(_, n)| n),
+                nearest: nearest(name, names()),
             }
         })
-}
-
-/// Edits between two names (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &cb) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(ca != cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
