@@ -2,61 +2,39 @@
 //!
 //! [`load`] reads a TOML file into a [`Config`]. Everything wrong with the file is reported
 //! together, each mistake with its place, what was found and what is allowed; a [`Config`] is
-//! only made where nothing is. The reading goes field by field over a tree (`node`) instead of
-//! through a derived deserializer, because that one stops at the first mistake; the control API
-//! reads objectives and policies in JSON through the same code.
-//!
-//! ```text
-//!   TOML --> node tree --+--> section/field readers --> Config + warnings
-//!   JSON ----------------+       |
-//!                                +--> Diagnostic (field, place, found, allowed)
-//! ```
+//! only made where nothing is. How fields are read, and what a scenario of the simulator says
+//! in the same words, is [`tidegate_config`]'s; the daemon's own sections are here.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tidegate_config::document;
+use tidegate_config::model::{self, Models};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_device::catalogue;
 
 mod device;
-mod diagnose;
-mod enforced;
-mod field;
-mod node;
-pub mod objective;
 mod parse;
-pub mod policy;
-mod section;
 #[cfg(test)]
 mod tests;
 mod vm;
 
-pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
-pub use enforced::{Unenforced, honoured, unenforced};
 pub use parse::DEFAULT_CONTROL_SOCKET;
-
-/// A configuration file larger than this is somebody's disk image.
-const FILE_MAX: u64 = 16 << 20;
-
-/// Finds a device model by what the file calls it; relative paths are relative to the second.
-type Models = dyn Fn(&str, &Path) -> Result<catalogue::Entry, String>;
+pub use tidegate_config::{
+    ConfigErrors, Diagnostic, Place, Severity, Unenforced, honoured, objective, policy, unenforced,
+};
 
 /// A configuration, and what is to be said about it.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// Complete and checked.
-    pub config: Config,
-    /// What it seems to say and does not do.
-    pub warnings: Vec<Diagnostic>,
-}
+pub type Loaded = tidegate_config::Loaded<Config>;
 
 /// Reads and checks a configuration file.
 ///
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
-    let text = read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
+    let text =
+        document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let base = path.parent().unwrap_or(Path::new(""));
     parse(&text, &path.display().to_string(), base)
 }
@@ -67,58 +45,18 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, file: &str, base: &Path) -> Result<Loaded, ConfigErrors> {
-    parse_with(text, file, base, &find_model)
-}
-
-/// A built-in model, or the one that a file describes.
-fn find_model(name: &str, base: &Path) -> Result<catalogue::Entry, String> {
-    if !name.contains('/') && !name.ends_with(".toml") {
-        return catalogue::load(name).map_err(|error| error.to_string());
-    }
-    let path = base.join(name);
-    let text = read_text(&path)?;
-    catalogue::parse(&text, &path.display().to_string()).map_err(|error| error.to_string())
-}
-
-fn read_text(path: &Path) -> Result<String, String> {
-    let fail = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
-    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
-    if length > FILE_MAX {
-        return Err(fail(&format!(
-            "{length} bytes are too many for a configuration"
-        )));
-    }
-    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
-    if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-        let at = at + 1;
-        return Err(fail(&format!("not a text file (byte {at} is NUL)")));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to() + 1;
-        fail(&format!("not a text file (byte {at} is not UTF-8)"))
-    })
+    parse_with(text, file, base, &|name| model::find(name, base))
 }
 
 fn parse_with(
     text: &str,
     file: &str,
     base: &Path,
-    models: &Models,
+    models: &Models<'_>,
 ) -> Result<Loaded, ConfigErrors> {
-    let issues = diagnose::Issues::default();
-    let node = node::Node::from_toml(text, &issues);
-    let config = node.and_then(|node| {
-        let root = field::Field::root(&node, section::Path::default(), &issues);
-        parse::document(&root, &parse::Context { base, models })
-    });
-    let found = issues.located(file, text);
-    match config {
-        Some(config) if found.iter().all(|d| d.severity == Severity::Warning) => Ok(Loaded {
-            config,
-            warnings: found,
-        }),
-        _ => Err(ConfigErrors(found)),
-    }
+    document::read(text, file, |root| {
+        parse::document(root, &parse::Context { base, models })
+    })
 }
 
 /// Entry of the fuzz targets: whatever the bytes, no panic, and a refusal that can be shown.
@@ -126,7 +64,7 @@ pub fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let models = |name: &str, _: &Path| Err(format!("no model {name:?}"));
+    let models = |name: &str| Err(format!("no model {name:?}"));
     if let Err(errors) = parse_with(text, "fuzz.toml", Path::new("/"), &models) {
         assert!(!errors.0.is_empty(), "refused without a reason");
         let _ = errors.to_string();

@@ -1,12 +1,11 @@
 //! The file as a whole: sections, what they refer to, what must be unique.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 
-use super::diagnose::{Diagnostic, Span, nearest, one_of};
-use super::field::Field;
-use super::section::{Path, Section};
+use tidegate_config::model::Models;
+use tidegate_config::{Field, Names, Section};
+
 use super::{Config, ControlConfig, ListenAddress, ListenConfig, device, vm};
 
 /// Where the control API listens unless the file says.
@@ -19,8 +18,8 @@ const SOCKET_PATH_MAX: usize = 107;
 /// What a file is read against.
 pub(crate) struct Context<'a> {
     /// Relative paths are relative to this.
-    pub(crate) base: &'a FilePath,
-    pub(crate) models: &'a super::Models,
+    pub(crate) base: &'a Path,
+    pub(crate) models: &'a Models<'a>,
 }
 
 impl Context<'_> {
@@ -29,7 +28,7 @@ impl Context<'_> {
         let text = field.text()?;
         if text.is_empty() || text.contains('\0') {
             field.error(
-                format!("{} is no path", field.node.describe()),
+                format!("{} is no path", field.describe()),
                 "the path of a file",
             );
             return None;
@@ -49,30 +48,6 @@ impl Context<'_> {
             return None;
         }
         Some(path)
-    }
-}
-
-/// Names that must be unique, and where each was seen first.
-#[derive(Default, Debug)]
-pub(crate) struct Names(BTreeMap<String, Span>);
-
-impl Names {
-    /// Reports `name` if it was there before.
-    pub(crate) fn claim(&mut self, name: &str, what: &str, field: &Field<'_>) {
-        if let Some(first) = self.0.get(name) {
-            let twice = field.diagnostic(format!("{what} {name:?} is there twice"));
-            field.push(twice.after(first).allowing("each has its own"));
-        } else {
-            self.0.insert(name.to_owned(), field.node.span.clone());
-        }
-    }
-
-    pub(crate) fn contains(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
     }
 }
 
@@ -116,7 +91,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
-            draft.warn(
+            draft.field.warn(
                 "no VM has a disk on it",
                 "add a [[vm]], or leave the device out",
             );
@@ -210,18 +185,16 @@ fn address(
             }
             let Ok(address) = field.text()?.parse::<SocketAddr>() else {
                 field.error(
-                    format!("{} is not an address and a port", field.node.describe()),
+                    format!("{} is not an address and a port", field.describe()),
                     "such as \"127.0.0.1:10809\" or \"[::1]:10809\"; names are not looked up",
                 );
                 return None;
             };
             taken.claim(&address.to_string(), "address", &field);
             if !address.ip().is_loopback() {
-                field.push(
-                    field
-                        .diagnostic("whoever reaches this address can read and write every disk")
-                        .allowing("NBD has no passwords: prefer a unix socket or 127.0.0.1")
-                        .warning(),
+                field.warn(
+                    "whoever reaches this address can read and write every disk",
+                    "NBD has no passwords: prefer a unix socket or 127.0.0.1",
                 );
             }
             Some(ListenAddress::Tcp(address))
@@ -253,42 +226,10 @@ fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
             continue;
         };
         seen.claim(name, "export", &field);
-        if !exports.contains(name) {
-            let allowed = match nearest(name, exports.iter()) {
-                Some(near) => format!("did you mean {near:?}?"),
-                None => format!("there are: {}", one_of(exports.iter())),
-            };
-            field.error(format!("there is no export {name:?}"), &allowed);
-        }
+        field.reference("export", exports.iter());
         if let Some(offered) = &mut offered {
             offered.push(name.to_owned());
         }
     }
     offered
-}
-
-/// What something is called in messages: by its name where it has one.
-pub(crate) fn label(field: &Field<'_>, kind: &str) -> Path {
-    match field
-        .find("name")
-        .and_then(|field| match &field.node.value {
-            super::node::Value::Text(text) if !text.is_empty() => Some(format!("{kind} {text:?}")),
-            _ => None,
-        }) {
-        Some(label) => Path::labelled(label),
-        None => field.path.clone(),
-    }
-}
-
-/// An error or a warning kept until it is known whether it matters.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) path: String,
-    pub(crate) span: Span,
-}
-
-impl Place {
-    pub(crate) fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
-        Diagnostic::error(what).at(self.path.clone(), &self.span)
-    }
 }

@@ -346,10 +346,4 @@ proptest::proptest! {
     fn no_bytes_make_it_panic(data in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
         fuzz(&data);
     }
-
-    #[test]
-    fn rates_survive_printing(per_s in 1u64..1 << 50, norm in proptest::option::of(1u32..), bytes in proptest::option::of(1u64..1 << 50)) {
-        let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
-        proptest::prop_assert_eq!(objective::parse_rate(&rate.to_string()), Ok(rate));
-    }
 }

@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
+use tidegate_config::diagnose::one_of;
+use tidegate_config::{Field, Names, Section, enforced};
 use tidegate_core::objective::Objective;
 use tidegate_device::units;
 
 use super::device::{Draft, Kind};
-use super::diagnose::{nearest, one_of};
-use super::enforced::unenforced;
-use super::field::Field;
-use super::parse::{Context, Names, label};
-use super::section::Section;
+use super::parse::Context;
 use super::{Create, DiskConfig, DiskFormat, VmConfig, objective};
 
 /// More than any file system holds, and well below the largest offset there is.
@@ -54,29 +52,19 @@ fn read(
     seen: &mut Seen<'_>,
     context: &Context<'_>,
 ) -> Option<VmConfig> {
-    let field = field.at(label(field, "vm"));
+    let field = field.labelled("vm");
     let mut section = field.section()?;
-    let name = section
-        .need("name", "a name of its own: name = \"oltp\"")
-        .and_then(|field| {
-            let name = field.name()?;
-            seen.vms.claim(&name, "VM", &field);
-            Some(name)
-        });
+    let name = section.own_name("VM", "oltp", &mut seen.vms);
     let device = device(&mut section, devices);
     let objective = match section.take("objective") {
-        Some(field) => objective::apply(&field, &Objective::default()).inspect(|objective| {
+        Some(field) => {
+            let objective = objective::from_field(&field, &Objective::default());
             let policy = device.and_then(|device| devices[device].policy.as_ref());
-            for part in policy
-                .map(|p| unenforced(objective, &p.honours()))
-                .unwrap_or_default()
-            {
-                let policy = policy.map_or("", |policy| policy.name());
-                let place = field.find(part.part).unwrap_or_else(|| field.clone());
-                let warning = place.diagnostic(part.what(policy)).allowing(part.help());
-                field.push(warning.warning());
+            if let (Some(objective), Some(policy)) = (&objective, policy) {
+                enforced::warn(&field, objective, policy);
             }
-        }),
+            objective
+        }
         None => Some(Objective::default()),
     };
     let fields = section.take_tables("disk");
@@ -106,18 +94,10 @@ fn device(section: &mut Section<'_>, devices: &[Draft<'_>]) -> Option<usize> {
         }
         return (devices.len() == 1).then_some(0);
     };
-    let wanted = field.text()?;
-    let found = devices
+    let wanted = field.reference("device", names())?;
+    devices
         .iter()
-        .position(|device| device.name.as_deref() == Some(wanted));
-    if found.is_none() {
-        let allowed = match nearest(wanted, names()) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("there are: {}", one_of(names())),
-        };
-        field.error(format!("there is no device {wanted:?}"), &allowed);
-    }
-    found
+        .position(|device| device.name.as_deref() == Some(wanted))
 }
 
 fn disk(
@@ -190,7 +170,7 @@ fn export(
     let name = field.text()?;
     if name.is_empty() || name.len() > EXPORT_NAME_MAX || name.contains(char::is_control) {
         field.error(
-            format!("{} cannot be an export's name", field.node.describe()),
+            format!("{} cannot be an export's name", field.describe()),
             "1 to 4096 bytes without control characters",
         );
         return None;
@@ -233,7 +213,7 @@ fn block_size(section: &mut Section<'_>) -> Option<u32> {
     let bytes = field.bytes(0..=u64::MAX)?;
     if !BLOCK_SIZES.contains(&bytes) {
         field.error(
-            format!("{} is no block size", field.node.describe()),
+            format!("{} is no block size", field.describe()),
             "\"1 B\" (any range, by reading, changing and writing back), \"512 B\" or \"4 KiB\"",
         );
         return None;
@@ -267,10 +247,7 @@ fn size(
     if !bytes.is_multiple_of(block.into()) {
         let block = units::format_bytes(block.into());
         field.error(
-            format!(
-                "{} is not in whole blocks of {block}",
-                field.node.describe()
-            ),
+            format!("{} is not in whole blocks of {block}", field.describe()),
             &format!("a multiple of {block}, or another block_size"),
         );
         return None;
@@ -302,11 +279,9 @@ fn check_create(
         );
     }
     if read_only == Some(true) {
-        field.push(
-            field
-                .diagnostic("where it is created it is empty, and read_only keeps it so")
-                .allowing("create = \"no\"")
-                .warning(),
+        field.warn(
+            "where it is created it is empty, and read_only keeps it so",
+            "create = \"no\"",
         );
     }
 }

@@ -8,6 +8,8 @@ use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::{self, Honours, PolicySpec};
 use tidegate_device::units;
 
+use crate::field::Field;
+
 /// A part of an objective that is not enforced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unenforced {
@@ -131,6 +133,14 @@ pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
             })
         })
         .collect()
+}
+
+/// Warns, at each part of the objective that `field` is, where `policy` does not enforce it.
+pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec) {
+    for part in unenforced(objective, &policy.honours()) {
+        let place = field.find(part.part).unwrap_or_else(|| field.clone());
+        place.warn(part.what(policy.name()), &part.help());
+    }
 }
 
 /// The parts of an objective that a policy enforces.

@@ -1,42 +1,52 @@
 //! What TOML and JSON have in common: a tree of values that know their place.
 //!
-//! The configuration file and the control API describe objectives and policies in the same
+//! Configuration files and the control API describe objectives and policies in the same
 //! words. Both are turned into this tree, and one reader understands it; unlike a derived
 //! deserializer it goes on after the first mistake.
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnose::{Diagnostic, Issues, Span};
+use crate::diagnose::{Diagnostic, Issues, Span};
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
-    pub(crate) span: Span,
+pub struct Node {
+    /// What it is.
+    pub value: Value,
+    /// Where it stands; empty at zero in JSON.
+    pub span: Span,
 }
 
 /// A value.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum Value {
+    /// In quotes.
     Text(String),
+    /// A whole number.
     Integer(i128),
     /// As it is written.
     Float(String),
+    /// `true` or `false`.
     Bool(bool),
     /// As it is written.
     Date(String),
     /// JSON only.
     Null,
+    /// `[1, 2]`, and the tables of a `[[heading]]`.
     List(Vec<Node>),
+    /// `{ a = 1 }`, and what stands below a `[heading]`; in the order of the text.
     Table(Vec<Entry>),
 }
 
 /// A key of a table with its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) key_span: Span,
-    pub(crate) node: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key stands.
+    pub key_span: Span,
+    /// The value.
+    pub node: Node,
 }
 
 impl Node {
@@ -58,7 +68,7 @@ impl Node {
     }
 
     /// The tree of a JSON value.
-    pub(crate) fn from_json(json: &serde_json::Value) -> Node {
+    pub fn from_json(json: &serde_json::Value) -> Node {
         use serde_json::Value as Json;
         let value = match json {
             Json::Null => Value::Null,
@@ -83,7 +93,7 @@ impl Node {
     }
 
     /// What it is, for messages: `a list`, `120`, `"oltp"`.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match &self.value {
             Value::Text(text) if text.chars().count() > 60 => {
                 format!("{:?}...", text.chars().take(57).collect::<String>())

@@ -8,10 +8,11 @@ use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate,
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
-use super::diagnose::{ConfigErrors, Issues};
-use super::field::{Field, explain};
-use super::node::{Node, Value};
-use super::section::{Path, Section};
+use crate::diagnose::ConfigErrors;
+use crate::document;
+use crate::field::{Field, explain};
+use crate::node::Value;
+use crate::section::Section;
 
 /// How long a burst lasts unless it says: QEMU's default.
 const BURST_LENGTH: Nanos = Nanos::SECOND;
@@ -20,18 +21,12 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
-/// Merges a change in JSON into an objective, and checks the whole.
+/// Merges a change in JSON into an objective, and checks the whole. The control API's.
 ///
 /// # Errors
 /// Everything wrong with it; the objective in force stays as it is.
 pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, ConfigErrors> {
-    let issues = Issues::default();
-    let node = Node::from_json(change);
-    let objective = apply(&Field::root(&node, Path::default(), &issues), base);
-    match (objective, issues.into_list()) {
-        (Some(objective), list) if list.is_empty() => Ok(objective),
-        (_, list) => Err(ConfigErrors(list)),
-    }
+    document::read_json(change, "", |field| from_field(field, base))
 }
 
 /// Reads a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
@@ -135,7 +130,7 @@ fn parse_bytes_per_s(part: &str, whole: &str) -> Result<u64, (String, String)> {
 }
 
 /// Reads an objective's table over `base`. `None`: something was wrong and has been reported.
-pub(crate) fn apply(field: &Field<'_>, base: &Objective) -> Option<Objective> {
+pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
     let mut section = field.section()?;
     let mut new = *base;
     // Every part is read, whatever became of the others.
@@ -189,7 +184,8 @@ fn is_none(field: &Field<'_>) -> bool {
         || matches!(&field.node.value, Value::Text(text) if text.eq_ignore_ascii_case("none"))
 }
 
-fn rate(field: &Field<'_>) -> Option<Rate> {
+/// Reads a rate, see [`Field::rate`].
+pub(crate) fn rate(field: &Field<'_>) -> Option<Rate> {
     match &field.node.value {
         Value::Null => Some(Rate::NONE),
         Value::Text(text) => match parse_rate(text) {
@@ -317,4 +313,17 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
     let what = what.split_once(": add it").map_or(what, |(what, _)| what);
     let place = names.iter().find_map(|name| objective.find(name));
     place.as_ref().unwrap_or(objective).error(what, &allowed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn rates_survive_printing(per_s in 1u64..1 << 50, norm in proptest::option::of(1u32..), bytes in proptest::option::of(1u64..1 << 50)) {
+            let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
+            proptest::prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
+        }
+    }
 }

@@ -1,20 +1,26 @@
 //! Reading a value: as text, a figure with its unit, one of a few words.
+//!
+//! Every reader returns `None` where the value is not what it reads, and has then reported what
+//! was found and what is allowed.
 
 use std::ops::RangeInclusive;
 
+use tidegate_core::names::nearest;
+use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::{self, UnitError, UnitErrorKind};
 
-use super::diagnose::{Diagnostic, Issues, nearest, one_of};
-use super::node::{Node, Value};
-use super::section::{Path, Section};
+use crate::diagnose::{Diagnostic, Issues, one_of};
+use crate::node::{Node, Value};
+use crate::objective;
+use crate::section::{Path, Section};
 
 /// A value being read.
 #[derive(Clone, Debug)]
-pub(crate) struct Field<'a> {
+pub struct Field<'a> {
     pub(crate) node: &'a Node,
     pub(crate) path: Path,
-    pub(super) issues: &'a Issues,
+    pub(crate) issues: &'a Issues,
 }
 
 impl<'a> Field<'a> {
@@ -23,40 +29,63 @@ impl<'a> Field<'a> {
         Field { node, path, issues }
     }
 
-    /// The same value under another name.
-    pub(crate) fn at(&self, path: Path) -> Field<'a> {
-        Field {
-            path,
-            ..self.clone()
+    /// The value and its place in the text.
+    pub fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    /// What it is, for messages: `a list`, `120`, `"oltp"`.
+    pub fn describe(&self) -> String {
+        self.node.describe()
+    }
+
+    /// The same table, called `kind` and its name in messages (`vm "oltp"`) where it has one.
+    pub fn labelled(&self, kind: &str) -> Field<'a> {
+        let name = self.find("name").map(|field| &field.node.value);
+        match name {
+            Some(Value::Text(name)) if !name.is_empty() => Field {
+                path: self.path.relabelled(format!("{kind} {name:?}")),
+                ..self.clone()
+            },
+            _ => self.clone(),
         }
     }
 
-    pub(crate) fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
+    /// An error at this place, to be completed and given to [`Field::push`].
+    pub fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
         Diagnostic::error(what).at(self.path.to_string(), &self.node.span)
     }
 
-    pub(crate) fn error(&self, what: impl Into<String>, allowed: &str) {
-        self.issues.push(self.diagnostic(what).allowing(allowed));
+    /// Reports an error at this place; `allowed` may be empty.
+    pub fn error(&self, what: impl Into<String>, allowed: &str) {
+        self.push(self.diagnostic(what).allowing(allowed));
     }
 
-    pub(crate) fn push(&self, diagnostic: Diagnostic) {
+    /// Reports a warning at this place.
+    pub fn warn(&self, what: impl Into<String>, allowed: &str) {
+        self.push(self.diagnostic(what).allowing(allowed).warning());
+    }
+
+    /// Reports whatever it is.
+    pub fn push(&self, diagnostic: Diagnostic) {
         self.issues.push(diagnostic);
     }
 
-    /// Found something of another kind.
-    pub(crate) fn refuse(&self, expected: &str, example: &str) {
+    /// Reports that something of another kind was expected.
+    pub fn refuse(&self, expected: &str, example: &str) {
         self.error(
-            format!("found {}, expected {expected}", self.node.describe()),
+            format!("found {}, expected {expected}", self.describe()),
             &format!("write it like {example}"),
         );
     }
 
-    pub(crate) fn is_null(&self) -> bool {
+    /// Whether it is JSON's `null`.
+    pub fn is_null(&self) -> bool {
         matches!(self.node.value, Value::Null)
     }
 
     /// The field at the end of a dotted path below this one, or as far down as it is written.
-    pub(crate) fn find(&self, names: &str) -> Option<Field<'a>> {
+    pub fn find(&self, names: &str) -> Option<Field<'a>> {
         let mut found = None;
         let mut at = self.clone();
         for name in names.split('.') {
@@ -68,7 +97,7 @@ impl<'a> Field<'a> {
             };
             at = Field {
                 node: &entry.node,
-                path: at.path.join(name),
+                path: at.path.key(name),
                 issues: at.issues,
             };
             found = Some(at.clone());
@@ -77,34 +106,32 @@ impl<'a> Field<'a> {
     }
 
     /// The value as a table.
-    pub(crate) fn section(&self) -> Option<Section<'a>> {
+    pub fn section(&self) -> Option<Section<'a>> {
         match &self.node.value {
             Value::Table(entries) => Some(Section::new(entries, self)),
             _ => {
-                self.error(
-                    format!("found {}, expected a table", self.node.describe()),
-                    "",
-                );
+                self.error(format!("found {}, expected a table", self.describe()), "");
                 None
             }
         }
     }
 
     /// The elements of a list.
-    pub(crate) fn elements(&self) -> Option<Vec<Field<'a>>> {
+    pub fn elements(&self) -> Option<Vec<Field<'a>>> {
         let Value::List(list) = &self.node.value else {
             self.refuse("a list", "[\"one\", \"two\"]");
             return None;
         };
         let field = |(i, node)| Field {
             node,
-            path: self.path.join(&format!("[{i}]")),
+            path: self.path.element(i),
             issues: self.issues,
         };
         Some(list.iter().enumerate().map(field).collect())
     }
 
-    pub(crate) fn text(&self) -> Option<&'a str> {
+    /// Text in quotes, whatever it says.
+    pub fn text(&self) -> Option<&'a str> {
         match &self.node.value {
             Value::Text(text) => Some(text),
             _ => {
@@ -114,12 +141,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(crate) fn flag(&self) -> Option<bool> {
+    /// `true` or `false`.
+    pub fn flag(&self) -> Option<bool> {
         match &self.node.value {
             Value::Bool(b) => Some(*b),
             _ => {
                 self.error(
-                    format!("found {}, expected true or false", self.node.describe()),
+                    format!("found {}, expected true or false", self.describe()),
                     "true or false, without quotes",
                 );
                 None
@@ -128,14 +156,14 @@ impl<'a> Field<'a> {
     }
 
     /// A whole number without a unit.
-    pub(crate) fn count(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub fn count(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         let Value::Integer(n) = self.node.value else {
             let quotes = match &self.node.value {
                 Value::Text(text) if text.parse::<u64>().is_ok() => ", without quotes",
                 _ => "",
             };
-            let what = format!("found {}, expected a whole number", self.node.describe());
+            let what = format!("found {}, expected a whole number", self.describe());
             self.error(what, &format!("{allowed}{quotes}"));
             return None;
         };
@@ -148,16 +176,47 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A plain number, whole or with decimals, without a unit: for shares and exponents. What
+    /// has a unit is read exactly, as another kind of figure.
+    pub fn decimal(&self, range: RangeInclusive<f64>) -> Option<f64> {
+        let allowed = format!("a number from {} to {}", range.start(), range.end());
+        let number = match &self.node.value {
+            Value::Integer(n) => Some(*n as f64),
+            Value::Float(text) => text.parse().ok(),
+            _ => None,
+        };
+        let Some(number) = number else {
+            let quotes = match &self.node.value {
+                Value::Text(text) if text.parse::<f64>().is_ok() => ", without quotes",
+                _ => "",
+            };
+            let what = format!("found {}, expected a number", self.describe());
+            self.error(what, &format!("{allowed}{quotes}"));
+            return None;
+        };
+        // Not a number is in no range.
+        if range.contains(&number) {
+            return Some(number);
+        }
+        self.error(format!("{} is out of range", self.describe()), &allowed);
+        None
+    }
+
     /// A number of bytes with its unit.
-    pub(crate) fn bytes(&self, range: RangeInclusive<u64>) -> Option<u64> {
+    pub fn bytes(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let n = self.figure(units::Quantity::Bytes, units::parse_bytes)?;
         self.within(n, range, |n| units::Bytes(n).to_string())
     }
 
     /// A span of time with its unit.
-    pub(crate) fn duration(&self, range: RangeInclusive<Nanos>) -> Option<Nanos> {
+    pub fn duration(&self, range: RangeInclusive<Nanos>) -> Option<Nanos> {
         let ns = self.figure(units::Quantity::Duration, units::parse_duration)?;
         self.within(ns, range, units::format_duration)
+    }
+
+    /// A rate in IOPS, bytes a second or both; `none`, in JSON also `null`, is [`Rate::NONE`].
+    pub fn rate(&self) -> Option<Rate> {
+        objective::rate(self)
     }
 
     fn within<T: PartialOrd + Copy>(
@@ -170,7 +229,7 @@ impl<'a> Field<'a> {
             return Some(value);
         }
         self.error(
-            format!("{} is out of range", self.node.describe()),
+            format!("{} is out of range", self.describe()),
             &format!(
                 "from {} to {}",
                 format(*range.start()),
@@ -195,11 +254,8 @@ impl<'a> Field<'a> {
             },
             Value::Integer(_) | Value::Float(_) => {
                 self.error(
-                    format!(
-                        "{} is a bare number, its unit is missing",
-                        self.node.describe()
-                    ),
-                    &suggest(quantity, &self.node.describe()),
+                    format!("{} is a bare number, its unit is missing", self.describe()),
+                    &suggest(quantity, &self.describe()),
                 );
             }
             _ => self.refuse(quantity.name(), &format!("\"{}\"", quantity.example())),
@@ -208,14 +264,11 @@ impl<'a> Field<'a> {
     }
 
     /// One of a few words.
-    pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
+    pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let names = || choices.iter().map(|(name, _)| *name);
         let Value::Text(text) = &self.node.value else {
             self.error(
-                format!(
-                    "found {}, expected one of a few words",
-                    self.node.describe()
-                ),
+                format!("found {}, expected one of a few words", self.describe()),
                 &one_of(names()),
             );
             return None;
@@ -227,20 +280,35 @@ impl<'a> Field<'a> {
                     Some(near) => format!("did you mean {near:?}? Allowed: {}", one_of(names())),
                     None => one_of(names()),
                 };
-                self.error(format!("found {}", self.node.describe()), &allowed);
+                self.error(format!("found {}", self.describe()), &allowed);
                 None
             }
         }
     }
 
+    /// The name of one of the `names` there are; `what` (`"device"`) is what they name.
+    pub fn reference<'n>(
+        &self,
+        what: &str,
+        names: impl Iterator<Item = &'n str> + Clone,
+    ) -> Option<&'a str> {
+        let wanted = self.text()?;
+        if names.clone().any(|name| name == wanted) {
+            return Some(wanted);
+        }
+        let allowed = match nearest(wanted, names.clone()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are: {}", one_of(names)),
+        };
+        self.error(format!("there is no {what} {wanted:?}"), &allowed);
+        None
+    }
+
     /// A file mode such as `"0660"`.
-    pub(crate) fn mode(&self) -> Option<u32> {
+    pub fn mode(&self) -> Option<u32> {
         let allowed = "three or four octal digits in quotes up to \"0777\", such as \"0660\"";
         let Value::Text(text) = &self.node.value else {
-            let what = format!(
-                "found {}, expected a file mode in quotes",
-                self.node.describe()
-            );
+            let what = format!("found {}, expected a file mode in quotes", self.describe());
             self.error(what, allowed);
             return None;
         };
@@ -251,24 +319,21 @@ impl<'a> Field<'a> {
         {
             Some(mode) => Some(mode),
             None => {
-                self.error(
-                    format!("{} is not a file mode", self.node.describe()),
-                    allowed,
-                );
+                self.error(format!("{} is not a file mode", self.describe()), allowed);
                 None
             }
         }
     }
 
     /// A name that can stand in a URL, a metric and a table.
-    pub(crate) fn name(&self) -> Option<String> {
+    pub fn name(&self) -> Option<String> {
         let text = self.text()?;
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if text.chars().all(good) && (1..=64).contains(&text.len()) && !text.starts_with('.') {
             return Some(text.to_owned());
         }
         self.error(
-            format!("{} cannot be a name", self.node.describe()),
+            format!("{} cannot be a name", self.describe()),
             "1 to 64 letters, digits, '-', '_' or '.', not beginning with '.'",
         );
         None
@@ -315,4 +380,49 @@ fn suggest(quantity: units::Quantity, number: &str) -> String {
         .map(|unit| format!("{number} {unit}"))
         .collect();
     one_of(figures.iter().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+
+    fn said<T>(value: &str, read: impl Fn(&Field<'_>) -> Option<T>) -> Result<T, String> {
+        let loaded = document::read(&format!("x = {value}"), "f.toml", |root| {
+            read(&root.find("x").expect("it is there"))
+        });
+        let first = |d: &Diagnostic| format!("{}; {}", d.what, d.allowed.as_deref().unwrap_or(""));
+        loaded.map(|l| l.config).map_err(|e| first(&e.0[0]))
+    }
+
+    #[test]
+    fn decimals_are_plain_numbers_in_their_range() {
+        let read = |value| said(value, |field| field.decimal(0.0..=1.5));
+        assert_eq!(read("0.9"), Ok(0.9));
+        assert_eq!(read("1"), Ok(1.0));
+        assert_eq!(read("1_0e-1"), Ok(1.0));
+        let allowed = "a number from 0 to 1.5";
+        for out in ["nan", "inf", "-0.1", "2"] {
+            assert_eq!(read(out), Err(format!("{out} is out of range; {allowed}")));
+        }
+        let text = format!("found \"0.9\", expected a number; {allowed}, without quotes");
+        assert_eq!(read("\"0.9\""), Err(text));
+        let list = format!("found a list, expected a number; {allowed}");
+        assert_eq!(read("[]"), Err(list));
+    }
+
+    #[test]
+    fn a_reference_is_to_something_there_is() {
+        let names = || ["disk0", "spare"].into_iter();
+        let read = |value| {
+            said(value, |field| {
+                field.reference("device", names()).map(str::to_owned)
+            })
+        };
+        assert_eq!(read("\"spare\""), Ok("spare".to_owned()));
+        let near = "there is no device \"disc0\"; did you mean \"disk0\"?";
+        assert_eq!(read("\"disc0\""), Err(near.to_owned()));
+        let far = "there is no device \"x\"; there are: \"disk0\" or \"spare\"";
+        assert_eq!(read("\"x\""), Err(far.to_owned()));
+    }
 }

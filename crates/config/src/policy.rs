@@ -3,10 +3,11 @@
 use tidegate_core::policy::{ParamInfo, ParamKind, PolicyError, PolicySpec};
 use tidegate_core::time::Nanos;
 
-use super::diagnose::{ConfigErrors, Issues};
-use super::field::Field;
-use super::node::{Node, Value};
-use super::section::{Path, Section};
+use crate::diagnose::ConfigErrors;
+use crate::document;
+use crate::field::Field;
+use crate::node::Value;
+use crate::section::Section;
 
 /// Reads a policy from JSON: a name, or an object such as
 /// `{"name": "mclock", "cost_size": "16 KiB"}`.
@@ -14,17 +15,11 @@ use super::section::{Path, Section};
 /// # Errors
 /// Everything wrong with it.
 pub fn read(json: &serde_json::Value) -> Result<PolicySpec, ConfigErrors> {
-    let issues = Issues::default();
-    let node = Node::from_json(json);
-    let policy = from_field(&Field::root(&node, Path::labelled("policy"), &issues));
-    match (policy, issues.into_list()) {
-        (Some(policy), list) if list.is_empty() => Ok(policy),
-        (_, list) => Err(ConfigErrors(list)),
-    }
+    document::read_json(json, "policy", from_field)
 }
 
 /// Reads a policy. `None`: something was wrong and has been reported.
-pub(crate) fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
+pub fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
     match &field.node.value {
         Value::Text(name) => accept(field, PolicySpec::named(name)),
         Value::Table(_) => from_section(field.section()?),

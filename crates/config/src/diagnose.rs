@@ -1,4 +1,7 @@
 //! What is wrong with a configuration, and where.
+//!
+//! A reader collects [`Diagnostic`]s; once it is through, each gets its line and column, and they
+//! are shown together, in the order of the text.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,7 +10,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 /// Where in a text something was found; empty at zero where there is no text (JSON).
-pub(crate) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// An excerpt longer than this says less than its line number alone.
 const EXCERPT_MAX: usize = 160;
@@ -16,9 +19,9 @@ const EXCERPT_MAX: usize = 160;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is served.
+    /// The document is refused.
     Error,
-    /// It is served, and does not do what it seems to say.
+    /// It is accepted, and does not do what it seems to say.
     Warning,
 }
 
@@ -79,19 +82,21 @@ impl Diagnostic {
         self
     }
 
-    pub(crate) fn at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
+    /// The same about a field and its place in the text.
+    pub fn at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
         self.field = field.into();
         self.span = span.clone();
         self
     }
 
-    /// The same thing stood there first.
-    pub(crate) fn after(mut self, first: &Span) -> Diagnostic {
+    /// The same, naming the line where the same thing stood first.
+    pub fn after(mut self, first: &Span) -> Diagnostic {
         self.first = Some(first.clone());
         self
     }
 
-    pub(crate) fn warning(mut self) -> Diagnostic {
+    /// The same as a warning.
+    pub fn warning(mut self) -> Diagnostic {
         self.severity = Severity::Warning;
         self
     }
@@ -212,7 +217,7 @@ impl Issues {
 }
 
 /// `"a", "b" or "c"`: what is allowed, in words.
-pub(crate) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {
         None => "nothing".to_owned(),
@@ -221,58 +226,9 @@ pub(crate) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// The name that a typing mistake away from `found` there might be.
-pub(crate) fn nearest<'a>(
-    found: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let allowed = (found.chars().count() / 3).max(1);
-    names
-        .into_iter()
-        .map(|name| (distance(found, name, allowed), name))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// How many letters must be changed, added, left out or swapped with their neighbour; anything
-/// above `enough` may be reported as just above it.
-fn distance(a: &str, b: &str, enough: usize) -> usize {
-    let a: Vec<char> = a.to_lowercase().chars().collect();
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    if a.len().abs_diff(b.len()) > enough || a.len() > 64 {
-        return enough + 1;
-    }
-    let mut before = vec![0; b.len() + 1];
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_a_typing_mistake_away() {
-        let known = ["reservation", "limit", "target", "weight", "latency"];
-        assert_eq!(nearest("resrevation", known), Some("reservation"));
-        assert_eq!(nearest("Limits", known), Some("limit"));
-        assert_eq!(nearest("wieght", known), Some("weight"));
-        assert_eq!(nearest("colour", known), None);
-        assert_eq!(nearest("", known), None);
-        assert_eq!(nearest(&"x".repeat(10_000), known), None);
-    }
 
     #[test]
     fn places_count_characters_and_survive_odd_spans() {

@@ -1,0 +1,172 @@
+//! What every `[[device]]` says, served or simulated: its policy and how much is in flight.
+
+use std::ops::RangeInclusive;
+
+use tidegate_core::policy::PolicySpec;
+use tidegate_device::{Spec, units};
+
+use crate::field::Field;
+use crate::policy;
+use crate::section::Section;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// The policy of a device that names none.
+pub const DEFAULT_POLICY: &str = "mclock";
+const DEPTH: RangeInclusive<u64> = 1..=1024;
+const DEFAULT_DEPTH: u32 = 32;
+/// NBD carries no more in one request.
+const MAX_IO: RangeInclusive<u64> = 4 * KIB..=32 * MIB;
+const DEFAULT_MAX_IO: u32 = MIB as u32;
+/// Device I/Os are whole pages, whatever the disk's block is.
+const IO_UNIT: u32 = 4096;
+const DEFAULT_MERGE_LIMIT: u32 = 128 * KIB as u32;
+const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
+const DEFAULT_MAX_REQUESTS: u32 = 16_384;
+const DEFAULT_MAX_PENDING: u32 = 1024;
+
+/// Reads `policy`, `mclock` unless it says. `None`: it was wrong and has been reported.
+pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
+    match section.take("policy") {
+        Some(field) => policy::from_field(&field),
+        None => PolicySpec::named(DEFAULT_POLICY).ok(),
+    }
+}
+
+/// How much of everything a device and its engine take at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// I/Os in flight at the device at most, 1 to 1024 and no more than its model queues.
+    pub depth: u32,
+    /// Largest device I/O in bytes, 4 KiB to 32 MiB; larger guest requests are split.
+    pub max_io: u32,
+    /// Adjacent requests are merged up to this many bytes, at most `max_io`; 0: never.
+    pub merge_limit: u32,
+    /// Requests inside the engine at most, over all VMs, 1 to 2^20.
+    pub max_requests: u32,
+    /// Requests one VM may have pending, at most `max_requests`.
+    pub max_pending_per_vm: u32,
+}
+
+impl Bounds {
+    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests` and `max_pending_per_vm`, against
+    /// each other and against the model where there is one. What is not said is as large as
+    /// usual, or as the rest allows. `None`: something was wrong and has been reported.
+    pub fn read(section: &mut Section<'_>, model: Option<&Spec>) -> Option<Bounds> {
+        let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
+        let depth = section.read("depth", DEFAULT_DEPTH.min(queue), |field| {
+            let depth = field.count(DEPTH)?;
+            at_most(field, depth, queue.into(), "the model's queue", count)
+        });
+        let max_io = max_io(section, model);
+        let longest = max_io.unwrap_or(u32::MAX);
+        let merge_limit = DEFAULT_MERGE_LIMIT.min(longest);
+        let merge_limit = section.read("merge_limit", merge_limit, |field| {
+            let bytes = field.bytes(0..=*MAX_IO.end())?;
+            at_most(field, bytes, longest.into(), "max_io", units::format_bytes)
+        });
+        let max_requests = section.read("max_requests", DEFAULT_MAX_REQUESTS, |field| {
+            field.count(REQUESTS).and_then(|n| u32::try_from(n).ok())
+        });
+        let most = max_requests.unwrap_or(u32::MAX);
+        let pending = DEFAULT_MAX_PENDING.min(most);
+        let pending = section.read("max_pending_per_vm", pending, |field| {
+            let pending = field.count(REQUESTS)?;
+            at_most(field, pending, most.into(), "max_requests", count)
+        });
+        Some(Bounds {
+            depth: depth?,
+            max_io: max_io?,
+            merge_limit: merge_limit?,
+            max_requests: max_requests?,
+            max_pending_per_vm: pending?,
+        })
+    }
+}
+
+fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
+    let longest = model.map_or(u32::MAX, |spec| spec.max_io);
+    section.read("max_io", DEFAULT_MAX_IO.min(longest), |field| {
+        let bytes = field.bytes(MAX_IO)?;
+        let unit = model.map_or(IO_UNIT, |spec| spec.physical_block.max(IO_UNIT));
+        if !bytes.is_multiple_of(unit.into()) {
+            let what = format!("{} is not in whole blocks", field.describe());
+            let unit = units::format_bytes(unit.into());
+            field.error(what, &format!("a multiple of {unit}"));
+            return None;
+        }
+        let what = "the model's longest I/O";
+        at_most(field, bytes, longest.into(), what, units::format_bytes)
+    })
+}
+
+fn count(n: u64) -> String {
+    n.to_string()
+}
+
+/// `value`, unless it is more than `what` allows, which is `most`: then that is reported, both
+/// as `format` shows them.
+pub fn at_most<T: TryFrom<u64>>(
+    field: &Field<'_>,
+    value: u64,
+    most: u64,
+    what: &str,
+    format: impl Fn(u64) -> String,
+) -> Option<T> {
+    if value <= most {
+        return T::try_from(value).ok();
+    }
+    let most = format(most);
+    field.error(
+        format!("{} is more than {what}, {most}", format(value)),
+        &format!("at most {most}"),
+    );
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConfigErrors, document, model};
+
+    fn bounds(text: &str, named: Option<&str>) -> Result<Bounds, ConfigErrors> {
+        let model = named.map(|name| model::built_in(name).expect("of the catalogue"));
+        let reader = |root: &Field<'_>| {
+            let mut section = root.section()?;
+            let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
+            section.finish();
+            bounds
+        };
+        document::read(text, "f.toml", reader).map(|loaded| loaded.config)
+    }
+
+    #[test]
+    fn what_is_not_said_follows_what_is() {
+        let usual = Bounds {
+            depth: 32,
+            max_io: 1 << 20,
+            merge_limit: 128 << 10,
+            max_requests: 16_384,
+            max_pending_per_vm: 1024,
+        };
+        assert_eq!(bounds("", None), Ok(usual));
+        let small = Bounds {
+            max_io: 64 << 10,
+            merge_limit: 64 << 10,
+            max_requests: 100,
+            max_pending_per_vm: 100,
+            ..usual
+        };
+        let text = "max_io = \"64 KiB\"\nmax_requests = 100";
+        assert_eq!(bounds(text, None), Ok(small));
+    }
+
+    #[test]
+    fn a_model_bounds_the_depth() {
+        let spec = model::built_in("hdd-7200-1tb").expect("of the catalogue");
+        let more = format!("depth = {}", spec.spec().queue_depth + 1);
+        assert!(bounds(&more, None).is_ok());
+        let said = bounds(&more, Some("hdd-7200-1tb")).unwrap_err().to_string();
+        assert!(said.contains("is more than the model's queue"), "{said}");
+    }
+}

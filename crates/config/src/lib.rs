@@ -1,0 +1,95 @@
+//! Reading configuration: every mistake at its place, all of them together.
+//!
+//! The daemon's file, the simulator's scenarios and the control API's JSON say the same things
+//! in the same words: devices, policies, objectives. What they have in common is read here; what
+//! a whole document looks like is up to whoever reads it. The reading goes field by field over
+//! a tree ([`node`]) instead of through a derived deserializer, because that one stops at the
+//! first mistake.
+//!
+//! ```text
+//!   TOML --> node tree --+--> Section, Field --> what it says, and warnings
+//!   JSON ----------------+       |
+//!                                +--> Diagnostic (field, place, found, allowed)
+//! ```
+//!
+//! A reader takes the keys of a table one by one, each with what is allowed there, and calls
+//! [`Section::finish`]: what nobody asked for is a mistake. `None` from a field means that it was
+//! wrong and has been reported; the reader goes on with the others and gives up at the end.
+//!
+//! ```
+//! use tidegate_config::{Field, Names, document};
+//! use tidegate_core::time::Nanos;
+//!
+//! struct Job {
+//!     name: String,
+//!     block: u64,
+//!     pause: Nanos,
+//! }
+//!
+//! fn job(field: &Field<'_>, names: &mut Names) -> Option<Job> {
+//!     let field = field.labelled("job");
+//!     let mut section = field.section()?;
+//!     let name = section.own_name("job", "scan", names);
+//!     let block = section.read("block", 4096, |field| field.bytes(512..=1 << 20));
+//!     let pause = section.read("pause", Nanos::ZERO, |field| {
+//!         field.duration(Nanos::ZERO..=Nanos::from_secs(60))
+//!     });
+//!     section.finish();
+//!     Some(Job { name: name?, block: block?, pause: pause? })
+//! }
+//!
+//! fn jobs(root: &Field<'_>) -> Option<Vec<Job>> {
+//!     let mut section = root.section()?;
+//!     let mut names = Names::default();
+//!     let jobs: Vec<_> = (section.take_tables("job").iter())
+//!         .map(|field| job(field, &mut names))
+//!         .collect();
+//!     section.finish();
+//!     jobs.into_iter().collect()
+//! }
+//!
+//! let text = "[[job]]\nname = \"scan\"\nblock = \"64 KiB\"\npause = \"2 ms\"\n";
+//! let jobs_read = document::read(text, "jobs.toml", jobs)?.config;
+//! assert_eq!((jobs_read[0].name.as_str(), jobs_read[0].block), ("scan", 65536));
+//! assert_eq!(jobs_read[0].pause, Nanos::from_millis(2));
+//!
+//! let text = "[[job]]\nname = \"scan\"\nblok = \"64 KiB\"\npause = 2\n";
+//! let refused = document::read(text, "jobs.toml", jobs).map(|_| ()).unwrap_err();
+//! assert_eq!(
+//!     refused.to_string(),
+//!     r#"error: job "scan": unknown key `blok`
+//!   --> jobs.toml:3:1
+//!   |
+//! 3 | blok = "64 KiB"
+//!   | ^^^^
+//!   help: did you mean `block`?
+//!
+//! error: job "scan": pause: 2 is a bare number, its unit is missing
+//!   --> jobs.toml:4:9
+//!   |
+//! 4 | pause = 2
+//!   |         ^
+//!   help: "2 us", "2 ms" or "2 s""#
+//! );
+//! # Ok::<(), tidegate_config::ConfigErrors>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod diagnose;
+pub mod document;
+pub mod enforced;
+pub mod field;
+pub mod model;
+pub mod names;
+pub mod node;
+pub mod objective;
+pub mod policy;
+pub mod section;
+
+pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
+pub use document::Loaded;
+pub use enforced::{Unenforced, honoured, unenforced};
+pub use field::Field;
+pub use names::Names;
+pub use section::Section;
