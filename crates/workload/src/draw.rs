@@ -1,0 +1,145 @@
+//! Random numbers from a seeded generator, the same on every machine.
+//!
+//! Bounded integers are drawn by multiplication (Lemire, "Fast Random Integer Generation in an
+//! Interval", 2019): exact, and the division is reached about once in 2^64 / n draws. Real numbers
+//! use `+ - * /` and square roots, which IEEE 754 rounds one way, and `libm`'s logarithm, which is
+//! made of nothing else; Rust neither fuses nor reorders them, in debug or in release.
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
+
+/// 2^-53: the distance of neighbours among what [`unit`] draws.
+const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
+
+/// An integer from 0 up to, not including, `n`; `n` is at least 1.
+#[inline]
+pub(crate) fn below(rng: &mut Pcg64Mcg, n: u64) -> u64 {
+    debug_assert!(n > 0);
+    let mut product = u128::from(rng.next_u64()) * u128::from(n);
+    // Of the 2^64 products' low halves, 2^64 mod n too many would fall to some results.
+    if (product as u64) < n {
+        let surplus = n.wrapping_neg() % n;
+        while (product as u64) < surplus {
+            product = u128::from(rng.next_u64()) * u128::from(n);
+        }
+    }
+    (product >> 64) as u64
+}
+
+/// From 0 up to, not including, 1.
+#[inline]
+pub(crate) fn unit(rng: &mut Pcg64Mcg) -> f64 {
+    (rng.next_u64() >> 11) as f64 * STEP
+}
+
+/// Above 0 up to 1: it has a logarithm.
+#[inline]
+pub(crate) fn above_zero(rng: &mut Pcg64Mcg) -> f64 {
+    ((rng.next_u64() >> 11) + 1) as f64 * STEP
+}
+
+/// Exponential with mean 1.
+#[inline]
+pub(crate) fn exponential(rng: &mut Pcg64Mcg) -> f64 {
+    -libm::log(above_zero(rng))
+}
+
+/// Normal with mean 0 and deviation 1, by Marsaglia's polar method.
+pub(crate) fn normal(rng: &mut Pcg64Mcg) -> f64 {
+    loop {
+        let (x, y) = (2.0 * unit(rng) - 1.0, 2.0 * unit(rng) - 1.0);
+        let square = x * x + y * y;
+        if square > 0.0 && square < 1.0 {
+            return x * (-2.0 * libm::log(square) / square).sqrt();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rand_pcg::rand_core::SeedableRng;
+
+    /// The generator of a test.
+    pub(crate) fn seeded(seed: u64) -> Pcg64Mcg {
+        Pcg64Mcg::seed_from_u64(seed)
+    }
+
+    /// How far counts lie from what was expected, in standard deviations of chi-squared, which
+    /// is near to normal from some ten cells on. Cells with less than ten expected are joined.
+    pub(crate) fn chi_squared(counts: &[u64], probabilities: &[f64]) -> f64 {
+        assert_eq!(counts.len(), probabilities.len());
+        let total: u64 = counts.iter().sum();
+        let (mut sum, mut cells) = (0.0, 0.0_f64);
+        let (mut seen, mut expected) = (0.0, 0.0);
+        for (&count, &p) in counts.iter().zip(probabilities) {
+            seen += count as f64;
+            expected += p * total as f64;
+            if expected >= 10.0 {
+                sum += (seen - expected) * (seen - expected) / expected;
+                cells += 1.0;
+                (seen, expected) = (0.0, 0.0);
+            }
+        }
+        let freedom = (cells - 1.0).max(1.0);
+        (sum - freedom) / (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn bounded_integers_are_uniform_and_bounded() {
+        let mut rng = seeded(1);
+        for n in [1, 2, 3, 7, 100, 1000] {
+            let mut counts = vec![0; n];
+            for _ in 0..100_000 {
+                counts[below(&mut rng, n as u64) as usize] += 1;
+            }
+            let off = chi_squared(&counts, &vec![1.0 / n as f64; n]);
+            assert!(off < 4.0, "{n}: {off}");
+        }
+        assert!((0..1000).all(|_| below(&mut rng, u64::MAX) < u64::MAX));
+    }
+
+    #[test]
+    fn a_bound_that_does_not_divide_the_range_of_the_generator_is_met_exactly() {
+        // Without rejection a third of the results would be drawn twice as often.
+        let n = (1 << 63) + (1 << 62);
+        let mut rng = seeded(2);
+        let thirds = (0..30_000).fold([0_u64; 3], |mut counts, _| {
+            counts[(below(&mut rng, n) >> 62) as usize] += 1;
+            counts
+        });
+        assert!(chi_squared(&thirds, &[1.0 / 3.0; 3]) < 4.0, "{thirds:?}");
+        let even = (0..30_000)
+            .filter(|_| below(&mut rng, n).is_multiple_of(2))
+            .count();
+        assert!((14_500..15_500).contains(&even), "{even}");
+    }
+
+    #[test]
+    fn real_numbers_keep_their_bounds() {
+        let mut rng = seeded(3);
+        for _ in 0..10_000 {
+            assert!((0.0..1.0).contains(&unit(&mut rng)));
+            let x = above_zero(&mut rng);
+            assert!(x > 0.0 && x <= 1.0);
+            assert!(exponential(&mut rng) >= 0.0);
+        }
+    }
+
+    #[test]
+    fn the_normal_distribution_has_its_moments() {
+        let mut rng = seeded(4);
+        let n = 100_000;
+        let (mut sum, mut squares, mut within) = (0.0, 0.0, 0);
+        for _ in 0..n {
+            let z = normal(&mut rng);
+            sum += z;
+            squares += z * z;
+            within += u32::from(z.abs() < 1.0);
+        }
+        let n = f64::from(n);
+        assert!((sum / n).abs() < 0.015, "{}", sum / n);
+        assert!((squares / n - 1.0).abs() < 0.02, "{}", squares / n);
+        assert!((f64::from(within) / n - 0.682_69).abs() < 0.006);
+    }
+}

@@ -1,0 +1,18 @@
+//! What guests ask of their disks.
+//!
+//! A [`Job`](job::Job) describes one stream of requests in fio's words; a
+//! [`Stream`](stream::Stream) draws its requests one after the other, and an
+//! [`ArrivalClock`](arrive::ArrivalClock) says when an open loop hands in the next. [`fio`] reads
+//! fio's own job files. Nothing here knows a clock or a file: time, text and seeds are arguments,
+//! and the same seed draws the same requests on every machine.
+
+#![forbid(unsafe_code)]
+
+pub mod arrive;
+mod draw;
+pub mod job;
+mod mistake;
+pub mod stream;
+pub mod time;
+
+pub use mistake::{Mistake, Mistakes};

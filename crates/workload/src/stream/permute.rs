@@ -1,0 +1,112 @@
+//! Random-looking orders of the integers below n, in constant memory.
+
+/// A bijection of the integers below `n` onto themselves, chosen by a key.
+///
+/// Rounds of multiplying by odd numbers, adding and folding the high bits onto the low ones are a
+/// bijection of all integers of so many bits; what falls on `n` or beyond goes through them
+/// again, until it falls below (Black and Rogaway's cycle walking). Less than half does.
+#[derive(Clone, Debug)]
+pub(super) struct Permutation {
+    n: u64,
+    mask: u64,
+    fold: u32,
+    rounds: [(u64, u64); 3],
+}
+
+impl Permutation {
+    /// Of the integers below `n`, which is at least 1.
+    pub(super) fn new(n: u64, key: u64) -> Permutation {
+        debug_assert!(n > 0);
+        let bits = (u64::BITS - (n - 1).leading_zeros()).max(1);
+        let mut state = key;
+        let mut word = || split_mix(&mut state);
+        Permutation {
+            n,
+            mask: u64::MAX >> (u64::BITS - bits),
+            fold: bits.div_ceil(2),
+            rounds: [(); 3].map(|()| (word() | 1, word())),
+        }
+    }
+
+    /// Where `x`, which is below `n`, goes.
+    #[inline]
+    pub(super) fn apply(&self, x: u64) -> u64 {
+        debug_assert!(x < self.n);
+        let mut x = x;
+        loop {
+            for (factor, summand) in self.rounds {
+                x = x.wrapping_mul(factor).wrapping_add(summand) & self.mask;
+                x ^= x >> self.fold;
+            }
+            if x < self.n {
+                return x;
+            }
+        }
+    }
+}
+
+/// The next word of Steele, Lea and Flood's SplitMix64.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::tests::chi_squared;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn each_integer_is_met_once(n in 1_u64..5000, key in any::<u64>()) {
+            let order = Permutation::new(n, key);
+            let mut met = vec![false; n as usize];
+            for x in 0..n {
+                let y = order.apply(x) as usize;
+                prop_assert!(!std::mem::replace(&mut met[y], true), "{} twice", y);
+            }
+        }
+
+        #[test]
+        fn large_ranges_are_kept_within(
+            n in 1_u64..,
+            key in any::<u64>(),
+            x in any::<prop::sample::Index>(),
+        ) {
+            let x = x.index(usize::MAX) as u64 % n;
+            prop_assert!(Permutation::new(n, key).apply(x) < n);
+        }
+    }
+
+    #[test]
+    fn neighbours_are_scattered() {
+        let n = 1_000_003;
+        for key in 0..20 {
+            let order = Permutation::new(n, key);
+            let mut distances = [0; 10];
+            for x in 0..100_000 {
+                let (a, b) = (order.apply(x), order.apply(x + 1));
+                // Around the circle, so that all distances are alike.
+                distances[((a + n - b) % n * 10 / n) as usize] += 1;
+            }
+            let spread = distances.iter().max().unwrap() - distances.iter().min().unwrap();
+            assert!(spread < 3000, "key {key}: {distances:?}");
+        }
+    }
+
+    #[test]
+    fn keys_lead_to_different_orders() {
+        // Where 0 goes under many keys is as good as drawn.
+        let mut counts = [0; 100];
+        for key in 0..100_000 {
+            counts[Permutation::new(100, key).apply(0) as usize] += 1;
+        }
+        assert!(chi_squared(&counts, &[0.01; 100]) < 6.0, "{counts:?}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Sizes of requests by their weights, in constant time.
+
+use crate::draw;
+use crate::job::Sizes;
+use rand_pcg::Pcg64Mcg;
+
+/// A size that was drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Size {
+    /// Bytes.
+    pub(super) bytes: u32,
+    /// So many blocks, of the smallest size, may a request of this one start at.
+    pub(super) places: u64,
+}
+
+/// Draws sizes: the alias method (Walker 1977, in Vose's form), in integers, so that weights hold
+/// exactly.
+#[derive(Clone, Debug)]
+pub(super) struct SizeDraw {
+    /// The smallest size.
+    unit: u64,
+    /// The only size, or the first of several.
+    first: Size,
+    /// Empty for a single size.
+    columns: Box<[Column]>,
+    /// All weights together: the height of a column.
+    height: u64,
+}
+
+/// A column of the alias table: below `own`, one size, from there on the other.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    own: u64,
+    size: Size,
+    alias: Size,
+}
+
+impl SizeDraw {
+    /// For a region of `end` bytes.
+    pub(super) fn new(sizes: &Sizes, end: u64) -> SizeDraw {
+        let unit = u64::from(sizes.smallest().max(1));
+        let size = |bytes: u32| Size {
+            bytes,
+            places: end.saturating_sub(u64::from(bytes)) / unit + 1,
+        };
+        let height = sizes.0.iter().map(|share| u64::from(share.weight)).sum();
+        let n = sizes.0.len() as u64;
+        let mut columns: Vec<Column> = (sizes.0.iter())
+            .map(|share| Column {
+                own: u64::from(share.weight) * n,
+                size: size(share.bytes),
+                alias: size(share.bytes),
+            })
+            .collect();
+        level(&mut columns, height);
+        let first = size(sizes.largest());
+        if sizes.single().is_some() {
+            columns.clear();
+        }
+        SizeDraw {
+            unit,
+            first,
+            columns: columns.into(),
+            height,
+        }
+    }
+
+    /// The smallest size.
+    #[inline]
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    #[inline]
+    pub(super) fn draw(&self, rng: &mut Pcg64Mcg) -> Size {
+        if self.columns.is_empty() {
+            return self.first;
+        }
+        let column = &self.columns[draw::below(rng, self.columns.len() as u64) as usize];
+        if draw::below(rng, self.height) < column.own {
+            column.size
+        } else {
+            column.alias
+        }
+    }
+}
+
+/// Fills each column that is too low from one that is too high.
+fn level(columns: &mut [Column], height: u64) {
+    let (mut low, mut high): (Vec<usize>, Vec<usize>) =
+        (0..columns.len()).partition(|&i| columns[i].own < height);
+    while let (Some(l), Some(&h)) = (low.pop(), high.last()) {
+        columns[l].alias = columns[h].size;
+        columns[h].own -= height - columns[l].own;
+        if columns[h].own < height {
+            high.pop();
+            low.push(h);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::tests::{chi_squared, seeded};
+    use crate::job::SizeShare;
+    use proptest::prelude::*;
+
+    fn sizes(weights: &[u32]) -> Sizes {
+        let share = |(i, &weight)| SizeShare {
+            bytes: (i as u32 + 1) * 512,
+            weight,
+        };
+        Sizes(weights.iter().enumerate().map(share).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        /// Adds up what each column gives to each size; nothing is sampled.
+        #[test]
+        fn the_table_holds_the_weights_exactly(
+            weights in prop::collection::vec(1..=u32::MAX, 2..50),
+        ) {
+            let table = SizeDraw::new(&sizes(&weights), 1 << 40);
+            let mut got = vec![0_u128; weights.len()];
+            for column in &table.columns {
+                let own = column.own.min(table.height);
+                got[(column.size.bytes / 512 - 1) as usize] += u128::from(own);
+                got[(column.alias.bytes / 512 - 1) as usize] += u128::from(table.height - own);
+            }
+            let n = weights.len() as u128;
+            let want: Vec<u128> = weights.iter().map(|&w| u128::from(w) * n).collect();
+            prop_assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn sizes_come_as_often_as_their_weights_say() {
+        let weights = [1, 10, 100, 3, 1000, 50];
+        let table = SizeDraw::new(&sizes(&weights), 1 << 40);
+        let mut rng = seeded(21);
+        let mut counts = [0; 6];
+        for _ in 0..200_000 {
+            counts[(table.draw(&mut rng).bytes / 512 - 1) as usize] += 1;
+        }
+        let p = weights.map(|w| f64::from(w) / 1164.0);
+        assert!(chi_squared(&counts, &p) < 4.0, "{counts:?}");
+    }
+
+    #[test]
+    fn a_single_size_takes_nothing_of_the_generator() {
+        let table = SizeDraw::new(&sizes(&[7]), 5000);
+        let mut rng = seeded(1);
+        let (bytes, places) = (512, 9);
+        assert_eq!(table.draw(&mut rng), Size { bytes, places });
+        assert_eq!(rng, seeded(1));
+    }
+}
