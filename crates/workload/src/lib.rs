@@ -10,6 +10,9 @@
 
 pub mod arrive;
 mod draw;
+pub mod fio;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod job;
 mod mistake;
 pub mod stream;

@@ -1,0 +1,476 @@
+//! fio's options, and what becomes of each here.
+
+/// What becomes of an option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    /// It is read.
+    Read,
+    /// It plays no part; why.
+    Ignored(&'static str),
+    /// It would change what the job does, and cannot be done here; why. One of these values
+    /// asks for nothing of the kind.
+    Refused(&'static str, &'static [&'static str]),
+}
+
+/// The option `name` by its first name, and what becomes of it.
+pub(super) fn find(name: &str) -> Option<(&'static str, Use)> {
+    let read = READ.iter().find(|names| names.contains(&name));
+    if let Some(names) = read {
+        return Some((names[0], Use::Read));
+    }
+    for (why, names) in IGNORED {
+        if let Some(known) = names.iter().find(|known| **known == name) {
+            return Some((known, Use::Ignored(why)));
+        }
+    }
+    for (why, harmless, names) in REFUSED {
+        if let Some(known) = names.iter().find(|known| **known == name) {
+            return Some((known, Use::Refused(why, harmless)));
+        }
+    }
+    None
+}
+
+/// Every name there is, for suggestions: those that are read come first.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let read = READ.iter().flat_map(|names| names.iter());
+    let ignored = IGNORED.iter().flat_map(|(_, names)| names.iter());
+    let refused = REFUSED.iter().flat_map(|(_, _, names)| names.iter());
+    read.chain(ignored).chain(refused).copied()
+}
+
+/// Options that are read, each with its other names.
+pub(super) const READ: &[&[&str]] = &[
+    &["name"],
+    &["description"],
+    &["kb_base"],
+    &["rw", "readwrite"],
+    &["bs", "blocksize"],
+    &["bsrange", "blocksize_range"],
+    &["bssplit"],
+    &["ba", "blockalign"],
+    &["rwmixread"],
+    &["rwmixwrite"],
+    &["size"],
+    &["offset", "fileoffset"],
+    &["offset_increment"],
+    &["io_size", "io_limit"],
+    &["number_ios"],
+    &["loops"],
+    &["random_distribution"],
+    &["norandommap"],
+    &["iodepth"],
+    &["ioengine"],
+    &["numjobs"],
+    &["rate"],
+    &["rate_iops"],
+    &["rate_process"],
+    &["thinktime"],
+    &["thinktime_blocks"],
+    &["startdelay"],
+    &["ramp_time"],
+    &["runtime", "timeout"],
+    &["time_based"],
+    &["stonewall", "wait_for_previous"],
+    &["fsync"],
+    &["fdatasync"],
+    &["sync"],
+];
+
+/// Options that say how fio does its I/O, or what it tells about it, by the reason why that
+/// plays no part.
+pub(super) const IGNORED: &[(&str, &[&str])] = &[
+    (
+        "a job's addresses are those of its VM's disk; there are no files",
+        &[
+            "filename",
+            "directory",
+            "filename_format",
+            "filetype",
+            "unique_filename",
+            "lockfile",
+            "openfiles",
+            "file_service_type",
+            "fallocate",
+            "fadvise_hint",
+            "file_append",
+            "fill_device",
+            "fill_fs",
+            "create_serialize",
+            "create_fsync",
+            "create_on_open",
+            "allow_file_create",
+            "allow_mounted_write",
+            "overwrite",
+            "unlink",
+            "unlink_each_loop",
+        ],
+    ),
+    (
+        "a job ends with its last request",
+        &["fsync_on_close", "end_fsync", "end_syncfs"],
+    ),
+    (
+        "requests go straight to the disk; the guest's page cache is not simulated",
+        &[
+            "direct",
+            "buffered",
+            "invalidate",
+            "pre_read",
+            "atomic",
+            "write_hint",
+        ],
+    ),
+    (
+        "each request is handed in by itself as soon as it may be",
+        &[
+            "iodepth_batch",
+            "iodepth_batch_submit",
+            "iodepth_batch_complete",
+            "iodepth_batch_complete_min",
+            "iodepth_batch_complete_max",
+            "iodepth_low",
+            "io_submit_mode",
+        ],
+    ),
+    (
+        "how the host system is called is not simulated",
+        &[
+            "thread",
+            "mem",
+            "iomem",
+            "iomem_align",
+            "mem_align",
+            "lockmem",
+            "hugepage-size",
+            "ioscheduler",
+            "userspace_reap",
+            "hipri",
+            "hipri_percentage",
+            "fixedbufs",
+            "registerfiles",
+            "sqthread_poll",
+            "sqthread_poll_cpu",
+            "nonvectored",
+            "uncached",
+            "nowait",
+            "force_async",
+            "cmd_type",
+        ],
+    ),
+    (
+        "the guest's processors are not simulated",
+        &[
+            "cpumask",
+            "cpus_allowed",
+            "cpus_allowed_policy",
+            "numa_cpu_nodes",
+            "numa_mem_policy",
+            "gpu_dev_id",
+            "nice",
+            "thinktime_spin",
+            "exec_prerun",
+            "exec_postrun",
+            "uid",
+            "gid",
+        ],
+    ),
+    (
+        "what a VM gets is said by its objective",
+        &[
+            "prio",
+            "prioclass",
+            "priohint",
+            "cgroup",
+            "cgroup_nodelete",
+            "cgroup_weight",
+            "rate_min",
+            "ratemin",
+            "rate_iops_min",
+            "rate_cycle",
+            "ratecycle",
+            "max_latency",
+        ],
+    ),
+    (
+        "random numbers come from the scenario's seed",
+        &[
+            "randrepeat",
+            "allrandrepeat",
+            "randseed",
+            "random_generator",
+            "softrandommap",
+        ],
+    ),
+    (
+        "what the data is plays no part",
+        &[
+            "zero_buffers",
+            "refill_buffers",
+            "scramble_buffers",
+            "buffer_pattern",
+            "buffer_compress_percentage",
+            "buffer_compress_chunk",
+            "dedupe_percentage",
+            "dedupe_global",
+            "dedupe_mode",
+            "dedupe_working_set_percentage",
+            "do_verify",
+            "verify_policy",
+            "verifysort",
+            "verifysort_nr",
+            "verify_interval",
+            "verify_offset",
+            "verify_pattern",
+            "verify_pattern_interval",
+            "verify_fatal",
+            "verify_dump",
+            "verify_async",
+            "verify_async_cpus",
+            "verify_backlog",
+            "verify_backlog_batch",
+            "experimental_verify",
+            "verify_state_load",
+            "verify_state_save",
+            "verify_write_sequence",
+            "verify_header_seed",
+        ],
+    ),
+    (
+        "what is measured and told is the simulator's business",
+        &[
+            "group_reporting",
+            "new_group",
+            "unified_rw_reporting",
+            "stats",
+            "per_job_logs",
+            "write_bw_log",
+            "write_lat_log",
+            "write_iops_log",
+            "write_hist_log",
+            "write_iolog",
+            "log_entries",
+            "log_avg_msec",
+            "log_hist_msec",
+            "log_hist_coarseness",
+            "log_window_value",
+            "log_max_value",
+            "log_max",
+            "log_offset",
+            "log_prio",
+            "log_issue_time",
+            "log_compression",
+            "log_compression_cpus",
+            "log_store_compressed",
+            "log_alternate_epoch",
+            "log_unix_epoch",
+            "log_alternate_epoch_clock_id",
+            "job_start_clock_id",
+            "block_error_percentiles",
+            "bwavgtime",
+            "iopsavgtime",
+            "clat_percentiles",
+            "lat_percentiles",
+            "slat_percentiles",
+            "percentile_list",
+            "significant_figures",
+            "disk_util",
+            "gtod_reduce",
+            "gtod_cpu",
+            "clocksource",
+            "disable_lat",
+            "disable_clat",
+            "disable_slat",
+            "disable_bw_measurement",
+            "disable_bw",
+            "unit_base",
+            "continue_on_error",
+            "ignore_error",
+            "error_dump",
+            "exitall_on_error",
+        ],
+    ),
+];
+
+type Refusals = &'static [(
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+)];
+
+/// Options that cannot be done here: why, which values are harmless, names.
+pub(super) const REFUSED: Refusals = &[
+    (
+        "a job works on one region of one disk",
+        &["1"],
+        &["nrfiles", "nr_files"],
+    ),
+    ("a job works on one region of one disk", &[], &["opendir"]),
+    (
+        "the disk is as large as its VM's; a job's region is its `size`",
+        &[],
+        &["filesize"],
+    ),
+    (
+        "what is written is not read back",
+        &["0", "none"],
+        &["verify", "verify_only"],
+    ),
+    (
+        "a random job is random throughout",
+        &["100", "100,100,100"],
+        &["percentage_random"],
+    ),
+    (
+        "a random job is random throughout",
+        &[],
+        &["percentage_sequential"],
+    ),
+    (
+        "requests lie at multiples of their operation's smallest size",
+        &["0"],
+        &[
+            "bs_unaligned",
+            "blocksize_unaligned",
+            "bs_is_seq_rand",
+            "offset_align",
+        ],
+    ),
+    (
+        "each request's place is drawn by itself",
+        &["0"],
+        &["sprandom", "random_sequence_stride", "serialize_overlap"],
+    ),
+    (
+        "runs of one offset are not supported",
+        &[],
+        &["rw_sequencer"],
+    ),
+    (
+        "a job starts at a known time and ends by itself",
+        &["0"],
+        &["exitall", "create_only", "latency_run"],
+    ),
+    (
+        "a job starts at a known time and ends by itself",
+        &[],
+        &[
+            "exit_what",
+            "wait_for",
+            "ramp_size",
+            "steadystate",
+            "ss",
+            "steadystate_duration",
+            "ss_dur",
+            "steadystate_ramp_time",
+            "ss_ramp",
+        ],
+    ),
+    (
+        "a job's depth and rate are its own and fixed",
+        &["0"],
+        &[
+            "flow",
+            "flow_id",
+            "flow_sleep",
+            "flow_watermark",
+            "latency_target",
+            "latency_window",
+            "rate_ignore_thinktime",
+        ],
+    ),
+    (
+        "a job's depth and rate are its own and fixed",
+        &[],
+        &["latency_percentile"],
+    ),
+    (
+        "think times follow answers, after so many requests",
+        &["0"],
+        &["thinkcycles", "thinktime_iotime"],
+    ),
+    (
+        "think times follow answers, after so many requests",
+        &["complete"],
+        &["thinktime_blocks_type"],
+    ),
+    (
+        "flushes are asked for by `fsync`, `fdatasync` and `sync`",
+        &["0"],
+        &["write_barrier"],
+    ),
+    (
+        "flushes are asked for by `fsync`, `fdatasync` and `sync`",
+        &[],
+        &["sync_file_range"],
+    ),
+    (
+        "a discard is a request of its own (`rw=trim`, `trimwrite`)",
+        &["0"],
+        &["trim_percentage", "trim_backlog", "trim_backlog_batch"],
+    ),
+    (
+        "a discard is a request of its own (`rw=trim`, `trimwrite`)",
+        &["1"],
+        &["num_range", "trim_verify_zero"],
+    ),
+    (
+        "zoned disks are not simulated",
+        &["none", "0"],
+        &[
+            "zonemode",
+            "zonesize",
+            "zonecapacity",
+            "zonerange",
+            "zoneskip",
+            "read_beyond_wp",
+            "max_open_zones",
+            "job_max_open_zones",
+            "ignore_zone_limits",
+            "zone_reset_threshold",
+            "zone_reset_frequency",
+            "fdp",
+            "dataplacement",
+            "data_placement",
+        ],
+    ),
+    (
+        "a job file says its requests itself",
+        &[],
+        &[
+            "read_iolog",
+            "replay_no_stall",
+            "replay_redirect",
+            "replay_scale",
+            "replay_align",
+            "replay_time_scale",
+            "replay_skip",
+            "merge_blktrace_file",
+            "merge_blktrace_scalars",
+            "merge_blktrace_iters",
+            "read_iolog_chunked",
+            "profile",
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_name_stands_once() {
+        let mut seen = BTreeSet::new();
+        for name in names() {
+            assert!(seen.insert(name), "{name} twice");
+        }
+    }
+
+    #[test]
+    fn other_names_lead_to_the_first() {
+        assert_eq!(find("readwrite"), Some(("rw", Use::Read)));
+        assert_eq!(find("timeout"), Some(("runtime", Use::Read)));
+        assert_eq!(find("rwx"), None);
+    }
+}

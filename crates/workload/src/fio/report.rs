@@ -1,0 +1,244 @@
+//! What is to be said about a job file, and where.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Where in the text something was found.
+pub(super) type Span = Range<usize>;
+
+/// An excerpt longer than this says less than its line number alone.
+const EXCERPT_MAX: usize = 160;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// The file is refused.
+    Error,
+    /// A word was passed over that would change what the job does.
+    Warning,
+    /// The jobs do what the file says; here is how, or what plays no part.
+    Note,
+}
+
+/// Something to be said about a place in a job file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remark {
+    /// How bad it is.
+    pub kind: Kind,
+    /// The section it stands in; empty for the file as a whole.
+    pub section: String,
+    /// The option; empty for a section as a whole.
+    pub option: String,
+    /// What was found.
+    pub what: String,
+    /// What is allowed, or how to put it right.
+    pub help: Option<String>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A place in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The file as it was named.
+    pub file: String,
+    /// Line, from one.
+    pub line: usize,
+    /// Column in characters, from one.
+    pub column: usize,
+    /// That line, and how many characters of it are meant.
+    excerpt: Option<(String, usize)>,
+}
+
+impl Place {
+    fn new(file: &str, text: &str, span: &Span) -> Place {
+        let (start, end) = (span.start, span.end);
+        let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
+        let line = &text[line_start..line_end];
+        let meant = text[start..end.min(line_end)].chars().count().max(1);
+        Place {
+            file: file.to_owned(),
+            line: line_of(text, start),
+            column: text[line_start..start].chars().count() + 1,
+            excerpt: (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
+                .then(|| (line.trim_end().replace(char::is_control, " "), meant)),
+        }
+    }
+}
+
+/// The line of a place in the text, from one.
+pub(super) fn line_of(text: &str, at: usize) -> usize {
+    text[..at].bytes().filter(|&b| b == b'\n').count() + 1
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = &self.place;
+        match self.kind {
+            Kind::Error => f.write_str("error: ")?,
+            Kind::Warning => f.write_str("warning: ")?,
+            Kind::Note => write!(f, "note: {}:{}: ", place.file, place.line)?,
+        }
+        match (self.section.as_str(), self.option.as_str()) {
+            ("", "") => {}
+            ("", option) => write!(f, "{option}: ")?,
+            (section, "") => write!(f, "[{section}]: ")?,
+            (section, option) => write!(f, "[{section}] {option}: ")?,
+        }
+        f.write_str(&self.what)?;
+        if self.kind == Kind::Note {
+            return Ok(());
+        }
+        write!(f, "\n  --> {}:{}:{}", place.file, place.line, place.column)?;
+        if let Some((line, meant)) = &place.excerpt {
+            let number = place.line.to_string();
+            let margin = " ".repeat(number.len());
+            let indent = " ".repeat(place.column - 1);
+            let mark = "^".repeat(*meant);
+            let excerpt = format!("{margin} |\n{number} | {line}\n{margin} | {indent}{mark}");
+            write!(f, "\n{excerpt}")?;
+        }
+        match &self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A job file was refused: everything that is wrong with it, in the order of the text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FioErrors(pub Vec<Remark>);
+
+impl fmt::Display for FioErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, remark) in self.0.iter().enumerate() {
+            let gap = if i > 0 { "\n\n" } else { "" };
+            write!(f, "{gap}{remark}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for FioErrors {}
+
+/// Collects remarks while a file is read.
+#[derive(Default)]
+pub(super) struct Remarks(Vec<(Span, Remark)>);
+
+impl Remarks {
+    /// Says something about the text at `span`.
+    pub(super) fn say(
+        &mut self,
+        kind: Kind,
+        (section, option): (&str, &str),
+        span: &Span,
+        what: impl Into<String>,
+        help: Option<String>,
+    ) {
+        let remark = Remark {
+            kind,
+            section: section.to_owned(),
+            option: option.to_owned(),
+            what: what.into(),
+            help,
+            place: Place {
+                file: String::new(),
+                line: 0,
+                column: 0,
+                excerpt: None,
+            },
+        };
+        self.0.push((span.clone(), remark));
+    }
+
+    /// Everything in the order of the text with its place, each once: what `[global]` says is
+    /// read again for every job.
+    pub(super) fn located(mut self, file: &str, text: &str) -> Vec<Remark> {
+        self.0
+            .sort_by(|(a, x), (b, y)| (a.start, x.kind, &x.what).cmp(&(b.start, y.kind, &y.what)));
+        self.0.dedup();
+        let located = self.0.into_iter().map(|(span, mut remark)| {
+            remark.place = Place::new(file, text, &span);
+            remark
+        });
+        located.collect()
+    }
+}
+
+/// The name that a typing mistake away from `found` there might be.
+pub(super) fn nearest<'a>(
+    found: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let found: Vec<char> = found.to_lowercase().chars().take(64).collect();
+    names
+        .into_iter()
+        .map(|name| (distance(&found, name), name))
+        .filter(|(distance, _)| *distance <= (found.len() / 3).max(1))
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be changed, added, left out or swapped with their neighbour.
+fn distance(a: &[char], b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = match (i, j) {
+                (0, n) | (n, 0) => n,
+                _ => {
+                    let change = usize::from(a[i - 1] != b[j - 1]);
+                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                    (rows[i - 1][j - 1] + change)
+                        .min(rows[i - 1][j] + 1)
+                        .min(rows[i][j - 1] + 1)
+                        .min(if swapped {
+                            rows[i - 2][j - 2] + 1
+                        } else {
+                            usize::MAX
+                        })
+                }
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_a_typing_mistake_away() {
+        let known = ["iodepth", "runtime", "rw", "bssplit"];
+        assert_eq!(nearest("iodpeth", known), Some("iodepth"));
+        assert_eq!(nearest("RunTimes", known), Some("runtime"));
+        assert_eq!(nearest("colour", known), None);
+        assert_eq!(nearest("", known), None);
+        assert_eq!(nearest(&"x".repeat(10_000), known), None);
+    }
+
+    #[test]
+    fn an_error_shows_its_line() {
+        let text = "[a]\nbs=4x\n";
+        let mut remarks = Remarks::default();
+        let help = Some("4k".to_owned());
+        remarks.say(Kind::Error, ("a", "bs"), &(7..9), "bad", help);
+        assert_eq!(
+            remarks.located("f.fio", text)[0].to_string(),
+            "error: [a] bs: bad\n  --> f.fio:2:4\n  |\n2 | bs=4x\n  |    ^^\n  help: 4k"
+        );
+    }
+
+    #[test]
+    fn a_note_is_one_line() {
+        let mut remarks = Remarks::default();
+        remarks.say(Kind::Note, ("a", "direct"), &(4..5), "so be it", None);
+        assert_eq!(
+            remarks.located("f.fio", "[a]\ndirect=1\n")[0].to_string(),
+            "note: f.fio:2: [a] direct: so be it"
+        );
+    }
+}

@@ -1,0 +1,318 @@
+//! A section becomes a job.
+
+use super::value::{self, Extent};
+use super::words::Words;
+use super::{rates, requests};
+use crate::job::{COPIES_MAX, Flow, Job, Mix, RegionError, SECTOR, Think};
+use crate::time::TimeDistribution;
+use tidegate_core::time::Nanos;
+
+/// A job file's section: a VM with one job.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Section {
+    /// The name in its header.
+    pub name: String,
+    /// Its line, from one.
+    pub line: usize,
+    /// What `description` says.
+    pub description: Option<String>,
+    /// So long after its start its requests do not count into results (`ramp_time`). The job's
+    /// runtime includes it.
+    pub ramp_time: Nanos,
+    /// When the sections begin that run along with it.
+    group: Nanos,
+    /// The job, but for its region and its bytes.
+    job: Job,
+    extents: Extents,
+}
+
+/// Where a job works and how much it does, as far as the disk's size decides it.
+#[derive(Clone, PartialEq, Debug)]
+struct Extents {
+    /// The smallest request.
+    unit: u64,
+    offset: Extent,
+    increment: Extent,
+    size: Option<Extent>,
+    /// Bytes to do.
+    work: Work,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Work {
+    /// No end by bytes (`time_based`).
+    Endless,
+    /// `io_size`, or else the region; as often as `loops` says.
+    Bytes { of: Option<Extent>, loops: u64 },
+}
+
+impl Section {
+    /// The job on a disk of `disk_size` bytes: percentages become bytes as in fio. Offsets are
+    /// rounded up to a multiple of the smallest request, a percentage's size down.
+    ///
+    /// # Errors
+    /// When the job's region does not fit the disk.
+    pub fn job(&self, disk_size: u64) -> Result<Job, RegionError> {
+        let disk_size = disk_size - disk_size % SECTOR;
+        let Extents { unit, .. } = self.extents;
+        let up = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        let part = |extent| match extent {
+            Extent::Bytes(bytes) => bytes,
+            Extent::Percent(percent) => share(disk_size, percent),
+        };
+        let place = |extent| match extent {
+            Extent::Bytes(bytes) => bytes,
+            Extent::Percent(_) => up(part(extent)),
+        };
+        let offset = place(self.extents.offset);
+        let rest = disk_size.saturating_sub(offset);
+        let size = self.extents.size.map(|size| match size {
+            Extent::Bytes(bytes) => bytes - bytes % SECTOR,
+            Extent::Percent(_) => {
+                let bytes = part(size).min(rest);
+                bytes - bytes % unit
+            }
+        });
+        let region = size.unwrap_or(rest);
+        let io_size = match self.extents.work {
+            Work::Endless => None,
+            Work::Bytes { of, loops } => Some(match of {
+                Some(Extent::Bytes(bytes)) => bytes,
+                Some(Extent::Percent(percent)) => share(region, percent),
+                // What is left of the region past its last whole request is never reached.
+                None => region - region % unit,
+            })
+            .map(|bytes| bytes.max(1).saturating_mul(loops)),
+        };
+        let job = Job {
+            offset,
+            offset_increment: place(self.extents.increment),
+            size,
+            io_size,
+            ..self.job.clone()
+        };
+        job.region(0, disk_size)?;
+        Ok(job)
+    }
+
+    /// When it ends, if that is known beforehand.
+    fn end(&self) -> Option<Nanos> {
+        let endless = self.extents.work == Work::Endless;
+        let runtime = self.job.runtime.filter(|_| endless)?;
+        Some(self.job.start + runtime)
+    }
+}
+
+/// So many percent of `whole`, rounded down.
+fn share(whole: u64, percent: u64) -> u64 {
+    (u128::from(whole) * u128::from(percent) / 100) as u64
+}
+
+/// Reads a section's options; what is wrong with them is said, and the section is then of no
+/// use. `before` are the sections before it.
+pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Section]) -> Section {
+    let rw = requests::rw(words);
+    let sizes = requests::sizes(words, rw.mix);
+    let mut job = Job {
+        name: name.to_owned(),
+        rw,
+        sizes,
+        ..Job::default()
+    };
+    if let Some((_, own)) = words.text("name", "any text") {
+        job.name = own.to_owned();
+    }
+    job.placement = requests::placement(words, &job);
+    if let Some(copies) = words.integer("numjobs", 1..=u64::from(COPIES_MAX)) {
+        job.numjobs = copies as u32;
+    }
+    (job.fsync, job.sync) = requests::durability(words);
+    (job.flow, job.rw.mix) = flow(words, &job);
+    let times = times(words, before);
+    (job.start, job.runtime) = (times.start, times.runtime);
+    job.number_ios = words.integer("number_ios", 0..=u64::MAX);
+    job.number_ios = job.number_ios.filter(|&n| n > 0);
+    let extents = extents(words, &job, times.endless);
+    job.number_ios = match extents.work {
+        Work::Endless => None,
+        Work::Bytes { loops, .. } => job.number_ios.map(|n| n.saturating_mul(loops)),
+    };
+    Section {
+        name: name.to_owned(),
+        line,
+        description: words
+            .word("description")
+            .and_then(|word| word.value.map(str::to_owned)),
+        ramp_time: times.ramp,
+        group: times.group,
+        job,
+        extents,
+    }
+}
+
+fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
+    let used = job.rw.mix.sizes_used().iter();
+    let unit = used
+        .map(|&i| job.sizes[i].smallest())
+        .min()
+        .unwrap_or(512)
+        .max(512);
+    let size = extent(words, "size", 1).filter(|&size| size != Extent::Bytes(0));
+    let io_size = extent(words, "io_size", 1).filter(|&size| size != Extent::Bytes(0));
+    if let (Some(Extent::Bytes(bytes)), Some(word)) = (size, words.word("size")) {
+        let used = job.rw.mix.sizes_used().iter();
+        let largest = used.map(|&i| job.sizes[i].largest()).max().unwrap_or(0);
+        if bytes < u64::from(largest) {
+            let what = format!("{bytes} bytes hold no request of {largest}");
+            words.wrong(&word, what, "at least the largest request");
+        }
+    }
+    let loops = words.integer("loops", 1..=1_000_000).unwrap_or(1);
+    if endless {
+        for name in ["io_size", "number_ios", "loops"] {
+            if let Some(word) = words.word(name) {
+                words.note(&word, "of no effect with `time_based`, as in fio");
+            }
+        }
+    }
+    Extents {
+        unit: u64::from(unit),
+        offset: extent(words, "offset", SECTOR).unwrap_or(Extent::Bytes(0)),
+        increment: extent(words, "offset_increment", SECTOR).unwrap_or(Extent::Bytes(0)),
+        size,
+        work: match endless {
+            true => Work::Endless,
+            false => Work::Bytes { of: io_size, loops },
+        },
+    }
+}
+
+/// Bytes in multiples of `step`, or up to 100 percent.
+fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
+    let help = "whole bytes such as 4096, 4k, 1m or 10g, or a percentage of the disk";
+    let extent = words.parsed(name, help, value::extent)?;
+    let word = words.word(name)?;
+    match extent {
+        Extent::Bytes(bytes) if bytes % step != 0 => {
+            let what = format!("{bytes} bytes do not begin a sector");
+            words.wrong(&word, what, "a multiple of 512");
+            None
+        }
+        Extent::Percent(percent) if percent > 100 => {
+            words.wrong(
+                &word,
+                format!("{percent}% is more than there is"),
+                "0% to 100%",
+            );
+            None
+        }
+        _ => Some(extent),
+    }
+}
+
+/// Who decides when the next request comes; and the mix, which rates may decide.
+fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
+    let depth = words.integer("iodepth", 1..=u64::from(COPIES_MAX));
+    let mut iodepth = depth.unwrap_or(1) as u32;
+    if let Some((engine, name)) = words.text("ioengine", "an engine's name") {
+        let what = if !SYNC_ENGINES.contains(&name) {
+            "ignored: how the host system is called is not simulated"
+        } else if iodepth == 1 {
+            "one request at a time"
+        } else {
+            iodepth = 1;
+            "a synchronous engine: `iodepth` has no effect, as in fio"
+        };
+        words.note(&engine, what);
+    } else if let (2.., Some(word)) = (iodepth, words.word("iodepth")) {
+        words.note(
+            &word,
+            "taken as it stands; fio needs an asynchronous `ioengine` for it",
+        );
+    }
+    let think = think(words);
+    match rates::arrivals(words, job) {
+        None => (Flow::Closed { iodepth, think }, job.rw.mix),
+        Some((arrivals, mix)) => {
+            if let (Some(_), Some(word)) = (think, words.word("thinktime")) {
+                let what = "does not go with a rate: requests come when they are due";
+                words.wrong(&word, what, "either `thinktime`, or `rate` or `rate_iops`");
+            }
+            (Flow::Open { arrivals, iodepth }, mix)
+        }
+    }
+}
+
+/// fio's engines that wait for each request before they issue the next.
+const SYNC_ENGINES: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
+
+fn think(words: &mut Words) -> Option<Think> {
+    let blocks = words.integer("thinktime_blocks", 1..=u64::from(u32::MAX));
+    let time = words.time("thinktime", Nanos::from_micros(1))?;
+    (time > Nanos::ZERO).then(|| Think {
+        time: TimeDistribution::Fixed(time),
+        blocks: blocks.unwrap_or(1) as u32,
+    })
+}
+
+struct Times {
+    group: Nanos,
+    start: Nanos,
+    ramp: Nanos,
+    runtime: Option<Nanos>,
+    /// `time_based`: nothing but the runtime ends it.
+    endless: bool,
+}
+
+fn times(words: &mut Words, before: &[Section]) -> Times {
+    let seconds = |words: &mut Words, name| words.time(name, Nanos::SECOND).unwrap_or_default();
+    let ramp = seconds(words, "ramp_time");
+    let runtime = Some(seconds(words, "runtime")).filter(|&time| time > Nanos::ZERO);
+    let mut endless = words.flag("time_based");
+    if let (true, None, Some(word)) = (endless, runtime, words.word("time_based")) {
+        endless = false;
+        words.note(&word, "of no effect without `runtime`, as in fio");
+    }
+    let group = group(words, before);
+    Times {
+        group,
+        start: group + delay(words),
+        ramp,
+        runtime: runtime.map(|runtime| runtime + ramp),
+        endless,
+    }
+}
+
+fn delay(words: &mut Words) -> Nanos {
+    match words.word("startdelay") {
+        Some(word) if word.value.is_some_and(|text| text.contains(['-', ':'])) => {
+            words.wrong(&word, "a range of delays is not supported", value::TIME);
+            Nanos::ZERO
+        }
+        _ => words.time("startdelay", Nanos::SECOND).unwrap_or_default(),
+    }
+}
+
+/// When the group of sections begins that this one belongs to: a stonewall waits for all sections
+/// before it to end, and those after it without one start along with it.
+fn group(words: &mut Words, before: &[Section]) -> Nanos {
+    let group = before.last().map_or(Nanos::ZERO, |last| last.group);
+    if before.is_empty() || !words.flag("stonewall") {
+        return group;
+    }
+    let mut end = group;
+    for section in before {
+        match (section.end(), words.word("stonewall")) {
+            (Some(time), _) => end = end.max(time),
+            (None, Some(word)) => {
+                let what = format!("waits for [{}], whose end is not known", section.name);
+                let help = "give the sections before it `time_based` and `runtime`, or make a \
+                     file of each group";
+                words.wrong(&word, what, help);
+                break;
+            }
+            (None, None) => {}
+        }
+    }
+    end
+}

@@ -1,0 +1,181 @@
+//! The body of the fuzz target, so that it stays one line.
+
+use crate::arrive::ArrivalClock;
+use crate::fio::{self, JobFile, Kind};
+use crate::job::{Flow, Job};
+use crate::stream::Stream;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::SeedableRng;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+/// Reads `data` as a job file and runs what comes of it. Panics if a file is refused without a
+/// reason, if leniency changes a file that needs none, if a job is not what jobs may be, or if a
+/// request leaves its region.
+pub fn fio_jobs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let lenient = read(&text, true);
+    if let Some(strict) = read(&text, false) {
+        assert_eq!(lenient, Some(strict.clone()));
+        assert!(!strict.notes.iter().any(|note| note.kind != Kind::Note));
+    }
+    let Some(file) = lenient else { return };
+    assert!(!file.sections.is_empty());
+    for section in &file.sections {
+        for disk_size in [0, 513, 1 << 20, (1 << 40) + 512, u64::MAX] {
+            if let Ok(job) = section.job(disk_size) {
+                job.check().expect("what is read is right");
+                run(&job, disk_size);
+            }
+        }
+    }
+}
+
+fn read(text: &str, lenient: bool) -> Option<JobFile> {
+    match fio::parse(text, "jobs.fio", lenient) {
+        Ok(file) => Some(file),
+        Err(errors) => {
+            assert!(!errors.0.is_empty());
+            assert!(errors.0.iter().all(|error| error.kind == Kind::Error));
+            assert!(!errors.to_string().is_empty());
+            None
+        }
+    }
+}
+
+fn run(job: &Job, disk_size: u64) {
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let region = job.region(0, disk_size).expect("the first copy fits");
+    let mut stream = Stream::new(job, 0, disk_size).expect("the first copy fits");
+    for io in std::iter::from_fn(|| stream.next(&mut rng)).take(50) {
+        if io.op != Op::Flush {
+            let end = io.offset + u64::from(io.len);
+            assert!(io.offset >= region.start && end <= region.end && io.len > 0);
+        }
+    }
+    if let Flow::Open { arrivals, .. } = &job.flow {
+        let mut clock = ArrivalClock::new(arrivals, job.start);
+        let mut before = Nanos::ZERO;
+        for _ in 0..50 {
+            let at = clock.next(&mut rng);
+            assert!(at >= before);
+            before = at;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    /// Words and values that mean something, and some that nearly do.
+    fn line() -> impl Strategy<Value = String> {
+        let names: Vec<&str> = vec![
+            "rw",
+            "bs",
+            "bsrange",
+            "bssplit",
+            "ba",
+            "rwmixread",
+            "rwmixwrite",
+            "size",
+            "offset",
+            "offset_increment",
+            "io_size",
+            "number_ios",
+            "loops",
+            "random_distribution",
+            "norandommap",
+            "iodepth",
+            "ioengine",
+            "numjobs",
+            "rate",
+            "rate_iops",
+            "rate_process",
+            "thinktime",
+            "thinktime_blocks",
+            "startdelay",
+            "ramp_time",
+            "runtime",
+            "time_based",
+            "stonewall",
+            "fsync",
+            "fdatasync",
+            "sync",
+            "name",
+            "kb_base",
+            "direct",
+            "verify",
+            "include",
+            "",
+            "é",
+            "[job]",
+            "[b]",
+            "[global]",
+            "[",
+            "# x",
+        ];
+        let values: Vec<&str> = vec![
+            "",
+            "=",
+            "=0",
+            "=1",
+            "=4k",
+            "=64k",
+            "=4k,8k",
+            "=,1m,",
+            "=50%",
+            "=100%",
+            "=101%",
+            "=18446744073709551615",
+            "=99999999p",
+            "=4k/50:8k/50",
+            "=4k/50:512/",
+            "=512-64k",
+            "=1g-512",
+            "=randread",
+            "=randrw",
+            "=trimwrite",
+            "=zipf:0.9",
+            "=zipf:10",
+            "=pareto:0.999",
+            "=normal:99",
+            "=normal:0.0001",
+            "=poisson",
+            "=10ms",
+            "=9999999d",
+            "=${X}",
+            "=(1+1)",
+            "=é%",
+            "=psync",
+            "=65536",
+            "=1000",
+            "=-",
+            "=:",
+            "=/",
+        ];
+        let word = (prop::sample::select(names), prop::sample::select(values));
+        word.prop_map(|(name, value)| format!("{name}{value}\n"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_text_is_survived(text in any::<String>()) {
+            super::fio_jobs(text.as_bytes());
+            super::fio_jobs(format!("[job]\n{text}").as_bytes());
+            super::fio_jobs(format!("[job]\nbs={text}").as_bytes());
+        }
+
+        #[test]
+        fn near_misses_are_survived(lines in prop::collection::vec(line(), 0..12)) {
+            super::fio_jobs(format!("[job]\n{}", lines.concat()).as_bytes());
+        }
+
+        #[test]
+        fn garbage_is_survived(data in any::<Vec<u8>>()) {
+            super::fio_jobs(&data);
+        }
+    }
+}
