@@ -172,38 +172,34 @@ pub(super) fn nearest<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let found: Vec<char> = found.to_lowercase().chars().take(64).collect();
+    let allowed = (found.len() / 3).max(1);
     names
         .into_iter()
-        .map(|name| (distance(&found, name), name))
-        .filter(|(distance, _)| *distance <= (found.len() / 3).max(1))
+        // Names are ASCII; those that differ more in length than they may are not looked at.
+        .filter(|name| name.len().abs_diff(found.len()) <= allowed)
+        .map(|name| (distance(&found, name.as_bytes()), name))
+        .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, name)| name)
 }
 
 /// How many letters must be changed, added, left out or swapped with their neighbour.
-fn distance(a: &[char], b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = match (i, j) {
-                (0, n) | (n, 0) => n,
-                _ => {
-                    let change = usize::from(a[i - 1] != b[j - 1]);
-                    let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                    (rows[i - 1][j - 1] + change)
-                        .min(rows[i - 1][j] + 1)
-                        .min(rows[i][j - 1] + 1)
-                        .min(if swapped {
-                            rows[i - 2][j - 2] + 1
-                        } else {
-                            usize::MAX
-                        })
-                }
-            };
+fn distance(a: &[char], b: &[u8]) -> usize {
+    let same = |i: usize, j: usize| a[i - 1] == char::from(b[j - 1]);
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let change = last[j - 1] + usize::from(!same(i, j));
+            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && same(i, j - 1) && same(i - 1, j) {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
         }
+        before = std::mem::replace(&mut last, row);
     }
-    rows[a.len()][b.len()]
+    last[b.len()]
 }
 
 #[cfg(test)]
