@@ -53,7 +53,7 @@ pub struct Stream {
     base: u64,
     /// How reads, writes and discards go.
     ways: [Way; 3],
-    /// Bytes and requests to go, as far as they are bounded.
+    /// Bytes and requests to go: where nothing bounds them, more than any run sees.
     bytes_left: u64,
     ios_left: u64,
     /// Flushes after so many writes, 0 for never; how many are still to come before the next.
@@ -180,11 +180,8 @@ impl Stream {
     /// Counts a request and says it.
     #[inline]
     fn issue(&mut self, op: Op, offset: u64, len: u32) -> Io {
-        self.bytes_left = self.bytes_left.saturating_sub(match self.bytes_left {
-            u64::MAX => 0,
-            _ => u64::from(len),
-        });
-        self.ios_left -= u64::from(self.ios_left != u64::MAX);
+        self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
+        self.ios_left -= 1;
         let write = op == Op::Write;
         if write && self.fsync > 0 {
             self.writes_to_flush -= 1;

@@ -133,3 +133,15 @@ fn desktops() {
     assert_eq!(scan.sizes[0].0.len(), 16);
     assert_eq!((reclaim.rw.mix, reclaim.sync), (Mix::Trim, true));
 }
+
+#[test]
+fn the_example_of_the_documentation() {
+    let page = include_str!("../../../docs/workloads.md");
+    let example = page
+        .split("```ini\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let file = read("workloads.md", example.unwrap());
+    assert_eq!(names(&file), ["readers", "log"]);
+    assert!(jobs(&file).iter().all(|job| job.check().is_ok()));
+}

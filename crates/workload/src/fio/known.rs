@@ -468,6 +468,20 @@ mod tests {
     }
 
     #[test]
+    fn each_option_that_is_read_is_documented() {
+        let page = include_str!("../../../../docs/workloads.md");
+        for name in READ.iter().flat_map(|names| names.iter()) {
+            let word = [
+                format!("`{name}`"),
+                format!("`{name}="),
+                format!("\n{name}="),
+            ];
+            let told = word.iter().any(|word| page.contains(word));
+            assert!(told, "{name} is not in docs/workloads.md");
+        }
+    }
+
+    #[test]
     fn other_names_lead_to_the_first() {
         assert_eq!(find("readwrite"), Some(("rw", Use::Read)));
         assert_eq!(find("timeout"), Some(("runtime", Use::Read)));
