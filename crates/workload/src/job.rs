@@ -331,14 +331,25 @@ impl Job {
             .then_some(first)
     }
 
+    /// The smallest request, in bytes.
+    pub(crate) fn smallest_request(&self) -> u32 {
+        let used = self.rw.mix.sizes_used().iter();
+        used.map(|&i| self.sizes[i].smallest()).min().unwrap_or(0)
+    }
+
+    /// The largest request, in bytes.
+    pub(crate) fn largest_request(&self) -> u32 {
+        let used = self.rw.mix.sizes_used().iter();
+        used.map(|&i| self.sizes[i].largest()).max().unwrap_or(0)
+    }
+
     /// The bytes that copy `copy` (from 0) works on, on a disk of `disk_size` bytes.
     ///
     /// # Errors
     /// When they do not lie on the disk, or do not hold the job's largest request.
     pub fn region(&self, copy: u32, disk_size: u64) -> Result<Range<u64>, RegionError> {
         let disk_end = disk_size - disk_size % SECTOR;
-        let largest = self.rw.mix.sizes_used().iter();
-        let largest = largest.map(|&i| self.sizes[i].largest()).max().unwrap_or(0);
+        let largest = self.largest_request();
         let from = self
             .offset_increment
             .saturating_mul(u64::from(copy))

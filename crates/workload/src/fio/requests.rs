@@ -60,7 +60,10 @@ pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
         let range = ranges.and_then(|ranges| ranges[i]);
         let split = splits.as_ref().map(|splits| &splits[i]);
         if let Some(bytes) = fixed {
-            check_size(words, "bs", bytes, || sizes[i] = Sizes::fixed(bytes as u32));
+            match fits(bytes) {
+                true => sizes[i] = Sizes::fixed(bytes as u32),
+                false => refuse(words, "bs", format!("{bytes} bytes: {SIZE_RANGE}")),
+            }
         }
         if let Some((from, to)) = range {
             match spread(from, to) {
@@ -100,14 +103,6 @@ fn fits(bytes: u64) -> bool {
 }
 
 const SIZE_RANGE: &str = "sizes are multiples of 512 bytes up to 1 GiB";
-
-fn check_size(words: &mut Words, name: &str, bytes: u64, set: impl FnOnce()) {
-    if fits(bytes) {
-        set();
-    } else {
-        refuse(words, name, format!("{bytes} bytes: {SIZE_RANGE}"));
-    }
-}
 
 /// Two sizes, the smaller first.
 fn range(text: &str, kb_base: u64) -> Option<(u64, u64)> {

@@ -151,17 +151,10 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
 }
 
 fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
-    let used = job.rw.mix.sizes_used().iter();
-    let unit = used
-        .map(|&i| job.sizes[i].smallest())
-        .min()
-        .unwrap_or(512)
-        .max(512);
     let size = extent(words, "size", 1).filter(|&size| size != Extent::Bytes(0));
     let io_size = extent(words, "io_size", 1).filter(|&size| size != Extent::Bytes(0));
     if let (Some(Extent::Bytes(bytes)), Some(word)) = (size, words.word("size")) {
-        let used = job.rw.mix.sizes_used().iter();
-        let largest = used.map(|&i| job.sizes[i].largest()).max().unwrap_or(0);
+        let largest = job.largest_request();
         if bytes < u64::from(largest) {
             let what = format!("{bytes} bytes hold no request of {largest}");
             words.wrong(&word, what, "at least the largest request");
@@ -176,7 +169,7 @@ fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
         }
     }
     Extents {
-        unit: u64::from(unit),
+        unit: u64::from(job.smallest_request()),
         offset: extent(words, "offset", SECTOR).unwrap_or(Extent::Bytes(0)),
         increment: extent(words, "offset_increment", SECTOR).unwrap_or(Extent::Bytes(0)),
         size,
