@@ -111,9 +111,11 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         "how the host system is called is not simulated",
         &[
             "thread", "mem", "iomem", "iomem_align", "mem_align", "lockmem", "hugepage-size",
+            "comm",
             "ioscheduler", "userspace_reap", "hipri", "hipri_percentage", "fixedbufs",
             "registerfiles", "sqthread_poll", "sqthread_poll_cpu", "nonvectored", "uncached",
-            "nowait", "force_async", "cmd_type",
+            "nowait", "force_async", "cmd_type", "uri", "hostname", "port", "pool", "rbdname",
+            "clientname", "clustername", "busy_poll",
         ],
     ),
     (
@@ -127,7 +129,8 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
     (
         "what a VM gets is said by its objective",
         &[
-            "prio", "prioclass", "priohint", "cgroup", "cgroup_nodelete", "cgroup_weight",
+            "prio", "prioclass", "priohint", "cmdprio", "cmdprio_class", "cmdprio_hint",
+            "cmdprio_percentage", "cmdprio_bssplit", "cgroup", "cgroup_nodelete", "cgroup_weight",
             "rate_min", "ratemin", "rate_iops_min", "rate_cycle", "ratecycle", "max_latency",
         ],
     ),
@@ -214,8 +217,13 @@ pub(super) const REFUSED: Refusals = &[
     ),
     (
         "runs of one offset are not supported",
-        &[],
+        &["sequential"],
         &["rw_sequencer"],
+    ),
+    (
+        "each request of a mix, and its place, is drawn by itself",
+        &[],
+        &["rwmixcycle", "spr_num_regions", "spr_op", "spr_cs"],
     ),
     (
         "a job starts at a known time and ends by itself",
@@ -227,7 +235,8 @@ pub(super) const REFUSED: Refusals = &[
         &[],
         &[
             "exit_what", "wait_for", "ramp_size", "steadystate", "ss", "steadystate_duration",
-            "ss_dur", "steadystate_ramp_time", "ss_ramp",
+            "ss_dur", "steadystate_ramp_time", "ss_ramp", "steadystate_check_interval",
+            "ss_interval",
         ],
     ),
     (
@@ -274,13 +283,14 @@ pub(super) const REFUSED: Refusals = &[
         &["num_range", "trim_verify_zero"],
     ),
     (
-        "zoned disks are not simulated",
+        "zones and data placement are not simulated",
         &["none", "0"],
         &[
             "zonemode", "zonesize", "zonecapacity", "zonerange", "zoneskip", "read_beyond_wp",
             "max_open_zones", "job_max_open_zones", "ignore_zone_limits",
             "zone_reset_threshold", "zone_reset_frequency", "fdp", "dataplacement",
-            "data_placement",
+            "data_placement", "fdp_pli", "fdp_pli_select", "plid_select", "plids", "dp_scheme",
+            "recover_zbd_write_error", "write_zone_remainder",
         ],
     ),
     (

@@ -95,11 +95,9 @@ impl Section {
         Ok(job)
     }
 
-    /// When it ends, if that is known beforehand.
+    /// When it will have ended at the latest, if that is known beforehand.
     fn end(&self) -> Option<Nanos> {
-        let endless = self.extents.work == Work::Endless;
-        let runtime = self.job.runtime.filter(|_| endless)?;
-        Some(self.job.start + runtime)
+        self.job.runtime.map(|runtime| self.job.start + runtime)
     }
 }
 
@@ -287,25 +285,25 @@ fn delay(words: &mut Words) -> Nanos {
 }
 
 /// When the group of sections begins that this one belongs to: a stonewall waits for all sections
-/// before it to end, and those after it without one start along with it.
+/// before it to end, and those after it without one start along with it. A job that is through
+/// before its runtime leaves its disk idle until then, which takes no time to simulate.
 fn group(words: &mut Words, before: &[Section]) -> Nanos {
     let group = before.last().map_or(Nanos::ZERO, |last| last.group);
     if before.is_empty() || !words.flag("stonewall") {
         return group;
     }
+    let Some(word) = words.word("stonewall") else {
+        return group;
+    };
     let mut end = group;
     for section in before {
-        match (section.end(), words.word("stonewall")) {
-            (Some(time), _) => end = end.max(time),
-            (None, Some(word)) => {
-                let what = format!("waits for [{}], whose end is not known", section.name);
-                let help = "give the sections before it `time_based` and `runtime`, or make a \
-                     file of each group";
-                words.wrong(&word, what, help);
-                break;
-            }
-            (None, None) => {}
-        }
+        let Some(time) = section.end() else {
+            let what = format!("waits for [{}], whose end is not known", section.name);
+            let help = "give the sections before it a `runtime`, or make a file of each group";
+            words.wrong(&word, what, help);
+            break;
+        };
+        end = end.max(time);
     }
     end
 }
