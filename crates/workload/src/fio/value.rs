@@ -17,8 +17,9 @@ pub(super) enum Extent {
 
 /// A whole number: decimal or `0x`, with a unit of powers of `kb_base`.
 ///
-/// fio's units are swapped against the standard's: by default `k` and `kb` are 1024 and `ki` and
-/// `kib` 1000; with `kb_base=1000` it is the other way around, and right.
+/// fio's units are swapped against the standard's: by default `k` and `kb` are 1024 and `kib` is
+/// 1000; with `kb_base=1000` it is the other way around, and right. `ki` is what `k` is: fio's
+/// documentation says otherwise, fio does so.
 pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
     let (digits, radix) = match text.get(..2) {
         Some("0x" | "0X") => (&text[2..], 16),
@@ -30,18 +31,15 @@ pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
     let number = u64::from_str_radix(digits, radix).ok()?;
     let unit = unit.to_ascii_lowercase();
     // In hexadecimal, `b` is a digit and never reaches this.
-    let unit = unit.strip_suffix('b').unwrap_or(&unit);
-    let (prefix, base) = match unit.strip_suffix('i') {
-        Some(prefix) => (prefix, if kb_base == 1000 { 1024 } else { 1000 }),
-        None => (unit, kb_base),
-    };
-    let power = match (prefix, unit) {
-        ("", "") => 0,
-        ("k", _) => 1,
-        ("m", _) => 2,
-        ("g", _) => 3,
-        ("t", _) => 4,
-        ("p", _) => 5,
+    if let "" | "b" = unit.as_str() {
+        return Some(number);
+    }
+    let mut letters = unit.chars();
+    let power = "kmgtp".find(letters.next()?)? as u32 + 1;
+    let base = match letters.as_str() {
+        "" | "b" | "i" => kb_base,
+        "ib" if kb_base == 1000 => 1024,
+        "ib" => 1000,
         _ => return None,
     };
     number.checked_mul(u64::pow(base, power))
@@ -112,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_powers_of_1024_and_ki_is_1000() {
+    fn units_are_powers_of_1024_and_kib_is_1000() {
         for (text, value) in [
             ("0", 0),
             ("4096", 4096),
@@ -121,14 +119,14 @@ mod tests {
             ("4K", 4096),
             ("4kb", 4096),
             ("4KB", 4096),
-            ("4ki", 4000),
+            ("4ki", 4096),
             ("4KiB", 4000),
             ("1m", 1 << 20),
             ("1mib", 1_000_000),
             ("1g", 1 << 30),
             ("1t", 1 << 40),
             ("1P", 1 << 50),
-            ("1ti", 1_000_000_000_000),
+            ("1tib", 1_000_000_000_000),
             ("0x10", 16),
             ("0X1000k", 4096 << 10),
             ("0xab", 0xab),
