@@ -4,7 +4,7 @@
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 use tidegate_core::request::Op;
 use tidegate_workload::fio;
@@ -20,7 +20,7 @@ fn sequential_jobs_make_the_requests_that_fio_makes() {
     if !fio_is_there() {
         return;
     }
-    for (i, lines) in [
+    let cases = [
         "bs=64k",
         "rw=write | bs=4k | size=48k | fsync=5",
         "rw=write | bs=4k | size=48k | fdatasync=1",
@@ -42,11 +42,8 @@ fn sequential_jobs_make_the_requests_that_fio_makes() {
         "size=64k | bs=512 | kb_base=1000",
         "size=64kib | bs=512 | kb_base=1000",
         "size=0x10000 | bs=0x1000",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (ours, fios) = both(&format!("sequential-{i}"), lines);
+    ];
+    for Case { lines, ours, fios } in both("sequential", &cases) {
         assert_eq!(ours, fios, "{lines}");
     }
 }
@@ -56,7 +53,7 @@ fn random_jobs_make_the_requests_that_fio_makes_in_another_order() {
     if !fio_is_there() {
         return;
     }
-    for (i, lines) in [
+    let cases = [
         "rw=randread | bs=4k | size=256k",
         "rw=randwrite | bs=8k | offset=512k",
         "rw=randtrim | bs=64k",
@@ -64,11 +61,13 @@ fn random_jobs_make_the_requests_that_fio_makes_in_another_order() {
         "rw=randrw | rwmixread=100 | bs=16k",
         "rw=randrw | rwmixwrite=100 | bs=16k",
         "rw=randread | bs=4k | size=64k | loops=3",
-    ]
-    .into_iter()
-    .enumerate()
+    ];
+    for Case {
+        lines,
+        mut ours,
+        mut fios,
+    } in both("random", &cases)
     {
-        let (mut ours, mut fios) = both(&format!("random-{i}"), lines);
         assert_ne!(ours, fios, "{lines}: the orders should differ");
         let key = |request: &Request| (request.1, request.0 as u8);
         ours.sort_by_key(key);
@@ -78,16 +77,40 @@ fn random_jobs_make_the_requests_that_fio_makes_in_another_order() {
 }
 
 /// The requests of a job with these lines, ours and fio's.
-fn both(name: &str, lines: &str) -> (Vec<Request>, Vec<Request>) {
-    let text = format!("[job]\n{}\n", lines.replace(" | ", "\n"));
-    let mut ours = requests_here(&text);
-    // fio leaves out the flush after the last write.
-    if ours.last().is_some_and(|request| request.0 == Op::Flush) {
-        ours.pop();
-    }
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&directory).unwrap();
-    (ours, requests_of_fio(&directory, &text))
+struct Case {
+    lines: &'static str,
+    ours: Vec<Request>,
+    fios: Vec<Request>,
+}
+
+/// Runs all of them at once: fio mostly waits.
+fn both(name: &str, cases: &[&'static str]) -> Vec<Case> {
+    let running = cases.iter().enumerate().map(|(i, lines)| {
+        let text = format!("[job]\n{}\n", lines.replace(" | ", "\n"));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{i}"));
+        fs::create_dir_all(&directory).unwrap();
+        (
+            *lines,
+            requests_here(&text),
+            start_fio(&directory, &text),
+            directory,
+        )
+    });
+    let running: Vec<_> = running.collect();
+    let ended = running
+        .into_iter()
+        .map(|(lines, mut ours, fio, directory)| {
+            // fio leaves out the flush after the last write.
+            if ours.last().is_some_and(|request| request.0 == Op::Flush) {
+                ours.pop();
+            }
+            let output = fio.wait_with_output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{lines}: {told}");
+            let fios = logged(&fs::read_to_string(directory.join("log")).unwrap());
+            Case { lines, ours, fios }
+        });
+    ended.collect()
 }
 
 fn requests_here(text: &str) -> Vec<Request> {
@@ -100,25 +123,29 @@ fn requests_here(text: &str) -> Vec<Request> {
         .collect()
 }
 
-fn requests_of_fio(directory: &Path, text: &str) -> Vec<Request> {
-    let (job, log) = (directory.join("job.fio"), directory.join("log"));
-    fs::write(&job, text).unwrap();
-    let _ = fs::remove_file(&log);
+fn start_fio(directory: &Path, text: &str) -> Child {
+    fs::write(directory.join("job.fio"), text).unwrap();
+    let _ = fs::remove_file(directory.join("log"));
     let disk = fs::File::create(directory.join("disk")).unwrap();
     disk.set_len(DISK).unwrap();
     // A file has no discards; the null engine takes them, and needs to be told the file's size.
     let null = text.contains("trim").then(|| format!("--size={DISK}"));
     let engine = if null.is_some() { "null" } else { "psync" };
-    let output = Command::new("fio")
+    Command::new("fio")
         .current_dir(directory)
         .arg(format!("--ioengine={engine}"))
         .args(null)
+        // Another clock would be calibrated first, for longer than all the rest takes.
+        .arg("--clocksource=clock_gettime")
         .args(["--filename=disk", "--write_iolog=log", "job.fio"])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}: {told}");
-    let log = fs::read_to_string(&log).unwrap();
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The requests in fio's log.
+fn logged(log: &str) -> Vec<Request> {
     // Each line: time, file, what, first byte, bytes.
     let request = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
