@@ -275,8 +275,13 @@ impl Drop for Daemon {
 }
 
 /// Polls `condition` until it holds. Panics if it takes too long.
-pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+pub(crate) fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    wait_at_most(DEADLINE, what, condition);
+}
+
+/// The same for what may take longer than most.
+pub(crate) fn wait_at_most(time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         thread::park_timeout(Duration::from_millis(2));

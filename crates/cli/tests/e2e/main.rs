@@ -10,6 +10,8 @@ mod daemon;
 mod durability;
 mod faults;
 mod guest;
+mod guest_initramfs;
+mod guest_linux;
 mod listing;
 mod patterns;
 mod tool;

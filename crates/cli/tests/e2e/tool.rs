@@ -18,9 +18,11 @@ pub(crate) fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| {
         !env::split_paths(&path).any(|directory| directory.join(program).is_file())
     });
-    let Some(missing) = missing else {
-        return true;
-    };
+    missing.is_none_or(|missing| lacking(missing))
+}
+
+/// Says that the test is skipped, for what it needs is missing; false, as [`have`] then says.
+pub(crate) fn lacking(missing: &str) -> bool {
     assert!(
         env::var_os("CI").as_deref() != Some(OsStr::new("true")),
         "needs {missing}, and nothing is skipped in CI: make setup"

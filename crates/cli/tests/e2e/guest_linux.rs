@@ -1,0 +1,331 @@
+//! A Linux guest whose disk is an export: a filesystem, files, raw writes, and a second machine
+//! that finds all of it. The guest's side is `guest_init.sh`; the kernel and the programs it runs
+//! are what `scripts/setup-guest` gathered.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::control::tidegate_json;
+use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most};
+use crate::guest_initramfs::Initramfs;
+use crate::tool::{Running, arg, have, lacking, run};
+
+/// How long a guest may take for what is waited for. Its processor is emulated: what takes five
+/// seconds takes a minute where others want the machine, too.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A machine that ends where it would start again. Without rdrand the first random number takes
+/// the kernel seconds to gather, and mke2fs wants one. QEMU 7.2 was seen to spoil the flags of
+/// cmpxchg16b, with which newer kernels allocate memory.
+const MACHINE: &str = "-accel tcg -cpu qemu64,+rdrand,-cx16 -m 256 -nodefaults -no-user-config \
+    -display none -no-reboot";
+/// A kernel that says only what went wrong, ends where it panics, and does not test its timer:
+/// on a busy machine it might take it for broken.
+const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
+
+const MIB: usize = 1 << 20;
+/// What the guest's filesystem has of the disk.
+const FS: usize = 64 * MIB;
+const DISK: usize = 80 * MIB;
+
+/// Writes behind the filesystem, in order: the length of one, where in multiples of it, how many.
+/// All are of the same bytes.
+const WRITES: [[usize; 3]; 7] = [
+    [65536, 1024, 4],
+    [512, 131_085, 1],     // amid the first
+    [4096, 16384 + 61, 9], // across its end
+    [512, 134_145, 7],
+    [MIB, 67, 2],
+    [1536, 46_000, 3], // blocks of no power of two
+    [512, DISK / 512 - 1, 1],
+];
+
+/// Where `scripts/setup` puts the kernel and the programs, if it did.
+fn gathered() -> Option<PathBuf> {
+    // Cargo gives tests a directory in the target directory, and setup uses the one beside it.
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("guest");
+    if directory.join("vmlinuz").is_file() {
+        return Some(directory);
+    }
+    lacking("a Linux guest");
+    None
+}
+
+/// What all guests have to write.
+fn bytes() -> Vec<u8> {
+    noise(7, 2 * MIB)
+}
+
+/// What machines start from.
+struct Kit {
+    kernel: PathBuf,
+    initramfs: PathBuf,
+}
+
+impl Kit {
+    /// `None`, and a word on it, if something is missing.
+    fn new(scratch: &Scratch) -> Option<Kit> {
+        if !have(&["qemu-system-x86_64", "nbdcopy"]) {
+            return None;
+        }
+        let directory = gathered()?;
+        let writes = WRITES.map(|[len, seek, count]| format!("{len} {seek} {count}\n"));
+        let mut archive = Initramfs::default();
+        archive
+            .tree(&directory.join("root"))
+            .file("init", 0o755, include_bytes!("guest_init.sh"))
+            .file("noise", 0o644, &bytes())
+            .file("writes", 0o644, writes.concat().as_bytes());
+        let initramfs = scratch.join("initramfs");
+        fs::write(&initramfs, archive.finish()).expect("the directory is ours");
+        Some(Kit {
+            kernel: directory.join("vmlinuz"),
+            initramfs,
+        })
+    }
+}
+
+/// A machine that runs; what is on its console is shown if the test fails.
+struct Guest {
+    machine: Option<Running>,
+    /// Open, so that it can be read when the daemon's directory has gone.
+    console: File,
+    step: &'static str,
+}
+
+impl Guest {
+    /// Starts a machine that takes this step of `guest_init.sh`.
+    fn start(daemon: &Daemon, kit: &Kit, step: &'static str) -> Guest {
+        let console = daemon.path(&format!("console-{step}"));
+        let serial = format!("file:{}", console.display());
+        let console = File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(console)
+            .expect("the directory is ours");
+        // A daemon that goes away and comes back within the time is waited for.
+        let disk = format!(
+            "driver=nbd,node-name=disk,server.type=unix,server.path={},export=guest,\
+             discard=unmap,reconnect-delay={}",
+            daemon.path("nbd.sock").display(),
+            PATIENCE.as_secs()
+        );
+        let kernel = format!("{COMMAND_LINE} step={step}");
+        let args: Vec<&str> = MACHINE
+            .split(' ')
+            .chain(["-kernel", arg(&kit.kernel), "-initrd", arg(&kit.initramfs)])
+            .chain(["-append", &kernel, "-serial", &serial])
+            .chain(["-blockdev", &disk, "-device", "virtio-blk-pci,drive=disk"])
+            .collect();
+        Guest {
+            machine: Some(Running::start(
+                daemon.scratch(),
+                "qemu-system-x86_64",
+                &args,
+            )),
+            console,
+            step,
+        }
+    }
+
+    fn machine(&mut self) -> &mut Running {
+        self.machine.as_mut().expect("taken only by the end")
+    }
+
+    /// Everything on its console so far.
+    fn console(&self) -> String {
+        let mut console = &self.console;
+        let mut bytes = Vec::new();
+        let read = console
+            .rewind()
+            .and_then(|()| console.read_to_end(&mut bytes));
+        read.expect("it is a file");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// What it told the test of this subject, line by line.
+    fn told(&self, subject: &str) -> Vec<String> {
+        let mark = format!("guest: {subject} ");
+        let console = self.console();
+        // A machine that was killed may not have got to the end of its line.
+        let lines = console.split_inclusive("\r\n");
+        let complete = lines.filter_map(|line| line.strip_suffix("\r\n"));
+        let told = complete.filter_map(|line| line.strip_prefix(&mark));
+        told.map(str::to_owned).collect()
+    }
+
+    /// Waits until it said so many things of this subject.
+    fn wait_for(&mut self, subject: &str, count: usize) {
+        let what = format!("the guest to have {count} of `{subject}`");
+        wait_at_most(PATIENCE, &what, || {
+            if !self.machine().is_running() {
+                self.succeeds();
+                panic!("it ended without {what}");
+            }
+            self.told(subject).len() >= count
+        });
+    }
+
+    /// Waits for its end, before which it must have done its step without errors.
+    fn succeeds(&mut self) {
+        let what = format!("the guest's step `{}`", self.step);
+        wait_at_most(PATIENCE, &what, || !self.machine().is_running());
+        self.machine.take().expect("taken here only").succeed();
+        assert_eq!(self.told("done"), [self.step], "it ended before that");
+        self.saw_no_errors();
+    }
+
+    /// As if its power went.
+    fn kill(&mut self) {
+        self.machine().kill();
+        self.saw_no_errors();
+    }
+
+    fn saw_no_errors(&self) {
+        let console = self.console();
+        for error in ["I/O error", "EXT4-fs error"] {
+            assert!(!console.contains(error), "the guest had an error");
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let console = self.console();
+            eprint!(
+                "---- console of the guest ({}) ----\n{console}\n",
+                self.step
+            );
+        }
+    }
+}
+
+/// A daemon with one VM. Its objective is loose: what is tested is that scheduling, too, gets
+/// every byte to its place.
+fn start(scratch: Scratch, backing: Backing) -> Daemon {
+    let config = [
+        &backing.device("policy = \"mclock\""),
+        "[[vm]]\nname = \"guest\"\n[vm.objective]\n",
+        "reservation = \"100 IOPS\"\nlimit = \"2000 IOPS\"\nweight = 200\n",
+        &backing.disk("guest", &format!("{} MiB", DISK / MIB), ""),
+    ];
+    Daemon::start_in(scratch, &config.concat())
+}
+
+/// Requests of the guest that were answered, by operation.
+fn answered(daemon: &Daemon, operation: &str) -> u64 {
+    let stats: Value = tidegate_json(daemon, &["stats", "guest"]);
+    let operations = stats["vms"][0]["operations"].as_array().expect("a list");
+    let of_this = operations.iter().filter(|op| op["operation"] == operation);
+    of_this.filter_map(|op| op["requests"].as_u64()).sum()
+}
+
+/// What must be behind the filesystem.
+fn written() -> Vec<u8> {
+    let bytes = bytes();
+    let mut disk = vec![0; DISK];
+    for [len, seek, count] in WRITES {
+        disk[len * seek..][..len * count].copy_from_slice(&bytes[..len * count]);
+    }
+    disk.split_off(FS)
+}
+
+fn assert_written(daemon: &Daemon) {
+    let copy = daemon.path("copy");
+    run(
+        daemon.scratch(),
+        "nbdcopy",
+        &[&daemon.uri("guest"), arg(&copy)],
+    );
+    let found = fs::read(&copy).expect("nbdcopy wrote it").split_off(FS);
+    let expected = written();
+    let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "the first byte that differs");
+    assert_eq!(found.len(), expected.len());
+}
+
+/// The files, with these checksums, are what a later machine found.
+fn assert_found(files: &[String], later: &Guest) {
+    let found = later.told("sum");
+    let lost: Vec<_> = files.iter().filter(|file| !found.contains(file)).collect();
+    assert!(lost.is_empty(), "lost or changed: {lost:#?}");
+}
+
+fn files_are_there_after_a_reboot(backing: Backing) {
+    let scratch = Scratch::new();
+    let Some(kit) = Kit::new(&scratch) else {
+        return;
+    };
+    let mut daemon = start(scratch, backing);
+    let mut first = Guest::start(&daemon, &kit, "fill");
+    first.succeeds();
+    for operation in ["read", "write", "flush", "discard", "write_zeroes"] {
+        assert!(
+            answered(&daemon, operation) > 0,
+            "the guest used no {operation}"
+        );
+    }
+    assert_written(&daemon);
+    if backing == Backing::File {
+        daemon = daemon.restart();
+    }
+    let mut second = Guest::start(&daemon, &kit, "check");
+    second.succeeds();
+    assert_eq!(first.told("sum").len(), 59);
+    assert_found(&first.told("sum"), &second);
+    assert_eq!(first.told("raw").len(), 1);
+    assert_eq!(first.told("raw"), second.told("raw"));
+    assert_written(&daemon);
+    daemon.stop();
+}
+
+#[test]
+fn files_are_there_after_a_reboot_on_memory() {
+    files_are_there_after_a_reboot(Backing::Memory);
+}
+
+#[test]
+fn files_are_there_after_a_reboot_on_a_file() {
+    files_are_there_after_a_reboot(Backing::File);
+}
+
+/// A machine writes; `meanwhile` happens; it is killed. The files it had fsynced must be there.
+fn fsynced_files_outlive(backing: Backing, meanwhile: impl FnOnce(Daemon, &mut Guest) -> Daemon) {
+    let scratch = Scratch::new();
+    let Some(kit) = Kit::new(&scratch) else {
+        return;
+    };
+    let mut daemon = start(scratch, backing);
+    let mut killed = Guest::start(&daemon, &kit, "keep");
+    killed.wait_for("kept", 10);
+    daemon = meanwhile(daemon, &mut killed);
+    killed.kill();
+    let mut next = Guest::start(&daemon, &kit, "recover");
+    next.succeeds();
+    assert_found(&killed.told("kept"), &next);
+    daemon.stop();
+}
+
+#[test]
+fn fsynced_files_outlive_the_machine() {
+    fsynced_files_outlive(Backing::Memory, |daemon, _| daemon);
+}
+
+/// The daemon, too, is killed and started again; the machine goes on as if nothing had happened.
+#[test]
+fn fsynced_files_outlive_the_daemon() {
+    fsynced_files_outlive(Backing::File, |daemon, guest| {
+        let daemon = daemon.crash();
+        let before = guest.told("kept").len();
+        // More than the one that it may have been about to tell.
+        guest.wait_for("kept", before + 10);
+        daemon
+    });
+}
