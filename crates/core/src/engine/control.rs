@@ -3,7 +3,7 @@
 use super::{Engine, EngineError, interests};
 use crate::facts::{Life, NIL, Vm, state};
 use crate::objective::Objective;
-use crate::policy::PolicySpec;
+use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DiskId, Lane, VmId};
 use crate::roles::{Consumed, Event, Stage};
 use crate::stats::VmStats;
@@ -258,7 +258,11 @@ impl Engine {
         self.waiting_since = None;
         self.pick_at = Nanos::MAX;
         self.policy = policy.clone();
-        self.roles = policy.build(self.config.max_vms, self.config.max_requests);
+        let roles = policy.build(self.config.max_vms, self.config.max_requests);
+        self.roles = match &self.wrap {
+            Some(wrap) => wrap(roles),
+            None => roles,
+        };
         self.interests = interests(&self.roles);
         self.stage = self.roles.regulator.stage();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);
@@ -284,6 +288,14 @@ impl Engine {
                 self.ask_gate(vm.index, lane);
             }
         }
+    }
+
+    /// Puts something around the roles of the policy in force, now and after every swap: a
+    /// checker that watches them, or a part that is kept outside this crate.
+    pub fn wrap_roles(&mut self, now: Nanos, wrap: impl Fn(Roles) -> Roles + Send + 'static) {
+        self.wrap = Some(Box::new(wrap));
+        let policy = self.policy.clone();
+        self.set_policy(now, &policy);
     }
 
     /// VMs that are there or not quite gone, in the order of their slots.

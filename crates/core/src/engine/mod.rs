@@ -201,7 +201,12 @@ pub struct Engine {
     done: VecDeque<Done>,
     reopened: Reopened,
     knobs: Knobs,
+    /// What stands around the roles of every policy; see [`Engine::wrap_roles`].
+    wrap: Option<WrapRoles>,
 }
+
+/// Puts something around the parts of a policy.
+type WrapRoles = Box<dyn Fn(Roles) -> Roles + Send>;
 
 impl Engine {
     /// An engine with no VMs.
@@ -235,6 +240,7 @@ impl Engine {
             done: VecDeque::with_capacity(config.max_requests as usize),
             reopened: Reopened(Vec::with_capacity(64)),
             knobs: Knobs(Vec::with_capacity(64)),
+            wrap: None,
             config,
         };
         engine.fill_slabs();
@@ -314,6 +320,13 @@ impl Engine {
             (slot, left, offset) = (hot.chain_next, left - segment.len, 0);
             Some(segment)
         })
+    }
+
+    /// Whether the device still owes the end of this I/O. A driver whose device may report one
+    /// twice asks before [`Engine::handle_completion`], which panics on the second.
+    pub fn is_in_flight(&self, io: IoId) -> bool {
+        let slot = self.in_flight.get(io.index());
+        slot.is_some_and(|f| f.live && f.generation == io.generation)
     }
 
     /// How many requests this client may hand in now; 0 also for one that is gone.

@@ -149,10 +149,19 @@ impl Honours {
 }
 
 /// The parts of a composition, ready to work.
-pub(crate) struct Roles {
+pub struct Roles {
+    /// Turns knobs; most compositions have none.
     pub controller: Option<Box<dyn Controller>>,
+    /// Says how much of each VM may pass.
     pub regulator: Box<dyn Regulator>,
+    /// Says which of that goes next.
     pub dispatcher: Box<dyn Dispatcher>,
+}
+
+impl fmt::Debug for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roles").finish_non_exhaustive()
+    }
 }
 
 type Part<R> = &'static PartInfo<R>;
