@@ -1,0 +1,109 @@
+//! Each accepted request is charged exactly once, when it is served for the first time, whole;
+//! one that is cancelled before is never charged. What the engine counts for a VM is what
+//! became of its requests.
+
+use super::ledger::{Ledger, Part};
+use super::{Verdict, ensure};
+use tidegate_core::request::{Account, DeviceIo, Done, IoError, Op, VmId};
+use tidegate_core::stats::VmStats;
+use tidegate_core::time::Nanos;
+
+/// What became of one VM's requests.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Tally {
+    arrived: [u64; Op::ALL.len()],
+    ended: [u64; Op::ALL.len()],
+    errors: [u64; Op::ALL.len()],
+    bytes: u64,
+    cancelled: u64,
+    time: Nanos,
+}
+
+/// The checker.
+#[derive(Debug, Default)]
+pub struct Charges {
+    /// By slot: whose, and what.
+    tallies: Vec<(Option<VmId>, Tally)>,
+}
+
+impl Charges {
+    fn tally(&mut self, vm: VmId) -> &mut Tally {
+        if self.tallies.len() <= vm.index() {
+            self.tallies.resize(vm.index() + 1, Default::default());
+        }
+        let (owner, tally) = &mut self.tallies[vm.index()];
+        if *owner != Some(vm) {
+            (*owner, *tally) = (Some(vm), Tally::default());
+        }
+        tally
+    }
+
+    /// A request was accepted.
+    pub fn accepted(&mut self, vm: VmId, op: Op) {
+        self.tally(vm).arrived[op as usize] += 1;
+    }
+
+    /// A request was answered.
+    pub fn answered(&mut self, done: &Done, len: u32) {
+        let tally = self.tally(done.vm);
+        match done.outcome {
+            Ok(()) => {
+                tally.ended[done.op as usize] += 1;
+                tally.bytes += len as u64;
+                tally.time += done.account.total();
+            }
+            Err(IoError::Cancelled) => tally.cancelled += 1,
+            Err(_) => tally.errors[done.op as usize] += 1,
+        }
+    }
+
+    /// Holds the engine's statistics of a VM against what was seen.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub fn check(&mut self, vm: VmId, stats: &VmStats) -> Verdict {
+        let counted = Tally {
+            arrived: Op::ALL.map(|op| stats.op(op).arrived),
+            ended: Op::ALL.map(|op| stats.op(op).ops),
+            errors: Op::ALL.map(|op| stats.op(op).errors),
+            bytes: Op::ALL.iter().map(|&op| stats.op(op).bytes).sum(),
+            cancelled: stats.cancelled,
+            time: total(&stats.account),
+        };
+        let seen = *self.tally(vm);
+        ensure!(
+            Charges,
+            counted == seen,
+            "{vm:?} is counted {counted:?}; what was seen is {seen:?}"
+        );
+        Ok(())
+    }
+}
+
+fn total(account: &Account) -> Nanos {
+    account.total()
+}
+
+/// A device I/O with these parts has started: what it charges.
+///
+/// # Errors
+/// When that is not what it serves for the first time.
+pub fn started(ledger: &mut Ledger, io: &DeviceIo, parts: &[Part]) -> Verdict {
+    let (mut ops, mut bytes) = (0, 0);
+    for part in parts {
+        let entry = &mut ledger.entries[part.number as usize];
+        if !entry.served {
+            entry.served = true;
+            ops += 1;
+            bytes += entry.request.len as u64;
+        }
+    }
+    ensure!(
+        Charges,
+        (io.first_ops, io.first_bytes) == (ops, bytes),
+        "{io:?} charges {} requests of {} bytes, and serves {ops} of {bytes} for the first time",
+        io.first_ops,
+        io.first_bytes
+    );
+    Ok(())
+}

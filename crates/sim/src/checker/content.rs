@@ -1,0 +1,170 @@
+//! A read returns, for each sector, a value that was current at some time between its
+//! submission and its answer.
+//!
+//! Writes that overlap in flight may reach the medium in any order, and one that failed or was
+//! cancelled may have reached it or not. So a value is legal unless it is certain to have been
+//! written over: by a write that was asked for after the value's own was answered, and that was
+//! answered well before the read was asked for. That needs one number a sector: its *floor*, the
+//! latest submission among the writes that were answered well. A write answered before the floor
+//! is gone for good.
+//!
+//! Where a discard has passed anything may be read until it is written over.
+
+use super::ledger::{Entry, Ledger, NEVER};
+use super::{Verdict, ensure};
+use tidegate_core::request::Op;
+
+/// What a sector holds: the number of the request that wrote it, plus one.
+pub type Stamp = u64;
+
+/// A sector that was never written.
+pub const BLANK: Stamp = 0;
+/// What a device may leave behind where something was discarded.
+pub const GARBAGE: Stamp = u64::MAX;
+
+/// Discards that may still show in a sector.
+#[derive(Clone, Copy, Debug, Default)]
+struct Discarded {
+    /// Not answered yet.
+    open: u32,
+    /// The moment of the last answer.
+    ended: u64,
+}
+
+/// The shadow of one disk.
+#[derive(Clone, Debug)]
+pub struct Shadow {
+    disk: u32,
+    floor: Vec<u64>,
+    discarded: Vec<Discarded>,
+}
+
+impl Shadow {
+    /// Of the disk with this number.
+    pub fn new(disk: u32, sectors: usize) -> Shadow {
+        Shadow {
+            disk,
+            floor: vec![0; sectors],
+            discarded: vec![Discarded::default(); sectors],
+        }
+    }
+
+    /// A request was accepted. A read takes the floors as they are now along.
+    pub fn submitted(&mut self, entry: &Entry, floors: &mut Vec<u64>) {
+        let (first, count) = entry.sectors();
+        match entry.request.op {
+            Op::Read => {
+                floors.clear();
+                floors.extend_from_slice(&self.floor[first..first + count]);
+            }
+            Op::Discard => {
+                let sectors = &mut self.discarded[first..first + count];
+                sectors.iter_mut().for_each(|d| d.open += 1);
+            }
+            Op::Write | Op::WriteZeroes | Op::Flush => {}
+        }
+    }
+
+    /// A request was answered, well or not.
+    pub fn answered(&mut self, entry: &Entry, well: bool) {
+        let (first, count) = entry.sectors();
+        match entry.request.op {
+            Op::Write | Op::WriteZeroes if well => {
+                for floor in &mut self.floor[first..first + count] {
+                    *floor = (*floor).max(entry.submitted);
+                }
+            }
+            Op::Discard => {
+                for discarded in &mut self.discarded[first..first + count] {
+                    discarded.open -= 1;
+                    discarded.ended = entry.answered;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a sector may hold this where nothing below the floor is left.
+    pub fn is_legal(&self, ledger: &Ledger, sector: usize, stamp: Stamp, floor: u64) -> bool {
+        let discarded = &self.discarded[sector];
+        if discarded.open > 0 || discarded.ended > floor {
+            return true;
+        }
+        match stamp {
+            BLANK => floor == 0,
+            GARBAGE => false,
+            stamp => {
+                let entry = &ledger.entries[stamp as usize - 1];
+                let (first, count) = entry.sectors();
+                let covers = (first..first + count).contains(&sector);
+                let writes = matches!(entry.request.op, Op::Write | Op::WriteZeroes);
+                entry.disk == self.disk && covers && writes && entry.answered > floor
+            }
+        }
+    }
+
+    /// A read has found these stamps from its `skip`th sector on, having taken `floors` along.
+    ///
+    /// # Errors
+    /// When one of them cannot have been there.
+    pub fn read(
+        &self,
+        ledger: &Ledger,
+        number: u32,
+        floors: &[u64],
+        skip: usize,
+        found: &[Stamp],
+    ) -> Verdict {
+        let (first, _) = ledger.entries[number as usize].sectors();
+        for (at, (&stamp, &floor)) in found.iter().zip(&floors[skip..]).enumerate() {
+            let sector = first + skip + at;
+            ensure!(
+                Content,
+                self.is_legal(ledger, sector, stamp, floor),
+                "read {number} found {} in sector {sector} of disk {}; it was written over \
+                 before the read was asked for, at moment {floor} or later",
+                describe(ledger, stamp),
+                self.disk
+            );
+        }
+        Ok(())
+    }
+
+    /// Everything has drained: what the medium holds must be legal now.
+    ///
+    /// # Errors
+    /// When a sector is not.
+    pub fn settled(&self, ledger: &Ledger, medium: &[Stamp]) -> Verdict {
+        for (sector, (&stamp, &floor)) in medium.iter().zip(&self.floor).enumerate() {
+            ensure!(
+                Content,
+                self.is_legal(ledger, sector, stamp, floor),
+                "in the end sector {sector} of disk {} holds {}; it was written over at moment \
+                 {floor} or later",
+                self.disk,
+                describe(ledger, stamp)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A stamp in words.
+pub fn describe(ledger: &Ledger, stamp: Stamp) -> String {
+    match stamp {
+        BLANK => "what was there in the beginning".to_owned(),
+        GARBAGE => "what a discard left".to_owned(),
+        stamp => {
+            let entry = &ledger.entries[stamp as usize - 1];
+            let until = match entry.answered {
+                NEVER => "open".to_owned(),
+                at => format!("answered at moment {at}"),
+            };
+            format!(
+                "what request {} wrote (asked at moment {}, {until})",
+                stamp - 1,
+                entry.submitted
+            )
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! No window of 100 ms holds more than a limit's rate, counted at dispatch, by more than one
+//! device I/O and 1 % (or what the policy's own `slack` gives, where that is more). Where the
+//! policy honours bursts, the window is held to the burst's rate, and over any time a VM gets no
+//! more than the limit's rate and one burst.
+//!
+//! While a limit changes, the largest in force within the window counts; a window in which none
+//! was in force is not held to any. A swap from one policy that honours limits to another buys
+//! nothing.
+
+use super::{Verdict, ensure};
+use std::collections::VecDeque;
+use tidegate_core::engine::DeviceSpec;
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
+use tidegate_core::time::Nanos;
+
+const WINDOW: u64 = 100_000_000;
+/// 1 % of the window.
+const SLACK: u64 = WINDOW / 100;
+const SECOND: u128 = 1_000_000_000;
+
+/// What holds one figure of one scope: units a second, and how far they may be overdrawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ceiling {
+    /// In any window.
+    rate: u64,
+    /// Over any time.
+    steady: u64,
+    /// What may be saved up beyond the steady rate.
+    burst: u128,
+    /// Bytes a request counts as at least; 0: requests count one each.
+    norm: u32,
+    slack: u64,
+}
+
+/// One scope's one figure.
+#[derive(Debug, Default)]
+struct Meter {
+    now: Option<Ceiling>,
+    /// Ceilings until when, of late.
+    before: Vec<(u64, Ceiling)>,
+    recent: VecDeque<(u64, u64)>,
+    sum: u64,
+    largest: u64,
+    /// Overdrawn beyond the steady rate: units x 10^9.
+    level: u128,
+    level_at: u64,
+}
+
+impl Meter {
+    fn set(&mut self, now: u64, ceiling: Option<Ceiling>) {
+        if self.now == ceiling {
+            return;
+        }
+        let norms = (self.now.map(|c| c.norm), ceiling.map(|c| c.norm));
+        match (self.now, ceiling) {
+            (Some(old), Some(_)) if norms.0 == norms.1 => self.before.push((now, old)),
+            // From no limit to one, or to other units: windows begin afresh.
+            _ => {
+                self.before.clear();
+                self.recent.clear();
+                (self.sum, self.largest) = (0, 0);
+            }
+        }
+        self.now = ceiling;
+        (self.level, self.level_at) = (0, now);
+    }
+
+    /// So much was dispatched at once. Returns what is allowed and what was counted, where that
+    /// is more.
+    fn count(&mut self, now: u64, ops: u64, bytes: u64, in_bytes: bool) -> Option<(u64, u64)> {
+        let ceiling = self.now?;
+        let amount = match (in_bytes, ceiling.norm) {
+            (true, _) => bytes,
+            (false, 0) => ops,
+            (false, norm) => bytes.max(ops * norm as u64),
+        };
+        if amount == 0 {
+            return None;
+        }
+        self.before.retain(|&(until, _)| until + WINDOW > now);
+        while let Some(&(at, old)) = self.recent.front()
+            && at + WINDOW <= now
+        {
+            self.recent.pop_front();
+            self.sum -= old;
+        }
+        self.recent.push_back((now, amount));
+        self.sum += amount;
+        self.largest = self.largest.max(amount);
+        let all = || self.before.iter().map(|b| &b.1).chain([&ceiling]);
+        let rate = all().map(|c| c.rate).max().unwrap_or(0);
+        let slack = all().map(|c| c.slack).max().unwrap_or(0);
+        let allowed = rate as u128 * (WINDOW + slack) as u128 / SECOND;
+        let allowed = allowed.saturating_add(self.largest as u128);
+        if self.sum as u128 > allowed {
+            return Some((allowed as u64, self.sum));
+        }
+        self.count_level(now, &ceiling, amount)
+    }
+
+    fn count_level(&mut self, now: u64, ceiling: &Ceiling, amount: u64) -> Option<(u64, u64)> {
+        let regained = ceiling.steady as u128 * (now - self.level_at) as u128;
+        self.level = self.level.saturating_sub(regained) + amount as u128 * SECOND;
+        self.level_at = now;
+        let slack = ceiling.steady as u128 * ceiling.slack as u128;
+        let allowed = ceiling.burst + slack + self.largest as u128 * SECOND;
+        let over = self.level > allowed;
+        over.then_some(((allowed / SECOND) as u64, (self.level / SECOND) as u64))
+    }
+}
+
+/// Total, reads, writes; requests and bytes each.
+type Meters = [[Meter; 2]; 3];
+
+/// The checker.
+#[derive(Debug, Default)]
+pub struct Limits {
+    vms: Vec<Meters>,
+}
+
+impl Limits {
+    /// A VM is there, its objective or the policy has changed.
+    pub fn set(&mut self, now: Nanos, vm: VmId, objective: &Objective, policy: &PolicySpec) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, Meters::default);
+        }
+        let (limit, honours) = (&objective.limit, policy.honours());
+        let slack = policy.params().find(|(info, _)| info.name == "slack");
+        // And a nanosecond, because what is due within one may go.
+        let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;
+        let burst = limit.burst.filter(|_| honours.burst);
+        let bursts = burst.map(|b| [b.total, b.read, b.write]);
+        let scopes = [limit.total, limit.read, limit.write];
+        let kept = [
+            honours.limit,
+            honours.limit_by_direction,
+            honours.limit_by_direction,
+        ];
+        for (scope, rate) in scopes.iter().enumerate() {
+            let burst = burst.zip(bursts).map(|(b, all)| (all[scope], b.length));
+            for in_bytes in [false, true] {
+                let ceiling = ceiling(rate, burst, in_bytes, slack).filter(|_| kept[scope]);
+                self.vms[vm.index()][scope][in_bytes as usize].set(now.0, ceiling);
+            }
+        }
+    }
+
+    /// A VM is gone: whoever gets its slot begins afresh.
+    pub fn removed(&mut self, vm: VmId) {
+        if let Some(meters) = self.vms.get_mut(vm.index()) {
+            *meters = Meters::default();
+        }
+    }
+
+    /// A device I/O has started.
+    ///
+    /// # Errors
+    /// When it is one too many.
+    pub fn started(&mut self, now: Nanos, device: &DeviceSpec, io: &DeviceIo) -> Verdict {
+        let bytes = match io.op {
+            Op::Flush => return Ok(()),
+            Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,
+            Op::WriteZeroes | Op::Discard => 0,
+            Op::Read | Op::Write => io.len as u64,
+        };
+        let direction = match io.op.lane() {
+            Lane::Read => 1,
+            Lane::Write => 2,
+        };
+        for scope in [0, direction] {
+            for in_bytes in [false, true] {
+                let meter = &mut self.vms[io.vm.index()][scope][in_bytes as usize];
+                let bytes = if in_bytes { bytes } else { io.first_bytes };
+                let over = meter.count(now.0, io.first_ops as u64, bytes, in_bytes);
+                let Some((allowed, counted)) = over else {
+                    continue;
+                };
+                ensure!(
+                    Limits,
+                    false,
+                    "{:?} got {counted} {} ({}) where its limit allows {allowed}: {:?}",
+                    io.vm,
+                    if in_bytes {
+                        "bytes"
+                    } else {
+                        "requests or normalised bytes"
+                    },
+                    ["in all", "reads", "writes"][scope],
+                    meter.now
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ceiling(
+    limit: &Rate,
+    burst: Option<(Rate, Nanos)>,
+    in_bytes: bool,
+    slack: u64,
+) -> Option<Ceiling> {
+    let units = |rate: &Rate| match (in_bytes, rate.ops) {
+        (true, _) => rate.bytes_per_s,
+        (false, ops) => ops.map(|o| o.per_s * o.norm.unwrap_or(1) as u64),
+    };
+    let plain = |rate: &Rate| match in_bytes {
+        true => rate.bytes_per_s,
+        false => rate.ops.map(|o| o.per_s),
+    };
+    let steady = units(limit)?;
+    let norm = match in_bytes {
+        true => 0,
+        false => limit.ops.and_then(|o| o.norm).unwrap_or(0),
+    };
+    let mut ceiling = Ceiling {
+        rate: steady,
+        steady,
+        burst: 0,
+        norm,
+        slack,
+    };
+    if let Some((rate, length)) = burst
+        && let Some(fast) = plain(&rate)
+    {
+        // A burst's requests count as the limit's do.
+        let fast = fast as u128 * norm.max(1) as u128;
+        ceiling.rate = u64::try_from(fast).unwrap_or(u64::MAX).max(steady);
+        ceiling.burst = fast * length.0 as u128;
+    }
+    Some(ceiling)
+}

@@ -1,0 +1,138 @@
+//! A device I/O stays within its disk, within `max_io` where it carries data, and is split on
+//! physical blocks only, in order and without gaps; never more than `depth` are in flight, and
+//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability,
+//! whole, and has not failed in company before.
+
+use super::ledger::{Ledger, Part};
+use super::{Verdict, ensure};
+use tidegate_core::request::{DeviceIo, Op, Segment};
+
+/// A device I/O is about to start beside `in_flight` others, `flushes` of them flushes of its
+/// disk.
+///
+/// # Errors
+/// When it is not what may go to the device.
+pub fn check(
+    ledger: &Ledger,
+    io: &DeviceIo,
+    segments: &[Segment],
+    parts: &[Part],
+    in_flight: u32,
+    flushes: u32,
+) -> Verdict {
+    let config = ledger.config();
+    let depth = config.device.depth;
+    ensure!(
+        Shape,
+        in_flight < depth,
+        "{io:?} is more than the {depth} that the device takes"
+    );
+    ensure!(Shape, !parts.is_empty(), "nobody asked for {io:?}");
+    if io.op == Op::Flush {
+        ensure!(
+            Shape,
+            flushes == 0,
+            "{io:?} is the second flush of its disk"
+        );
+        ensure!(
+            Shape,
+            io.len == 0 && segments.is_empty(),
+            "{io:?} has bytes"
+        );
+        return Ok(());
+    }
+    let carries = match io.op {
+        Op::Read | Op::Write => true,
+        Op::WriteZeroes => config.device.zeroes_are_writes,
+        Op::Discard | Op::Flush => false,
+    };
+    let most = config.device.max_io;
+    ensure!(
+        Shape,
+        !carries || io.len <= most,
+        "{io:?} exceeds {most} bytes"
+    );
+    let first = &ledger.entries[parts[0].number as usize];
+    let disk = &ledger.disks[first.disk as usize];
+    let same = (io.disk, io.vm, io.addr - io.offset) == (disk.id, disk.vm, disk.spec.base);
+    ensure!(Shape, same, "{io:?} is for a disk at {:?}", disk.spec);
+    let end = io.offset + io.len as u64;
+    ensure!(
+        Shape,
+        end <= disk.spec.size,
+        "{io:?} crosses the end of its disk"
+    );
+    let alone = parts.len() == 1;
+    ensure!(Shape, alone || io.op.merges(), "{io:?} was merged");
+    let mut offset = io.offset;
+    for (part, segment) in parts.iter().zip(segments) {
+        one(ledger, io, part, segment, offset, alone)?;
+        offset += part.len as u64;
+    }
+    ensure!(
+        Shape,
+        offset == end,
+        "{io:?} is not the sum of its parts {parts:?}"
+    );
+    Ok(())
+}
+
+fn one(
+    ledger: &Ledger,
+    io: &DeviceIo,
+    part: &Part,
+    segment: &Segment,
+    offset: u64,
+    alone: bool,
+) -> Verdict {
+    let block = ledger.config().device.physical_block as u64;
+    let entry = &ledger.entries[part.number as usize];
+    let request = &entry.request;
+    let disk = ledger.disks[entry.disk as usize].id;
+    ensure!(
+        Shape,
+        (entry.vm, disk, request.op) == (io.vm, io.disk, io.op) && entry.client == segment.client,
+        "{io:?} carries a {:?} of {:?} and {:?}",
+        request.op,
+        entry.vm,
+        disk
+    );
+    ensure!(
+        Shape,
+        (entry.fua(), request.keep_allocated) == (io.fua, io.keep_allocated),
+        "{io:?} carries {request:?}"
+    );
+    ensure!(
+        Shape,
+        !entry.gone && entry.error.is_none(),
+        "{io:?} serves request {}, which is cancelled or has failed",
+        part.number
+    );
+    let end = part.from as u64 + part.len as u64;
+    ensure!(
+        Shape,
+        part.len > 0 && part.from == entry.handed && end <= request.len as u64,
+        "{io:?} takes {part:?} of {} bytes, {} of which have gone",
+        request.len,
+        entry.handed
+    );
+    ensure!(
+        Shape,
+        request.offset + part.from as u64 == offset,
+        "{io:?} has a gap at {offset}: {part:?} of {request:?}"
+    );
+    let whole = part.len == request.len;
+    ensure!(
+        Shape,
+        alone || (whole && !entry.alone),
+        "{io:?} merges a part of a request, or one that failed in company: {part:?}"
+    );
+    let disk_base = io.addr - io.offset;
+    let at = disk_base + request.offset + end;
+    ensure!(
+        Shape,
+        end == request.len as u64 || at.is_multiple_of(block),
+        "{io:?} is split within a physical block, at {at}"
+    );
+    Ok(())
+}

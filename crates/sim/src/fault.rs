@@ -1,0 +1,231 @@
+//! What goes wrong in a run: a plan of faults, drawn from the seed.
+//!
+//! Each kind is on or off in a run as a whole (swarm testing, Groce et al., ISSTA 2012): a fault
+//! that is always a little on hides what only its absence, or its frequency, would show.
+
+use crate::torture::Dice;
+use core::fmt;
+use tidegate_core::time::Nanos;
+
+/// Something that may go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// An I/O fails, after some of its sectors were applied.
+    Error,
+    /// An I/O moves less than it was asked to; the driver goes on with the rest.
+    Short,
+    /// An I/O has ended, but word of it comes late.
+    Late,
+    /// Word of an I/O's end comes twice.
+    Duplicate,
+    /// The device is several times slower for a while.
+    Slow,
+    /// Nothing completes for a while; then what is due trickles out.
+    Stall,
+    /// Nothing completes for a while; then everything does at once.
+    Stuck,
+    /// A client vanishes with requests in flight, and comes back.
+    Vanish,
+    /// All clients vanish at once, and come back at once.
+    Storm,
+    /// A client takes no answers for a while, and so asks for nothing new.
+    Deaf,
+    /// A client asks for what cannot be: beyond the end, of no bytes, on a read-only disk.
+    Nonsense,
+    /// The driver does not run for a while.
+    ClockStall,
+    /// The driver hands in times that lie before what it said last.
+    ClockBack,
+    /// The driver comes late to the engine's timeouts.
+    LateTimeout,
+    /// The policy is swapped.
+    Swap,
+    /// A VM's objective changes.
+    Objective,
+    /// A VM is removed, and another one added.
+    VmChurn,
+    /// A VM gets another disk.
+    DiskChurn,
+    /// The power fails: what was not durable may be lost.
+    PowerCut,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 19] = [
+        Kind::Error,
+        Kind::Short,
+        Kind::Late,
+        Kind::Duplicate,
+        Kind::Slow,
+        Kind::Stall,
+        Kind::Stuck,
+        Kind::Vanish,
+        Kind::Storm,
+        Kind::Deaf,
+        Kind::Nonsense,
+        Kind::ClockStall,
+        Kind::ClockBack,
+        Kind::LateTimeout,
+        Kind::Swap,
+        Kind::Objective,
+        Kind::VmChurn,
+        Kind::DiskChurn,
+        Kind::PowerCut,
+    ];
+
+    /// What reports call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Error => "errors",
+            Kind::Short => "short completions",
+            Kind::Late => "late completions",
+            Kind::Duplicate => "duplicate completions",
+            Kind::Slow => "slow periods",
+            Kind::Stall => "stalls",
+            Kind::Stuck => "stuck, then a burst",
+            Kind::Vanish => "vanishing clients",
+            Kind::Storm => "reconnect storms",
+            Kind::Deaf => "deaf clients",
+            Kind::Nonsense => "nonsense requests",
+            Kind::ClockStall => "clock stalls",
+            Kind::ClockBack => "time backwards",
+            Kind::LateTimeout => "late timeouts",
+            Kind::Swap => "policy swaps",
+            Kind::Objective => "changed objectives",
+            Kind::VmChurn => "VMs removed and added",
+            Kind::DiskChurn => "disks added",
+            Kind::PowerCut => "power cuts",
+        }
+    }
+
+    /// Drawn for every I/O, call or request; the others come from time to time.
+    pub const fn is_by_chance(self) -> bool {
+        matches!(
+            self,
+            Kind::Error
+                | Kind::Short
+                | Kind::Late
+                | Kind::Duplicate
+                | Kind::Nonsense
+                | Kind::ClockBack
+                | Kind::LateTimeout
+        )
+    }
+}
+
+/// How often a kind of fault comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rate {
+    /// Never.
+    Off,
+    /// So often in a thousand.
+    PerMille(u32),
+    /// So far apart in the mean.
+    Every(Nanos),
+}
+
+/// The faults of one run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    rates: [Rate; Kind::ALL.len()],
+    /// Longest stall, slow period, absence or lateness.
+    pub longest: Nanos,
+}
+
+impl Plan {
+    /// Nothing goes wrong.
+    pub fn none() -> Plan {
+        Plan {
+            rates: [Rate::Off; Kind::ALL.len()],
+            longest: Nanos::ZERO,
+        }
+    }
+
+    /// Draws a plan. `span` is about how long the run will take; one run in sixteen has no
+    /// faults at all, the others have each kind with one chance in three.
+    pub fn draw(dice: &mut Dice, span: Nanos) -> Plan {
+        let mut plan = Plan::none();
+        if dice.chance(62) {
+            return plan;
+        }
+        let longest = dice.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
+        plan.longest = Nanos(longest);
+        for kind in Kind::ALL {
+            let rate = if kind.is_by_chance() {
+                Rate::PerMille(dice.octaves(1, 300) as u32)
+            } else {
+                Rate::Every(Nanos((span.0 / dice.range(1, 24)).max(1000)))
+            };
+            if dice.chance(333) {
+                plan.rates[kind as usize] = rate;
+            }
+        }
+        plan
+    }
+
+    /// How often this kind comes.
+    pub fn rate(&self, kind: Kind) -> Rate {
+        self.rates[kind as usize]
+    }
+
+    /// Whether a fault that comes by chance comes now.
+    pub fn strikes(&self, kind: Kind, dice: &mut Dice) -> bool {
+        match self.rate(kind) {
+            Rate::PerMille(often) => dice.chance(often),
+            Rate::Off | Rate::Every(_) => false,
+        }
+    }
+
+    /// How long until this fault comes next, where it comes from time to time.
+    pub fn next(&self, kind: Kind, dice: &mut Dice) -> Option<Nanos> {
+        match self.rate(kind) {
+            Rate::Every(mean) => Some(Nanos(dice.range(1, 2 * mean.0))),
+            Rate::Off | Rate::PerMille(_) => None,
+        }
+    }
+
+    /// How long a stall, an absence or a lateness takes this time.
+    pub fn how_long(&self, dice: &mut Dice) -> Nanos {
+        Nanos(dice.octaves(1000, self.longest.0.max(1000)))
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut any = false;
+        for kind in Kind::ALL {
+            let gap = if any { ", " } else { "" };
+            match self.rate(kind) {
+                Rate::Off => continue,
+                Rate::PerMille(often) => write!(f, "{gap}{} ({often} in 1000)", kind.name())?,
+                Rate::Every(mean) => write!(f, "{gap}{} (every {mean})", kind.name())?,
+            }
+            any = true;
+        }
+        match any {
+            true => write!(f, "; none longer than {}", self.longest),
+            false => f.write_str("none"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_on_in_some_plans_and_off_in_others() {
+        let mut dice = Dice::new(3, 0);
+        let plans: Vec<Plan> = (0..200)
+            .map(|_| Plan::draw(&mut dice, Nanos::SECOND))
+            .collect();
+        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+            let on = plans.iter().filter(|p| p.rate(kind) != Rate::Off).count();
+            assert!((20..120).contains(&on), "{}: {on} of 200", kind.name());
+        }
+        assert!(plans.contains(&Plan::none()));
+    }
+}

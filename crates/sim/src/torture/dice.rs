@@ -1,0 +1,76 @@
+//! Random numbers: one stream a component, integers only, the same on every machine.
+
+use rand::Rng;
+use rand_pcg::Pcg64;
+
+/// A seeded generator. Components get streams of their own, so that one that draws more than
+/// before does not change what the others see.
+#[derive(Clone, Debug)]
+pub struct Dice(Pcg64);
+
+impl Dice {
+    /// The stream of a component under a seed.
+    pub fn new(seed: u64, stream: u64) -> Dice {
+        Dice(Pcg64::new(seed.into(), stream.into()))
+    }
+
+    /// 0 to `n - 1`; 0 where `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        // The bias is below n / 2^64.
+        ((self.0.next_u64() as u128 * n as u128) >> 64) as u64
+    }
+
+    /// `low` to `high`, both included.
+    pub fn range(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below((high - low).saturating_add(1))
+    }
+
+    /// `low` to `high`, every power of two as likely as any other: `low` is at least 1.
+    pub fn octaves(&mut self, low: u64, high: u64) -> u64 {
+        let octave = self.range(low.ilog2().into(), high.ilog2().into());
+        let from = 1u64 << octave;
+        self.range(from, from + (from - 1)).clamp(low, high)
+    }
+
+    /// True this often in a thousand.
+    pub fn chance(&mut self, per_mille: u32) -> bool {
+        self.below(1000) < per_mille.into()
+    }
+
+    /// An index into a list of `len`.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.index(all.len())]
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_stay_within_their_bounds_and_reach_them() {
+        let mut dice = Dice::new(1, 2);
+        let drawn: Vec<u64> = (0..1000).map(|_| dice.range(3, 7)).collect();
+        assert_eq!(drawn.iter().min(), Some(&3));
+        assert_eq!(drawn.iter().max(), Some(&7));
+        assert!((0..1000).all(|_| (5..=5000).contains(&dice.octaves(5, 5000))));
+        assert_eq!(dice.range(9, 9), 9);
+    }
+
+    #[test]
+    fn streams_of_one_seed_differ_and_repeat() {
+        let draw = |stream| Dice::new(7, stream).bits();
+        assert_ne!(draw(1), draw(2));
+        assert_eq!(draw(1), draw(1));
+    }
+}

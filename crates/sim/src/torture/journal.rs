@@ -1,0 +1,153 @@
+//! What happened, in the order it happened: a digest of everything, the last lines in words.
+
+use core::fmt;
+use std::collections::VecDeque;
+use tidegate_core::time::Nanos;
+
+/// Lines a report shows.
+const SHOWN: usize = 50;
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the line says it")]
+pub enum What {
+    VmAdded,
+    VmRemoved,
+    DiskAdded,
+    Connected,
+    Vanished,
+    Accepted,
+    Refused,
+    Started,
+    Served,
+    Short,
+    Ended,
+    Duplicate,
+    Answered,
+    Timeout,
+    Wake,
+    Fault,
+    Objective,
+    Swap,
+    Drain,
+    Idle,
+}
+
+/// One line: what happened, when, and its figures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub what: What,
+    /// Its figures; each kind of line has its own.
+    pub figures: [u64; 5],
+}
+
+const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write-zeroes"];
+
+/// How an outcome is written as a figure: 0 is well.
+const OUTCOMES: [&str; 6] = ["ok", "EIO", "ENOSPC", "EPERM", "ENOTSUP", "cancelled"];
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e] = self.figures;
+        write!(f, "{:>14.6} ms  ", self.at.as_millis_f64())?;
+        let op = |n: u64| OPS.get(n as usize).unwrap_or(&"?");
+        let outcome = |n: u64| OUTCOMES.get(n as usize).unwrap_or(&"?");
+        let fua = |n: u64| if n & 1 == 1 { " FUA" } else { "" };
+        match self.what {
+            What::VmAdded => write!(f, "VM {a} was added, objective {b:016x}"),
+            What::VmRemoved => write!(f, "VM {a} was removed"),
+            What::DiskAdded => write!(f, "disk {a} of VM {b}: {c} bytes at {d}"),
+            What::Connected => write!(f, "client {a} opened disk {b}"),
+            What::Vanished => write!(f, "client {a} vanished"),
+            What::Accepted => {
+                let (op, fua) = (op(c & 15), fua(c >> 4));
+                write!(f, "client {b} asks #{a}: {op} {e} at {d}{fua}")
+            }
+            What::Refused => write!(f, "client {b} was refused: {} {e} at {d}", op(c & 15)),
+            What::Started => {
+                let (op, fua) = (op(c & 15), fua(c >> 4));
+                write!(f, "I/O {a:x} of VM {b} starts: {op} {e} at {d}{fua}")
+            }
+            What::Served => write!(f, "  it carries #{a}, {c} bytes from {b}"),
+            What::Short => write!(f, "I/O {a:x} moved {b} bytes; {c} are left"),
+            What::Ended => write!(f, "I/O {a:x} has ended: {}", outcome(b)),
+            What::Duplicate => write!(f, "I/O {a:x} has ended, again"),
+            What::Answered => write!(f, "#{a} is answered: {}", outcome(b)),
+            What::Timeout => f.write_str("timeout"),
+            What::Wake => write!(f, "the driver wakes; {a} in flight, {b} waiting"),
+            What::Fault => {
+                let kind = crate::fault::Kind::ALL.get(a as usize);
+                let name = kind.map_or("?", |kind| kind.name());
+                write!(f, "fault: {name}, for {}", Nanos(b))
+            }
+            What::Objective => write!(f, "VM {a} gets objective {b:016x}"),
+            What::Swap => write!(f, "the policy is now number {a}"),
+            What::Drain => write!(f, "faults stop; {a} requests are open"),
+            What::Idle => write!(f, "everything has drained"),
+        }
+    }
+}
+
+/// Where lines go as they happen.
+pub type Sink<'a> = &'a mut dyn FnMut(&Line);
+
+/// The journal.
+pub(super) struct Journal<'a> {
+    digest: u64,
+    last: VecDeque<Line>,
+    sink: Option<Sink<'a>>,
+}
+
+impl<'a> Journal<'a> {
+    /// An empty one.
+    pub(super) fn new(sink: Option<Sink<'a>>) -> Journal<'a> {
+        Journal {
+            digest: 0xcbf2_9ce4_8422_2325,
+            last: VecDeque::with_capacity(SHOWN),
+            sink,
+        }
+    }
+
+    /// Writes a line.
+    pub(super) fn write(&mut self, at: Nanos, what: What, figures: [u64; 5]) {
+        self.mix(at.0);
+        self.mix(what as u64);
+        figures.into_iter().for_each(|figure| self.mix(figure));
+        if self.last.len() == SHOWN {
+            self.last.pop_front();
+        }
+        let line = Line { at, what, figures };
+        self.last.push_back(line);
+        if let Some(sink) = &mut self.sink {
+            sink(&line);
+        }
+    }
+
+    /// Takes a word into the digest.
+    pub(super) fn mix(&mut self, word: u64) {
+        // Each step is a bijection of the digest, so no difference is ever lost.
+        let mixed = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.digest = mixed ^ (mixed >> 29);
+    }
+
+    /// A digest of every line: the same wherever the same happened.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The last lines.
+    pub(super) fn last(&self) -> impl Iterator<Item = &Line> {
+        self.last.iter()
+    }
+}
+
+impl fmt::Debug for Journal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! Torture: the engine under faults, all of it from one seed.
+//!
+//! ```text
+//!   seed --> swarm (what the run is made of) + plan of faults
+//!              |
+//!              v
+//!   guests <--> engine <--> device      every call and event is seen by the checkers
+//!              |
+//!   faults stop: everything drains, every slot is free again
+//! ```
+//!
+//! In the manner of FoundationDB's simulation and TigerBeetle's VOPR: one seed decides
+//! everything, so that a seed which fails is a test which fails. What must hold is in
+//! [`checker`](crate::checker), what goes wrong in [`fault`](crate::fault).
+
+mod dice;
+mod journal;
+mod media;
+mod panics;
+mod swarm;
+mod window;
+mod world;
+
+pub use dice::Dice;
+pub use journal::{Line, Sink, What};
+pub use swarm::{DiskPlan, Swarm, Timing, VmPlan, Work};
+pub use window::Window;
+pub use world::Tally;
+
+use crate::checker::{Broken, Checker};
+use core::fmt;
+use journal::Journal;
+use tidegate_core::policy::Roles;
+use tidegate_core::request::{DeviceIo, Done};
+use world::World;
+
+/// A run that kept every promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// What it came from.
+    pub seed: u64,
+    /// A digest of everything that happened.
+    pub digest: u64,
+    /// How much that was.
+    pub tally: Tally,
+}
+
+/// A run that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What it came from.
+    pub seed: u64,
+    /// What broke.
+    pub broken: Broken,
+    /// What the run was made of.
+    pub swarm: String,
+    /// What happened last.
+    pub last: Vec<Line>,
+    /// A digest of everything until then.
+    pub digest: u64,
+}
+
+impl Failure {
+    /// The command that shows it again.
+    pub fn command(&self) -> String {
+        format!("tidegate torture --seed {} --trace", self.seed)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {} broke a promise", self.seed)?;
+        writeln!(f, "\n  {}\n", self.broken)?;
+        writeln!(f, "again: {}\n", self.command())?;
+        writeln!(f, "what the run was made of:")?;
+        for line in self.swarm.lines() {
+            writeln!(f, "  {line}")?;
+        }
+        writeln!(f, "\nwhat happened last:")?;
+        for line in &self.last {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A place to plant a bug: for tests of the checkers. What is not said changes nothing.
+pub trait Plant {
+    /// The engine has answered this. What shall be heard of it?
+    fn answers(&mut self, done: Done, heard: &mut Vec<Done>) {
+        heard.push(done);
+    }
+
+    /// So many bytes of a write are about to reach the medium. How many shall? Whole sectors.
+    fn writes(&mut self, _io: &DeviceIo, len: u32) -> u32 {
+        len
+    }
+
+    /// What to put around the roles of every policy.
+    fn roles(&self) -> Option<fn(Roles) -> Roles> {
+        None
+    }
+}
+
+/// No bug.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sound;
+
+impl Plant for Sound {}
+
+/// Runs a seed.
+///
+/// # Errors
+/// When a promise is broken, or the engine panics.
+pub fn run(seed: u64) -> Result<Passed, Box<Failure>> {
+    run_with(seed, &mut Sound, None)
+}
+
+/// Runs a seed with a planted bug, and shows each line as it happens.
+///
+/// # Errors
+/// When a promise is broken, or the engine panics.
+pub fn run_with(
+    seed: u64,
+    plant: &mut dyn Plant,
+    sink: Option<Sink>,
+) -> Result<Passed, Box<Failure>> {
+    let swarm = Swarm::draw(&mut Dice::new(seed, 1));
+    let description = swarm.to_string();
+    let mut journal = Journal::new(sink);
+    let outcome = panics::caught(|| {
+        let mut world = World::new(seed, swarm, &mut journal, plant);
+        let verdict = world.run();
+        let tally = world.tally;
+        if verdict.is_err() {
+            world.abandon();
+        }
+        verdict.map(|()| tally)
+    });
+    let outcome = outcome.unwrap_or_else(|what| {
+        Err(Broken {
+            checker: Checker::Panic,
+            what,
+        })
+    });
+    let digest = journal.digest();
+    match outcome {
+        Ok(tally) => Ok(Passed {
+            seed,
+            digest,
+            tally,
+        }),
+        Err(broken) => Err(Box::new(Failure {
+            seed,
+            broken,
+            swarm: description,
+            last: journal.last().copied().collect(),
+            digest,
+        })),
+    }
+}

@@ -1,0 +1,48 @@
+//! An assertion of the engine that fails is a finding like any other: caught, with its place.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::Once;
+
+thread_local! {
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs it. A panic becomes what it said, and where, instead of being printed.
+pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match CATCHING.get() {
+            true => SAID.set(Some(describe(info))),
+            false => previous(info),
+        }));
+    });
+    CATCHING.set(true);
+    // Nothing that a panic leaves half done is looked at, but for the journal: a list of lines.
+    let outcome = panic::catch_unwind(AssertUnwindSafe(run));
+    CATCHING.set(false);
+    outcome.map_err(|_| SAID.take().unwrap_or_else(|| "a panic".to_owned()))
+}
+
+fn describe(info: &PanicHookInfo) -> String {
+    let said = info.payload_as_str().unwrap_or("a panic");
+    match info.location() {
+        Some(place) => format!("{said} ({}:{})", place.file(), place.line()),
+        None => said.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_place() {
+        let said = caught(|| panic!("the sky fell")).unwrap_err();
+        assert!(said.starts_with("the sky fell ("), "{said}");
+        assert!(said.contains("panics.rs:"), "{said}");
+        assert_eq!(caught(|| 7), Ok(7));
+    }
+}

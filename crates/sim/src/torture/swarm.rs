@@ -1,0 +1,448 @@
+//! What a run is made of, all of it drawn from the seed: the swarm.
+//!
+//! Every feature is on or off in a run as a whole, and its figures are drawn by octaves, so that
+//! the corners of the configuration come as often as its middle. Policies and parts are read
+//! from their registries: a new one takes part by being there.
+
+use super::Dice;
+use crate::checker::ledger::SECTOR;
+use crate::checker::starvation;
+use crate::fault::Plan;
+use core::fmt;
+use std::sync::OnceLock;
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
+use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
+use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue::{self, Entry};
+
+/// How long the device takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timing {
+    /// Each I/O by itself, `least` to `most`, and `tail` now and then: ends come in any order.
+    Random {
+        /// At least.
+        least: Nanos,
+        /// At most, usually.
+        most: Nanos,
+        /// Now and then.
+        tail: Nanos,
+    },
+    /// As the model in this place of the catalogue does.
+    Catalogue(usize),
+}
+
+/// What one client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Work {
+    /// Requests it keeps open at most.
+    pub depth: u32,
+    /// How often each operation comes, relative to the others.
+    pub mix: [u32; Op::ALL.len()],
+    /// FUA among its writes, in a thousand.
+    pub fua: u32,
+    /// `keep_allocated` among its write-zeroes, in a thousand.
+    pub keep: u32,
+    /// Requests that go on where the last one ended, in a thousand.
+    pub sequential: u32,
+    /// It goes on downwards: each request ends where the last one began.
+    pub downwards: bool,
+    /// Requests into the disk's hot spot, in a thousand.
+    pub hot: u32,
+    /// Sectors of a request: at least and at most.
+    pub sectors: (u64, u64),
+    /// From an answer to the next request, at most.
+    pub think: Nanos,
+    /// So many requests, then silence; 0: none.
+    pub burst: u32,
+    /// How long.
+    pub silence: Nanos,
+}
+
+/// A disk and who uses it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskPlan {
+    /// Its size.
+    pub sectors: u64,
+    /// Nothing between it and the disk before it, or so many bytes.
+    pub gap: u64,
+    /// It refuses changes.
+    pub read_only: bool,
+    /// Its clients.
+    pub clients: Vec<Work>,
+}
+
+/// A VM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmPlan {
+    /// What it is promised.
+    pub objective: Objective,
+    /// Its disks.
+    pub disks: Vec<DiskPlan>,
+}
+
+/// Which parts of objectives a run uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Promises {
+    limits: bool,
+    bursts: bool,
+    reservations: bool,
+    weights: bool,
+    /// About what the device can do.
+    iops: u64,
+}
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// The engine's configuration.
+    pub config: EngineConfig,
+    /// The first policy.
+    pub policy: PolicySpec,
+    /// At most so many admitted units a VM, where the regulator is open.
+    pub window: Option<u32>,
+    /// The VMs in the beginning.
+    pub vms: Vec<VmPlan>,
+    /// The device.
+    pub timing: Timing,
+    /// Where the first disk begins.
+    pub base: u64,
+    /// What goes wrong.
+    pub plan: Plan,
+    /// Requests to be accepted; then faults stop.
+    pub requests: u32,
+    /// About how long they take.
+    pub span: Nanos,
+    promises: Promises,
+    /// Requests may be larger than the device's largest I/O.
+    large: bool,
+}
+
+/// The catalogue, parsed once.
+pub(super) fn models() -> &'static [Entry] {
+    static MODELS: OnceLock<Vec<Entry>> = OnceLock::new();
+    MODELS.get_or_init(|| catalogue::entries().collect())
+}
+
+impl Swarm {
+    /// Draws a run.
+    pub fn draw(dice: &mut Dice) -> Swarm {
+        let timing = draw_timing(dice);
+        let config = draw_config(dice, timing);
+        let requests = dice.octaves(200, 4000) as u32;
+        let busy = config.device.depth.min(8) as u64;
+        let each = match timing {
+            Timing::Random { least, most, .. } => (least.0 + most.0) / 2 / busy,
+            // As seeks and rotation of a disk of these years go.
+            Timing::Catalogue(_) => 5_000_000,
+        };
+        let span = Nanos((requests as u64 * each).max(1_000_000));
+        let promises = Promises {
+            limits: dice.chance(500),
+            bursts: dice.chance(400),
+            reservations: dice.chance(350),
+            weights: dice.chance(600),
+            iops: (1_000_000_000 / each.max(1)).max(10),
+        };
+        let mut swarm = Swarm {
+            config,
+            policy: policy(dice),
+            window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
+            vms: Vec::new(),
+            timing,
+            base: 0,
+            plan: Plan::draw(dice, span),
+            requests,
+            span,
+            promises,
+            large: dice.chance(300),
+        };
+        if let Timing::Catalogue(model) = timing {
+            let spec = models()[model].spec();
+            // A quarter of the disk behind it is far more than all disks take.
+            let block = spec.logical_block as u64;
+            swarm.base = dice.below(spec.capacity / 4 * 3) / block * block;
+        }
+        let vms = dice.range(1, 8);
+        swarm.vms = (0..vms).map(|_| swarm.vm(dice)).collect();
+        swarm.config.max_vms = vms as u32 + dice.below(3) as u32;
+        swarm
+    }
+
+    /// Draws a VM as this run has them.
+    pub fn vm(&self, dice: &mut Dice) -> VmPlan {
+        let disks = dice.range(1, 3);
+        VmPlan {
+            objective: self.objective(dice),
+            disks: (0..disks).map(|_| self.disk(dice)).collect(),
+        }
+    }
+
+    /// Draws a disk.
+    pub fn disk(&self, dice: &mut Dice) -> DiskPlan {
+        let unit = match self.timing {
+            Timing::Catalogue(model) => models()[model].spec().logical_block as u64 / SECTOR,
+            Timing::Random { .. } => 1,
+        };
+        let sectors = dice.octaves(64, 2048) / unit * unit;
+        let clients = dice.range(1, 3);
+        DiskPlan {
+            sectors,
+            gap: match dice.chance(300) {
+                true => dice.octaves(1, 1 << 10) * unit * SECTOR,
+                false => 0,
+            },
+            read_only: dice.chance(50),
+            clients: (0..clients).map(|_| self.work(dice, sectors)).collect(),
+        }
+    }
+
+    fn work(&self, dice: &mut Dice, sectors: u64) -> Work {
+        let mut mix = [0; Op::ALL.len()];
+        for (op, often) in Op::ALL.into_iter().zip(&mut mix) {
+            *often = match op {
+                Op::Read | Op::Write => dice.range(0, 8) as u32,
+                Op::Flush | Op::WriteZeroes | Op::Discard => {
+                    dice.chance(400) as u32 * dice.range(1, 2) as u32
+                }
+            };
+        }
+        if mix.iter().all(|&often| often == 0) {
+            mix[Op::Write as usize] = 1;
+        }
+        let quiet = |dice: &mut Dice, on: u32| match dice.chance(on) {
+            true => Nanos(dice.octaves(1000, self.span.0 / 4)),
+            false => Nanos::ZERO,
+        };
+        let least = 1 << dice.below(5);
+        let largest = self.config.device.max_io as u64 / SECTOR;
+        let most = match self.large && dice.chance(300) {
+            true => largest * 4,
+            false => least << dice.below(5),
+        };
+        let most = most.min(sectors).min(1024);
+        Work {
+            depth: dice.octaves(1, 32) as u32,
+            mix,
+            fua: dice.pick(&[0, 0, 100, 1000]),
+            keep: dice.pick(&[0, 0, 300]),
+            sequential: dice.pick(&[0, 300, 800, 1000]),
+            downwards: dice.chance(200),
+            hot: dice.pick(&[0, 0, 300, 900]),
+            sectors: (least.min(most), most),
+            think: quiet(dice, 300),
+            burst: dice.chance(400) as u32 * dice.octaves(1, 200) as u32,
+            silence: quiet(dice, 900),
+        }
+    }
+
+    /// Draws an objective as this run has them.
+    pub fn objective(&self, dice: &mut Dice) -> Objective {
+        let all = &self.promises;
+        let mut objective = Objective::default();
+        for _ in 0..8 {
+            objective = Objective::default();
+            if all.weights && dice.chance(700) {
+                objective.weight = dice.octaves(1, Objective::MAX_WEIGHT.into()) as u32;
+            }
+            if all.reservations && dice.chance(500) {
+                objective.reservation = rate(dice, all.iops / 4 + 1);
+            }
+            if all.limits && dice.chance(600) {
+                objective.limit = limit(dice, all.iops, all.bursts);
+            }
+            if dice.chance(100) {
+                objective.target = rate(dice, all.iops);
+            }
+            if dice.chance(150) {
+                objective.latency = Some(Nanos(dice.octaves(100_000, 1_000_000_000)));
+            }
+            if objective.validate().is_ok() {
+                return objective;
+            }
+        }
+        // Parts that contradict each other every time: then none but the weight.
+        Objective {
+            weight: objective.weight,
+            ..Objective::default()
+        }
+    }
+}
+
+fn draw_timing(dice: &mut Dice) -> Timing {
+    if dice.chance(150) && !models().is_empty() {
+        return Timing::Catalogue(dice.index(models().len()));
+    }
+    let least = dice.octaves(1000, 2_000_000);
+    let most = least * dice.octaves(1, 16);
+    Timing::Random {
+        least: Nanos(least),
+        most: Nanos(most),
+        tail: Nanos(most * dice.octaves(1, 64)),
+    }
+}
+
+fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
+    let block = 512 << dice.below(4) as u32;
+    let mut device = DeviceSpec {
+        depth: dice.octaves(1, 64) as u32,
+        physical_block: block,
+        max_io: block << dice.below(8),
+        zeroes_are_writes: dice.chance(500),
+    };
+    if let Timing::Catalogue(model) = timing {
+        let spec = models()[model].spec();
+        device.depth = device.depth.min(spec.queue_depth);
+        device.physical_block = block.max(spec.logical_block);
+        device.max_io = device.max_io.max(device.physical_block).min(spec.max_io);
+    }
+    let bound = |dice: &mut Dice, tight| match tight {
+        true => dice.range(1, 24) as u32,
+        false => 512,
+    };
+    let (all_tight, each_tight) = (dice.chance(250), dice.chance(250));
+    EngineConfig {
+        device,
+        max_requests: bound(dice, all_tight),
+        max_pending_per_vm: bound(dice, each_tight),
+        merge_limit: match dice.chance(250) {
+            true => 0,
+            false => dice.octaves(512, 2 * device.max_io as u64) as u32,
+        },
+        max_vms: 1,
+    }
+}
+
+/// Any policy: of the registry, or any composition, with any parameters. Dispatchers whose
+/// bound on starvation is not known are left out; a test says so.
+pub(super) fn policy(dice: &mut Dice) -> PolicySpec {
+    loop {
+        let mut spec = if dice.chance(500) {
+            let all = registry();
+            PolicySpec::named(all[dice.index(all.len())].name)
+        } else {
+            let controller = match dice.chance(500) && !controllers().is_empty() {
+                true => Some(controllers()[dice.index(controllers().len())].name),
+                false => None,
+            };
+            let regulator = regulators()[dice.index(regulators().len())].name;
+            let dispatcher = dispatchers()[dice.index(dispatchers().len())].name;
+            PolicySpec::composed(controller, regulator, dispatcher)
+        }
+        .expect("its name is from the list");
+        let params: Vec<_> = spec.params().map(|(info, _)| info).collect();
+        for info in params {
+            let value = match dice.below(8) {
+                0 => info.min,
+                1 => info.max,
+                2 | 3 => dice.octaves(info.min.max(1), info.max.max(1)),
+                _ => continue,
+            };
+            let value = value.clamp(info.min, info.max);
+            spec.set(info.name, value).expect("the value is in range");
+        }
+        if starvation::bound_of(&spec).is_some() {
+            return spec;
+        }
+    }
+}
+
+fn rate(dice: &mut Dice, iops: u64) -> Rate {
+    let ops = dice.chance(650).then(|| OpsRate {
+        per_s: dice.octaves((iops / 64).max(1), iops.max(1)),
+        norm: dice.chance(300).then(|| dice.octaves(512, 64 << 10) as u32),
+    });
+    let by_bytes = ops.is_none() || dice.chance(250);
+    Rate {
+        ops,
+        bytes_per_s: by_bytes.then(|| dice.octaves(iops.max(1) * 64, iops.max(1) * 16_384)),
+    }
+}
+
+fn limit(dice: &mut Dice, iops: u64, bursts: bool) -> Limit {
+    let scope = |dice: &mut Dice, often| match dice.chance(often) {
+        true => rate(dice, iops),
+        false => Rate::NONE,
+    };
+    let mut limit = Limit {
+        total: scope(dice, 600),
+        read: scope(dice, 250),
+        write: scope(dice, 250),
+        burst: None,
+    };
+    if bursts && dice.chance(600) {
+        let mut faster = |rate: &Rate| Rate {
+            ops: rate.ops.filter(|_| dice.chance(700)).map(|ops| OpsRate {
+                per_s: ops.per_s * dice.octaves(1, 16),
+                norm: ops.norm,
+            }),
+            bytes_per_s: rate
+                .bytes_per_s
+                .filter(|_| dice.chance(700))
+                .map(|bytes| bytes * dice.octaves(1, 16)),
+        };
+        let [total, read, write] = [&limit.total, &limit.read, &limit.write].map(&mut faster);
+        limit.burst = Some(Burst {
+            total,
+            read,
+            write,
+            length: Nanos(dice.octaves(1_000_000, 2_000_000_000)),
+        });
+    }
+    limit
+}
+
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Timing::Random { least, most, tail } => {
+                write!(f, "{least} to {most} an I/O, now and then {tail}")
+            }
+            Timing::Catalogue(model) => f.write_str(&models()[*model].name),
+        }
+    }
+}
+
+impl fmt::Display for Swarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (config, device) = (&self.config, &self.config.device);
+        writeln!(f, "policy     {:?}", self.policy)?;
+        if let Some(most) = self.window {
+            writeln!(
+                f,
+                "admission  {most} units a VM, where the regulator is open"
+            )?;
+        }
+        writeln!(
+            f,
+            "device     {}; depth {}, blocks of {}, I/Os up to {}, zeroes are {}",
+            self.timing,
+            device.depth,
+            device.physical_block,
+            device.max_io,
+            match device.zeroes_are_writes {
+                true => "written",
+                false => "free",
+            }
+        )?;
+        writeln!(
+            f,
+            "engine     {} requests, {} a VM, {} VMs, merging up to {}",
+            config.max_requests, config.max_pending_per_vm, config.max_vms, config.merge_limit
+        )?;
+        writeln!(f, "requests   {}, in about {}", self.requests, self.span)?;
+        write!(f, "faults     {}", self.plan)?;
+        for (n, vm) in self.vms.iter().enumerate() {
+            write!(f, "\nVM {n}       {:?}", vm.objective)?;
+            for disk in &vm.disks {
+                let read_only = if disk.read_only { ", read-only" } else { "" };
+                write!(f, "\n  disk     {} sectors{read_only}", disk.sectors)?;
+                for work in &disk.clients {
+                    write!(f, "\n    client {work:?}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

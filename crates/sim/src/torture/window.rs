@@ -1,0 +1,93 @@
+//! A regulator that gates at admission, so that torture reaches that path with any dispatcher:
+//! at most so many admitted units of a VM that are not answered yet.
+//!
+//! A credit is taken when a unit is admitted, and comes back when the unit is taken back or the
+//! request that gave it its name is answered.
+
+use tidegate_core::facts::Facts;
+use tidegate_core::policy::Roles;
+use tidegate_core::request::{ReqId, VmId};
+use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
+
+/// The regulator.
+#[derive(Debug)]
+pub struct Window {
+    most: u32,
+    /// By the slot of the unit's request: whose credit it holds.
+    holders: Vec<Option<(ReqId, VmId)>>,
+    taken: Vec<u32>,
+}
+
+impl Window {
+    /// At most so many units a VM.
+    pub fn new(most: u32) -> Window {
+        Window {
+            most,
+            holders: Vec::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Puts it where a policy's regulator holds nothing back.
+    pub fn instead_of_open(most: u32, roles: Roles) -> Roles {
+        match roles.regulator.stage() {
+            Stage::Open => Roles {
+                regulator: Box::new(Window::new(most)),
+                ..roles
+            },
+            Stage::Admission | Stage::Dispatch => roles,
+        }
+    }
+
+    fn give_back(&mut self, req: ReqId, reopen: &mut Reopened) {
+        let Some(holder) = self.holders.get_mut(req.index()) else {
+            return;
+        };
+        if let Some((_, vm)) = holder.take_if(|(held, _)| *held == req) {
+            self.taken[vm.index()] -= 1;
+            reopen.push(vm);
+        }
+    }
+}
+
+impl Regulator for Window {
+    fn stage(&self) -> Stage {
+        Stage::Admission
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ADMITTED
+            .and(Interests::CANCELLED)
+            .and(Interests::ANSWERED)
+            .and(Interests::VMS)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, _) = facts.vm_lane(unit);
+        match self.taken[vm.index()] < self.most {
+            true => Gate::Pass,
+            false => Gate::Blocked,
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        match *event {
+            Event::Admitted(unit) => {
+                let (vm, _) = facts.vm_lane(unit);
+                if self.holders.len() <= unit.index() {
+                    self.holders.resize(unit.index() + 1, None);
+                }
+                self.holders[unit.index()] = Some((unit, vm));
+                self.taken[vm.index()] += 1;
+            }
+            Event::Cancelled(unit) => self.give_back(unit, reopen),
+            Event::Answered(done) => self.give_back(done.req, reopen),
+            Event::VmAdded(vm) => {
+                let slots = facts.vm_slots().max(self.taken.len());
+                self.taken.resize(slots, 0);
+                self.taken[vm.index()] = 0;
+            }
+            _ => {}
+        }
+    }
+}

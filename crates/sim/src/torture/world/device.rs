@@ -1,0 +1,325 @@
+//! The device: service times, bytes as stamps, and the faults of both.
+
+use super::{Event, What, World, figure};
+use crate::checker::ledger::{Part, SECTOR};
+use crate::checker::{Verdict, answers, ensure};
+use crate::fault::Kind;
+use crate::torture::Dice;
+use crate::torture::swarm::{Swarm, Timing, models};
+use tidegate_core::request::{DeviceIo, IoError, IoId, Op, Outcome};
+use tidegate_core::time::Nanos;
+use tidegate_device::{Model, ModelIo};
+
+/// How long I/Os take, and what holds them up.
+pub(super) struct Device {
+    timing: Timing,
+    model: Option<Box<dyn Model>>,
+    dice: Dice,
+    /// I/Os that the model has let go.
+    completed: Vec<u32>,
+    /// Nothing completes before; then what is due trickles out, or comes at once.
+    pub(super) blocked_until: Nanos,
+    pub(super) trickles: Nanos,
+    /// Until when it is slower, and how many times.
+    pub(super) slow_until: Nanos,
+    pub(super) slowness: u64,
+}
+
+impl Device {
+    pub(super) fn new(swarm: &Swarm, dice: Dice) -> Device {
+        let model = match swarm.timing {
+            Timing::Catalogue(entry) => Some(models()[entry].build()),
+            Timing::Random { .. } => None,
+        };
+        Device {
+            timing: swarm.timing,
+            model,
+            dice,
+            completed: Vec::new(),
+            blocked_until: Nanos::ZERO,
+            trickles: Nanos::ZERO,
+            slow_until: Nanos::ZERO,
+            slowness: 1,
+        }
+    }
+
+    pub(super) fn next_completion(&self) -> Option<Nanos> {
+        self.model.as_ref()?.next_completion()
+    }
+
+    /// Slots of the I/Os that a model has finished by now.
+    pub(super) fn completed(&mut self, now: Nanos) -> Vec<u32> {
+        let mut completed = std::mem::take(&mut self.completed);
+        completed.clear();
+        if let Some(model) = &mut self.model
+            && model.next_completion().is_some_and(|at| at <= now)
+        {
+            while let Some(completion) = model.pop_completed(now) {
+                completed.push(completion.id as u32);
+            }
+        }
+        completed
+    }
+
+    /// The longest an I/O takes that nothing holds up.
+    pub(super) fn slowest(&self) -> Nanos {
+        match self.timing {
+            Timing::Random { most, tail, .. } => most.max(tail),
+            // Full stroke, a revolution and a large transfer on any disk worth modelling.
+            Timing::Catalogue(_) => Nanos::from_millis(100),
+        }
+    }
+
+    /// Hands an I/O over: when it ends, where no model says so later.
+    fn submit(&mut self, now: Nanos, slot: u32, io: &DeviceIo, skip: u32) -> Option<Nanos> {
+        if let Some(model) = &mut self.model {
+            let io = model_io(model.as_ref(), slot, io, skip);
+            model.submit(now, io);
+            return None;
+        }
+        let Timing::Random { least, most, tail } = self.timing else {
+            return None;
+        };
+        let mut took = self.dice.range(least.0, most.0);
+        if self.dice.chance(10) {
+            took = self.dice.range(most.0, tail.0.max(most.0));
+        }
+        if now < self.slow_until {
+            took *= self.slowness;
+        }
+        Some(now + Nanos(took))
+    }
+}
+
+/// An I/O's rest as a model takes it: whole blocks, within its longest.
+fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
+    let spec = model.spec();
+    let id = slot.into();
+    if io.op == Op::Flush {
+        return ModelIo::flush(id);
+    }
+    let block = spec.logical_block as u64;
+    let (from, end) = (io.addr + skip as u64, io.addr + io.len as u64);
+    let addr = from / block * block;
+    let len = end.next_multiple_of(block).min(spec.capacity) - addr;
+    ModelIo {
+        id,
+        op: io.op,
+        addr,
+        len: len.min(spec.max_io.into()) as u32,
+        fua: io.fua,
+    }
+}
+
+/// An I/O in flight.
+#[derive(Default)]
+pub(super) struct Flight {
+    pub(super) io: Option<DeviceIo>,
+    pub(super) parts: Vec<Part>,
+    /// Bytes that short completions have moved.
+    moved: u32,
+    /// Its bytes were moved when it started, not when it ends.
+    early: bool,
+    /// For a flush: how much was dirty when it started.
+    mark: usize,
+    outcome: Option<Outcome>,
+}
+
+impl World<'_, '_> {
+    /// The place of an I/O's disk.
+    pub(super) fn disk_of(&self, io: &DeviceIo) -> usize {
+        // Disks that have gone keep their place; the newest of that handle is the one.
+        self.by_slot[io.disk.index()] as usize
+    }
+
+    pub(super) fn submit(&mut self, io: DeviceIo, parts: Vec<Part>) -> Verdict {
+        let disk = self.disk_of(&io);
+        let slot = io.id.index();
+        self.flights[slot] = Flight {
+            io: Some(io),
+            parts,
+            moved: 0,
+            early: self.device.dice.chance(400),
+            mark: self.disks[disk].media.mark(),
+            outcome: None,
+        };
+        if self.flights[slot].early {
+            self.move_bytes(slot, 0, io.len)?;
+        }
+        self.serve(slot as u32);
+        Ok(())
+    }
+
+    fn serve(&mut self, slot: u32) {
+        let flight = &self.flights[slot as usize];
+        let io = flight.io.expect("it is in flight");
+        let moved = flight.moved;
+        if let Some(end) = self.device.submit(self.now, slot, &io, moved) {
+            self.at(end, Event::End(slot));
+        }
+    }
+
+    /// The device is done with an I/O, or with as much of it as it does at once.
+    pub(super) fn io_ended(&mut self, slot: u32) -> Verdict {
+        if self.now < self.device.blocked_until {
+            let trickle = self.device.dice.range(0, self.device.trickles.0);
+            self.at(self.device.blocked_until + Nanos(trickle), Event::End(slot));
+            return Ok(());
+        }
+        let flight = &self.flights[slot as usize];
+        let (io, moved) = (flight.io.expect("it is in flight"), flight.moved);
+        let left = (io.len - moved) as u64 / SECTOR;
+        if left > 1 && self.strikes(Kind::Short) {
+            let now = self.device.dice.range(1, left - 1) * SECTOR;
+            return self.moved_less(slot, now as u32);
+        }
+        let outcome = match self.strikes(Kind::Error) {
+            true => {
+                let errors = [
+                    IoError::Io,
+                    IoError::Io,
+                    IoError::NoSpace,
+                    IoError::Unsupported,
+                ];
+                Err(self.device.dice.pick(&errors))
+            }
+            false => Ok(()),
+        };
+        self.settle(slot, outcome)?;
+        match self.strikes(Kind::Late) {
+            true => {
+                let late = self.swarm.plan.how_long(&mut self.chance);
+                self.at(self.now + late, Event::Deliver(slot));
+                Ok(())
+            }
+            false => self.deliver(slot),
+        }
+    }
+
+    /// A short completion: the driver goes on with the rest.
+    fn moved_less(&mut self, slot: u32, bytes: u32) -> Verdict {
+        let flight = &mut self.flights[slot as usize];
+        let (from, early) = (flight.moved, flight.early);
+        flight.moved += bytes;
+        let io = flight.io.expect("it is in flight");
+        let left = io.len - flight.moved;
+        let figures = [io.id.to_bits(), bytes.into(), left.into(), 0, 0];
+        self.write(What::Short, figures);
+        if !early {
+            self.move_bytes(slot as usize, from, bytes)?;
+        }
+        self.serve(slot);
+        Ok(())
+    }
+
+    /// What an I/O has done to the medium by its end.
+    fn settle(&mut self, slot: u32, outcome: Outcome) -> Verdict {
+        let flight = &mut self.flights[slot as usize];
+        flight.outcome = Some(outcome);
+        let (io, moved, early) = (flight.io.expect("in flight"), flight.moved, flight.early);
+        let mark = flight.mark;
+        let disk = self.disk_of(&io);
+        let sectors = (io.len - moved) as u64 / SECTOR;
+        // A failure may have come at any place.
+        let reached = match outcome {
+            Ok(()) => sectors,
+            Err(_) => self.device.dice.range(0, sectors),
+        };
+        if !early {
+            self.move_bytes(slot as usize, moved, (reached * SECTOR) as u32)?;
+        }
+        let media = &mut self.disks[disk].media;
+        match (io.op, outcome) {
+            (Op::Flush, Ok(())) => media.flush(mark),
+            (Op::Flush, Err(_)) => media.flush(self.device.dice.range(0, mark as u64) as usize),
+            (Op::Write | Op::WriteZeroes, Ok(())) if io.fua => {
+                let (first, count) = (io.offset / SECTOR, io.len as u64 / SECTOR);
+                media.make_durable(first as usize, count as usize);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves bytes `from..from + len` of an I/O between its requests and the medium.
+    fn move_bytes(&mut self, slot: usize, from: u32, len: u32) -> Verdict {
+        let flight = &self.flights[slot];
+        let io = flight.io.expect("it is in flight");
+        let disk = self.disk_of(&io);
+        let disk = &mut self.disks[disk];
+        let mut end = from as u64 + len as u64;
+        if io.op == Op::Write {
+            end = from as u64 + self.plant.writes(&io, len) as u64;
+        }
+        let mut at = 0;
+        for part in &flight.parts {
+            let (begin, stop) = (at.max(from as u64), (at + part.len as u64).min(end));
+            at += part.len as u64;
+            if begin >= stop {
+                continue;
+            }
+            let first = ((io.offset + begin) / SECTOR) as usize;
+            let count = ((stop - begin) / SECTOR) as usize;
+            let number = part.number as usize;
+            match io.op {
+                Op::Read => {
+                    let entry = &self.ledger.entries[number];
+                    let skip = first - entry.sectors().0;
+                    let found = &disk.media.current()[first..first + count];
+                    let floors = &self.floors[number];
+                    let shadow = &disk.shadow;
+                    shadow.read(&self.ledger, part.number, floors, skip, found)?;
+                    let sum = found.iter().fold(0u64, |sum, s| sum.rotate_left(5) ^ s);
+                    self.journal.mix(sum);
+                }
+                Op::Write | Op::WriteZeroes => {
+                    let stamp = part.number as u64 + 1;
+                    disk.media.write(first, count, stamp, &mut self.device.dice);
+                }
+                Op::Discard => disk.media.discard(first, count, &mut self.device.dice),
+                Op::Flush => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Word of an I/O's end arrives.
+    pub(super) fn deliver(&mut self, slot: u32) -> Verdict {
+        let flight = &mut self.flights[slot as usize];
+        let io = flight.io.take().expect("it is in flight");
+        let outcome = flight.outcome.take().expect("it has ended");
+        let parts = std::mem::take(&mut flight.parts);
+        self.write(What::Ended, [io.id.to_bits(), figure(outcome), 0, 0, 0]);
+        ensure!(
+            Answers,
+            self.engine.is_in_flight(io.id),
+            "{io:?} is in flight, and the engine knows nothing of it"
+        );
+        let clock = self.clock();
+        self.engine.handle_completion(clock, io.id, outcome);
+        let now = self.engine.view().now();
+        let over = &mut self.over;
+        answers::ended(&mut self.ledger, now, io.op, &parts, outcome, over);
+        self.flights[slot as usize].parts = parts;
+        if self.strikes(Kind::Duplicate) {
+            let later = match self.chance.chance(500) {
+                true => Nanos::ZERO,
+                false => self.swarm.plan.how_long(&mut self.chance),
+            };
+            self.at(self.now + later, Event::Again(io.id.to_bits()));
+        }
+        Ok(())
+    }
+
+    /// Word of an end comes twice: the driver must tell it from the end of another I/O.
+    pub(super) fn deliver_again(&mut self, bits: u64) -> Verdict {
+        self.write(What::Duplicate, [bits, 0, 0, 0, 0]);
+        let io = IoId::from_bits(bits);
+        ensure!(
+            Answers,
+            !self.engine.is_in_flight(io),
+            "{io:?} has ended, and the engine calls it in flight"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,414 @@
+//! One run: the engine between guests and a device, and all checkers around it.
+//!
+//! ```text
+//!   guests --handle_request--> engine --poll_dispatch--> device
+//!      ^                         |  ^                      |
+//!      +------- poll_done -------+  +- handle_completion --+
+//! ```
+//!
+//! A turn is a batch of what is due (requests, ends of I/Os, faults), then the timeouts, then
+//! all that goes to the device and all answers, as the daemon's loop does it.
+
+mod device;
+mod faults;
+mod guests;
+
+use super::journal::{Journal, What};
+use super::swarm::Swarm;
+use super::{Dice, Plant, Window};
+use crate::checker::charges::{self, Charges};
+use crate::checker::ledger::Ledger;
+use crate::checker::limits::Limits;
+use crate::checker::starvation::{Promise, Starvation};
+use crate::checker::{Verdict, answers, ensure, progress, shape};
+use crate::fault::Kind;
+use core::cmp::Reverse;
+use device::{Device, Flight};
+use guests::{Client, Disk, Guest};
+use std::collections::BinaryHeap;
+use tidegate_core::engine::Engine;
+use tidegate_core::request::{DeviceIo, Done, Op, Segment};
+use tidegate_core::time::Nanos;
+
+/// Something that is due at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Event {
+    /// A client may ask for something.
+    Ask(u32),
+    /// The device is done with the I/O in this slot.
+    End(u32),
+    /// Word of its end arrives.
+    Deliver(u32),
+    /// Word of an end arrives once more.
+    Again(u64),
+    /// A fault comes.
+    Fault(Kind),
+    /// A client comes back.
+    Back(u32),
+    /// A VM comes in place of a removed one.
+    NewVm,
+}
+
+/// See the [module](self).
+pub(super) struct World<'a, 'j> {
+    swarm: Swarm,
+    engine: Engine,
+    now: Nanos,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    order: u64,
+    /// The engine's timeout that was seen last, and when the driver will come to it.
+    wake: (Nanos, Nanos),
+    journal: &'a mut Journal<'j>,
+    plant: &'a mut dyn Plant,
+
+    guests: Vec<Guest>,
+    disks: Vec<Disk>,
+    /// The disk's number by the slot of its handle.
+    by_slot: Vec<u32>,
+    clients: Vec<Client>,
+    /// By request: its client here, and the floors a read took along.
+    askers: Vec<u32>,
+    floors: Vec<Vec<u64>>,
+    spare_floors: Vec<Vec<u64>>,
+    next_base: u64,
+    running: bool,
+
+    device: Device,
+    flights: Vec<Flight>,
+    segments: Vec<Segment>,
+
+    ledger: Ledger,
+    charges: Charges,
+    limits: Limits,
+    starvation: Starvation,
+    /// Requests that are to be answered by the end of this turn.
+    over: Vec<u32>,
+    dones: Vec<Done>,
+
+    load: Dice,
+    chance: Dice,
+    fresh: Dice,
+    /// What is left of the batches.
+    pub(super) tally: Tally,
+}
+
+/// How much a run was.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Guest requests accepted.
+    pub requests: u64,
+    /// I/Os that went to the device.
+    pub ios: u64,
+    /// Faults that struck.
+    pub faults: u64,
+}
+
+impl<'a, 'j> World<'a, 'j> {
+    pub(super) fn new(
+        seed: u64,
+        swarm: Swarm,
+        journal: &'a mut Journal<'j>,
+        plant: &'a mut dyn Plant,
+    ) -> World<'a, 'j> {
+        let config = swarm.config;
+        let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
+        let (window, wrap) = (swarm.window, plant.roles());
+        if window.is_some() || wrap.is_some() {
+            engine.wrap_roles(Nanos::ZERO, move |roles| {
+                let roles = match window {
+                    Some(most) => Window::instead_of_open(most, roles),
+                    None => roles,
+                };
+                match wrap {
+                    Some(wrap) => wrap(roles),
+                    None => roles,
+                }
+            });
+        }
+        let depth = config.device.depth as usize;
+        World {
+            engine,
+            now: Nanos(1 + seed % 1000),
+            events: BinaryHeap::with_capacity(1024),
+            order: 0,
+            wake: (Nanos::MAX, Nanos::MAX),
+            journal,
+            plant,
+            guests: Vec::new(),
+            disks: Vec::new(),
+            by_slot: Vec::new(),
+            clients: Vec::new(),
+            askers: Vec::new(),
+            floors: Vec::new(),
+            spare_floors: Vec::new(),
+            next_base: swarm.base,
+            running: true,
+            device: Device::new(&swarm, Dice::new(seed, 3)),
+            flights: (0..depth).map(|_| Flight::default()).collect(),
+            segments: Vec::new(),
+            ledger: Ledger::new(config),
+            charges: Charges::default(),
+            limits: Limits::default(),
+            starvation: Starvation::new(config.max_vms as usize),
+            over: Vec::new(),
+            dones: Vec::new(),
+            load: Dice::new(seed, 4),
+            chance: Dice::new(seed, 5),
+            fresh: Dice::new(seed, 6),
+            tally: Tally::default(),
+            swarm,
+        }
+    }
+
+    /// The whole run.
+    pub(super) fn run(&mut self) -> Verdict {
+        for plan in std::mem::take(&mut self.swarm.vms) {
+            self.add_vm(&plan)?;
+        }
+        self.begin_faults();
+        let last = Nanos(self.now.0 + self.swarm.span.0 * 20 + Nanos::SECOND.0);
+        let turns = self.swarm.requests as u64 * 50;
+        for _ in 0..turns {
+            let enough = self.tally.requests >= self.swarm.requests as u64;
+            if enough || self.now > last || !self.turn()? {
+                break;
+            }
+        }
+        self.stop_faults();
+        self.drain()?;
+        self.settled()?;
+        self.slots_are_free()
+    }
+
+    /// What is left after a failure: an engine with open requests must not be dropped.
+    pub(super) fn abandon(self) {
+        core::mem::forget(self.engine);
+    }
+
+    fn at(&mut self, time: Nanos, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, event)));
+    }
+
+    /// What the driver says the time is.
+    fn clock(&mut self) -> Nanos {
+        if self.strikes(Kind::ClockBack) {
+            let back = self.swarm.plan.how_long(&mut self.chance);
+            return self.now - back;
+        }
+        self.now
+    }
+
+    fn write(&mut self, what: What, figures: [u64; 5]) {
+        self.journal.write(self.now, what, figures);
+    }
+
+    /// When something is due next.
+    fn next(&mut self) -> Option<Nanos> {
+        let event = self.events.peek().map_or(Nanos::MAX, |e| e.0.0);
+        let device = self.device.next_completion().unwrap_or(Nanos::MAX);
+        let due = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+        if due != self.wake.0 {
+            let late = match self.strikes(Kind::LateTimeout) {
+                true => self.swarm.plan.how_long(&mut self.chance),
+                false => Nanos::ZERO,
+            };
+            self.wake = (due, due + late);
+        }
+        let next = event.min(device).min(self.wake.1);
+        (next != Nanos::MAX).then_some(next)
+    }
+
+    /// One turn of the driver. False when nothing is due ever.
+    fn turn(&mut self) -> Result<bool, crate::checker::Broken> {
+        let Some(next) = self.next() else {
+            return Ok(false);
+        };
+        self.now = self.now.max(next);
+        let (in_flight, waiting) = (self.engine.facts().in_flight, self.ledger.open.len());
+        self.write(What::Wake, [in_flight.into(), waiting as u64, 0, 0, 0]);
+        for slot in self.device.completed(self.now) {
+            self.io_ended(slot)?;
+        }
+        for _ in 0..1 + self.chance.below(8) {
+            match self.events.peek() {
+                Some(&Reverse((at, _, event))) if at <= self.now => {
+                    self.events.pop();
+                    self.happen(event)?;
+                }
+                _ => break,
+            }
+        }
+        if self.chance.chance(300) {
+            self.take_answers()?;
+        }
+        self.dispatch()?;
+        self.take_answers()?;
+        Ok(true)
+    }
+
+    fn happen(&mut self, event: Event) -> Verdict {
+        match event {
+            Event::Ask(client) => self.ask(client),
+            Event::End(slot) => self.io_ended(slot),
+            Event::Deliver(slot) => self.deliver(slot),
+            Event::Again(io) => self.deliver_again(io),
+            Event::Fault(kind) => self.fault(kind),
+            Event::Back(client) => self.come_back(client),
+            Event::NewVm => {
+                let plan = self.swarm.vm(&mut self.fresh);
+                self.add_vm(&plan)
+            }
+        }
+    }
+
+    /// Everything that goes to the device now.
+    fn dispatch(&mut self) -> Verdict {
+        loop {
+            let now = self.clock();
+            let seen = now.max(self.engine.view().now());
+            let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
+            // The engine does what is due by itself; mostly the driver is there first.
+            if is_due(&self.engine) && self.chance.chance(800) {
+                self.write(What::Timeout, [0; 5]);
+                self.engine.handle_timeout(now);
+            }
+            let promise = match is_due(&self.engine) {
+                true => None,
+                false => self.starvation.promise(&self.engine),
+            };
+            match self.engine.poll_dispatch(now) {
+                Some(io) => self.start(io, promise)?,
+                None => break,
+            }
+        }
+        let facts = self.engine.facts();
+        if facts.in_flight < facts.spec.depth {
+            self.starvation.idle(&self.engine)?;
+        }
+        progress::wakes_up(&self.engine)
+    }
+
+    fn start(&mut self, io: DeviceIo, promise: Option<Promise>) -> Verdict {
+        self.tally.ios += 1;
+        let (op, fua) = (io.op as u64, (io.fua as u64) << 4);
+        let id = io.id.to_bits();
+        let vm = io.vm.index() as u64;
+        self.write(What::Started, [id, vm, op | fua, io.offset, io.len.into()]);
+        self.segments.clear();
+        self.segments.extend(self.engine.io_segments(io.id));
+        let slot = io.id.index();
+        ensure!(
+            Shape,
+            slot < self.flights.len() && self.flights[slot].io.is_none(),
+            "{io:?} was given the slot of one that is in flight"
+        );
+        let mut parts = std::mem::take(&mut self.flights[slot].parts);
+        self.ledger.parts(&io, &self.segments, &mut parts)?;
+        for part in &parts {
+            let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
+            self.journal.write(self.now, What::Served, figures);
+        }
+        let others = self.flights.iter().filter_map(|f| f.io.as_ref());
+        let (mut in_flight, mut flushes) = (0, 0);
+        for other in others {
+            in_flight += 1;
+            flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
+        }
+        shape::check(
+            &self.ledger,
+            &io,
+            &self.segments,
+            &parts,
+            in_flight,
+            flushes,
+        )?;
+        charges::started(&mut self.ledger, &io, &parts)?;
+        answers::started(&mut self.ledger, io.op, &parts);
+        let now = self.engine.view().now();
+        self.limits.started(now, &self.swarm.config.device, &io)?;
+        let first = parts.iter().map(|part| part.number.into()).min();
+        let first = first.expect("it carries something");
+        let engine = &self.engine;
+        self.starvation.started(engine, &io, first, promise)?;
+        let guest = self.disks[self.disk_of(&io)].guest;
+        self.guests[guest].started += io.len as u64;
+        self.submit(io, parts)
+    }
+
+    fn take_answers(&mut self) -> Verdict {
+        let mut any = false;
+        while let Some(done) = self.engine.poll_done() {
+            any = true;
+            let mut dones = std::mem::take(&mut self.dones);
+            dones.clear();
+            self.plant.answers(done, &mut dones);
+            for done in &dones {
+                self.answer(done)?;
+            }
+            self.dones = dones;
+        }
+        answers::none_missing(&self.ledger, &mut self.over)?;
+        if any {
+            self.room_again();
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Verdict {
+        let open = self.ledger.open.len() as u64;
+        self.write(What::Drain, [open, 0, 0, 0, 0]);
+        let (begun, bound) = (self.now, self.drain_bound());
+        loop {
+            self.dispatch()?;
+            self.take_answers()?;
+            if self.ledger.open.is_empty() && self.engine.facts().in_flight == 0 {
+                break;
+            }
+            let went_on = self.turn()?;
+            let open = self.ledger.open.len();
+            ensure!(
+                Progress,
+                went_on || open == 0,
+                "{open} requests are open, and nothing will ever happen again"
+            );
+            ensure!(
+                Progress,
+                self.now.since(begun) <= bound,
+                "{open} requests are open {} after faults have stopped; the bound is {bound}",
+                self.now.since(begun)
+            );
+        }
+        self.write(What::Idle, [0; 5]);
+        progress::is_idle(&self.engine)
+    }
+
+    /// The bound that [`progress`] states.
+    fn drain_bound(&self) -> Nanos {
+        let mut bound = Nanos::from_secs(10);
+        for guest in &self.guests {
+            let bytes = 2 * guest.asked.1 + guest.started;
+            let slowest = guest.objectives.iter();
+            let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));
+            bound += slowest.max().unwrap_or(Nanos::ZERO);
+        }
+        let block = self.swarm.config.device.physical_block;
+        let open = self.ledger.open.iter();
+        let ios = open.map(|&n| 4 + self.ledger.entries[n as usize].request.len / block);
+        let ios = ios.map(u64::from).sum::<u64>();
+        bound + Nanos(self.device.slowest().0 * 2 * (ios + 64))
+    }
+}
+
+/// The journal's number of how something ended.
+fn figure(outcome: tidegate_core::request::Outcome) -> u64 {
+    use tidegate_core::request::IoError;
+    match outcome {
+        Ok(()) => 0,
+        Err(IoError::Io) => 1,
+        Err(IoError::NoSpace) => 2,
+        Err(IoError::ReadOnly) => 3,
+        Err(IoError::Unsupported) => 4,
+        Err(IoError::Cancelled) => 5,
+    }
+}
