@@ -117,6 +117,17 @@ pub(crate) enum Command {
     /// Measure Tidegate itself
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Torture the engine under faults, seed by seed
+    #[command(
+        after_help = "A seed decides everything: VMs, workloads, policy, device, what goes \
+                            wrong and when.\nThe same seed does the same on any machine; one that \
+                            fails is shown again with --seed.\nExits with 1 when a promise was \
+                            broken.\n\nExamples:
+  tidegate torture --seeds 10000
+  tidegate torture --minutes 60 --resume torture.seeds
+  tidegate torture --seed 4711 --trace"
+    )]
+    Torture(TortureArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  tidegate completions bash > \
                             /etc/bash_completion.d/tidegate")]
@@ -296,6 +307,40 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TortureArgs {
+    /// How many seeds; 1000 unless --minutes is given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) seeds: Option<u64>,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) start_seed: u64,
+    /// Begin no more seeds after so many minutes
+    #[arg(long, value_name = "M", value_parser = parse_minutes)]
+    pub(crate) minutes: Option<Duration>,
+    /// How many at a time; all processors unless said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    /// Only this seed
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "start_seed", "minutes",
+          "jobs", "resume"])]
+    pub(crate) seed: Option<u64>,
+    /// Show everything that happens, as it happens
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// Remember in this file which seeds have passed, and leave those out
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) resume: Option<PathBuf>,
+}
+
+fn parse_minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse::<f64>().ok();
+    minutes
+        .filter(|m| (0.01..=1_000_000.0).contains(m))
+        .map(|m| Duration::from_secs_f64(m * 60.0))
+        .ok_or_else(|| "from 0.01 to 1000000".to_owned())
 }
 
 fn parse_param(text: &str) -> Result<(String, String), String> {

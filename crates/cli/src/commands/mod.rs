@@ -7,6 +7,7 @@ mod policy;
 mod serve;
 mod show;
 mod stats;
+mod torture;
 mod vm;
 
 use anyhow::Result;
@@ -33,6 +34,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             out,
         }),
         Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),
+        Command::Torture(torture) => torture::run(&torture, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let mut command = Args::command();

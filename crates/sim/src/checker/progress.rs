@@ -70,11 +70,7 @@ pub fn at_limit(objective: &Objective, ops: u64, bytes: u64) -> Nanos {
         let by_bytes = rate.bytes_per_s.map_or(0, |per_s| seconds(bytes, per_s));
         let by_ops = rate.ops.map_or(0, |o| {
             let norm = o.norm.unwrap_or(0) as u64;
-            let units = if norm == 0 {
-                ops
-            } else {
-                bytes.max(1) / norm + ops
-            };
+            let units = ops + bytes.checked_div(norm).unwrap_or(0);
             seconds(units, o.per_s)
         });
         by_bytes.max(by_ops)
