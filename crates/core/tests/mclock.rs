@@ -106,9 +106,7 @@ impl Oracle {
     }
 
     fn arrives(&mut self, now: u64, vm: usize, len: u32) {
-        let join = self
-            .least_share()
-            .map_or(self.clock, |least| least.max(self.clock));
+        let join = self.clock;
         let vm = &mut self.vms[vm];
         if vm.waiting.is_empty() {
             forget(&mut vm.reservation, now);

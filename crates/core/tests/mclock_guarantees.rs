@@ -172,6 +172,52 @@ fn a_held_back_vm_does_not_save_up_its_share() {
 }
 
 #[test]
+fn a_limit_that_is_lifted_does_not_give_back_the_share_it_held() {
+    let mut world = World::new("mclock", MS);
+    let open = world.guest(&weighted(100, Rate::NONE));
+    let held = world.guest(&limited(Rate::iops(1)));
+    for guest in [open, held] {
+        world.load(guest, Op::Read, 4096, 4);
+    }
+    world.run(500 * MS);
+    world.set(held, &weighted(100, Rate::NONE));
+    world.log.clear();
+    world.run(100 * MS);
+    let got = total(&world.ops(held));
+    assert!(
+        (48..=52).contains(&got),
+        "{got} of 100 between two equal VMs"
+    );
+}
+
+#[test]
+fn a_waking_vm_is_not_passed_by_one_whose_limit_is_lifted() {
+    let mut world = World::new("mclock", MS);
+    let small = world.guest(&weighted(1, Rate::NONE));
+    let heavy = world.guest(&weighted(1000, Rate::NONE));
+    let capped = Objective {
+        weight: 50,
+        ..limited(Rate::iops(1))
+    };
+    let held = world.guest(&capped);
+    for guest in [small, held] {
+        world.load(guest, Op::Read, 4096, 4);
+    }
+    world.run(20 * MS);
+    world.log.clear();
+    // The only one ready is the small one, whose tag lies far ahead, as each of its I/Os costs
+    // it much. The one that is held stands well before it.
+    world.load(heavy, Op::Read, 4096, 1);
+    world.set(held, &weighted(50, Rate::NONE));
+    world.run(100 * MS);
+    let first = world.log.iter().position(|s| s.io.vm == heavy.vm);
+    assert!(
+        first.is_some_and(|before| before <= 3),
+        "{first:?} I/Os of smaller VMs before the first of the heavy one"
+    );
+}
+
+#[test]
 fn a_woken_vm_with_a_large_debt_pays_no_more_than_its_bound() {
     // Served by its floor far beyond its share, then asleep, then back without a floor.
     let mut world = World::new("mclock", MS);

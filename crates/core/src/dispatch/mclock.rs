@@ -20,8 +20,10 @@
 //!   With requests of one size this is the paper's order.
 //! - Rates in requests and bytes have a pacer each. A floor asks when the first of both is
 //!   due, a cap holds until the later.
-//! - A VM that wakes joins at the virtual time of the one that would be served next: O(log n)
-//!   where the paper shifts every other VM's tags.
+//! - A VM that wakes joins at the virtual time of the one that was served last (SFQ's start
+//!   tag): O(1) where the paper shifts every other VM's tags. Not at that of the one that would
+//!   be served next: a VM that its limit holds may stand before it, and would pass the waking
+//!   one for as long as its tag takes to get there.
 //! - Among reservations that are due, the one goes first that will be overdue first, one
 //!   spacing after it came due. By the due time alone, many small reservations that come due
 //!   together would hold up a large one for as long as they all take.
@@ -152,11 +154,7 @@ impl MClock {
 
     /// A VM's head came: idle time earned it nothing.
     fn wake(&mut self, facts: &Facts, vm: usize) {
-        let now = facts.now();
-        let join = self
-            .ready
-            .peek()
-            .map_or(self.clock, |(share, _)| share.max(self.clock));
+        let (now, join) = (facts.now(), self.clock);
         let largest = facts.device().spec.max_io;
         let tags = &mut self.tags[vm];
         tags.active = true;
@@ -201,10 +199,12 @@ impl MClock {
         }
         if allowed <= now {
             tags.let_go(now);
-            self.ready.set(vm, tags.share);
-            if tags.limit.is_set() {
-                self.limited.remove(vm);
+            // Also where the limit that held it was lifted.
+            if self.limited.remove(vm) && tags.share < self.clock {
+                tags.share = self.clock;
+                tags.share_carry = 0;
             }
+            self.ready.set(vm, tags.share);
         } else {
             if tags.held_since == Nanos::MAX {
                 tags.held_since = now;
