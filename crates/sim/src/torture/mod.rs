@@ -96,6 +96,11 @@ pub trait Plant {
         len
     }
 
+    /// A flush is about to be done. Shall it?
+    fn flushes(&mut self, _io: &DeviceIo) -> bool {
+        true
+    }
+
     /// What to put around the roles of every policy.
     fn roles(&self) -> Option<fn(Roles) -> Roles> {
         None

@@ -230,6 +230,7 @@ impl World<'_, '_> {
         }
         let media = &mut self.disks[disk].media;
         match (io.op, outcome) {
+            (Op::Flush, Ok(())) if !self.plant.flushes(&io) => {}
             (Op::Flush, Ok(())) => media.flush(mark),
             (Op::Flush, Err(_)) => media.flush(self.device.dice.range(0, mark as u64) as usize),
             (Op::Write | Op::WriteZeroes, Ok(())) if io.fua => {

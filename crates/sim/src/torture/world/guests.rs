@@ -342,8 +342,8 @@ impl World<'_, '_> {
         self.spare_floors.push(floors);
         let asker = self.askers[number as usize];
         let client = &mut self.clients[asker as usize];
-        if client.id != entry.client {
-            return Ok(()); // asked before it vanished and came back
+        if client.id != entry.client || !client.connected {
+            return Ok(()); // asked before it vanished
         }
         if client.deaf_until > self.now {
             client.unread += 1;
@@ -351,7 +351,7 @@ impl World<'_, '_> {
         }
         client.open = client.open.saturating_sub(1);
         let think = Nanos(self.load.range(0, client.work.think.0));
-        if client.connected && self.running {
+        if self.running {
             self.arm(asker, self.now + think);
         }
         Ok(())

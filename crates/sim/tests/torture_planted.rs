@@ -1,0 +1,208 @@
+//! Bugs planted on purpose: each is found within a few hundred seeds, by the checker whose it
+//! is, and the same seeds pass without it.
+
+use tidegate_core::facts::Facts;
+use tidegate_core::policy::Roles;
+use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
+use tidegate_core::roles::{
+    Consumed, Dispatcher, Event, Gate, Interests, Knob, Pick, Regulator, Reopened, Stage,
+};
+use tidegate_sim::checker::Checker;
+use tidegate_sim::torture::{self, Plant};
+
+/// A few hundred.
+const SEEDS: u64 = 300;
+
+/// Runs seeds until the bug is found, and asserts by whom; then the same seed without it.
+fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
+    for seed in 0..SEEDS {
+        let Err(failure) = torture::run_with(seed, planted().as_mut(), None) else {
+            continue;
+        };
+        assert_eq!(failure.broken.checker, by, "{failure}");
+        if let Err(failure) = torture::run(seed) {
+            panic!("not for the planted bug: {failure}");
+        }
+        return;
+    }
+    panic!("{SEEDS} seeds, and none of them found it");
+}
+
+/// Tampers with the hundredth answer.
+struct Answers {
+    left: u32,
+    tamper: fn(Done, &mut Vec<Done>),
+}
+
+impl Answers {
+    fn boxed(tamper: fn(Done, &mut Vec<Done>)) -> Box<dyn Plant> {
+        Box::new(Answers { left: 100, tamper })
+    }
+}
+
+impl Plant for Answers {
+    fn answers(&mut self, done: Done, heard: &mut Vec<Done>) {
+        self.left = self.left.wrapping_sub(1);
+        match self.left {
+            0 => (self.tamper)(done, heard),
+            _ => heard.push(done),
+        }
+    }
+}
+
+#[test]
+fn a_lost_completion_is_found() {
+    found(Checker::Answers, || Answers::boxed(|_, _| {}));
+}
+
+#[test]
+fn a_double_completion_is_found() {
+    found(Checker::Answers, || {
+        Answers::boxed(|done, heard| heard.extend([done, done]))
+    });
+}
+
+#[test]
+fn an_answer_with_another_requests_tag_is_found() {
+    found(Checker::Answers, || {
+        Answers::boxed(|done, heard| {
+            let tag = done.tag + 1;
+            heard.push(Done { tag, ..done });
+        })
+    });
+}
+
+/// Half of the sectors of every twentieth large write reach the medium.
+#[derive(Default)]
+struct Torn(u32);
+
+impl Plant for Torn {
+    fn writes(&mut self, _: &DeviceIo, len: u32) -> u32 {
+        self.0 += (len >= 1024) as u32;
+        match len >= 1024 && self.0.is_multiple_of(20) {
+            true => len / 1024 * 512,
+            false => len,
+        }
+    }
+}
+
+#[test]
+fn a_torn_write_is_found() {
+    found(Checker::Content, || Box::new(Torn::default()));
+}
+
+/// The dispatcher does not hear when the VM in slot 0 is served: its tags stand still.
+struct Hog(Box<dyn Dispatcher>);
+
+impl Dispatcher for Hog {
+    fn interests(&self) -> Interests {
+        self.0.interests()
+    }
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.insert(facts, unit);
+    }
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.remove(facts, unit);
+    }
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+        self.0.gate(facts, vm, lane, open);
+    }
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match event {
+            Event::Started(io) if io.vm.index() == 0 && facts.head(io.vm).is_some() => {}
+            _ => self.0.on_event(facts, event),
+        }
+    }
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        self.0.set(facts, vm, knob);
+    }
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        self.0.pick(facts)
+    }
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+        self.0.consumed(facts, vm)
+    }
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        self.0.adopt(facts, vm, consumed);
+    }
+}
+
+/// Puts something around roles.
+struct Around(fn(Roles) -> Roles);
+
+impl Plant for Around {
+    fn roles(&self) -> Option<fn(Roles) -> Roles> {
+        Some(self.0)
+    }
+}
+
+#[test]
+fn a_tag_that_does_not_advance_is_found() {
+    // Where a limit is kept by the same tags, that one may be overshot first.
+    let hog: fn(Roles) -> Roles = |roles| Roles {
+        dispatcher: Box::new(Hog(roles.dispatcher)),
+        ..roles
+    };
+    let mut by = Vec::new();
+    for seed in 0..SEEDS {
+        if let Err(failure) = torture::run_with(seed, &mut Around(hog), None) {
+            by.push(failure.broken.checker);
+            assert!(torture::run(seed).is_ok(), "seed {seed} fails without it");
+        }
+    }
+    assert!(by.contains(&Checker::Starvation), "{by:?}");
+    let expected = [Checker::Starvation, Checker::Limits];
+    assert!(by.iter().all(|by| expected.contains(by)), "{by:?}");
+}
+
+/// The regulator does not hear what was cancelled: its credit never comes back.
+struct Leak(Box<dyn Regulator>);
+
+impl Regulator for Leak {
+    fn stage(&self) -> Stage {
+        self.0.stage()
+    }
+    fn interests(&self) -> Interests {
+        self.0.interests()
+    }
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        self.0.gate(facts, unit)
+    }
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        match event {
+            Event::Cancelled(_) => {}
+            Event::Answered(done) if done.outcome == Err(IoError::Cancelled) => {}
+            _ => self.0.on_event(facts, event, reopen),
+        }
+    }
+}
+
+#[test]
+fn a_leaked_credit_is_found() {
+    found(Checker::Progress, || {
+        Box::new(Around(|roles| match roles.regulator.stage() {
+            Stage::Admission => Roles {
+                regulator: Box::new(Leak(roles.regulator)),
+                ..roles
+            },
+            Stage::Open | Stage::Dispatch => roles,
+        }))
+    });
+}
+
+/// Every tenth flush is said to have been done, and was not.
+#[derive(Default)]
+struct Forgetful(u32);
+
+impl Plant for Forgetful {
+    fn flushes(&mut self, io: &DeviceIo) -> bool {
+        assert_eq!(io.op, Op::Flush);
+        self.0 += 1;
+        !self.0.is_multiple_of(10)
+    }
+}
+
+#[test]
+fn a_flush_that_was_not_done_is_found() {
+    found(Checker::Durability, || Box::new(Forgetful::default()));
+}
