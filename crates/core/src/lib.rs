@@ -40,3 +40,4 @@ pub mod request;
 pub mod roles;
 pub mod stats;
 pub mod time;
+pub mod tree;

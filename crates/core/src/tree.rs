@@ -1,0 +1,460 @@
+//! Ordered sets over dense ids, with successors: B+ trees that share preallocated nodes.
+//!
+//! ```text
+//!            [ 10 | 47 ]                 an inner node's keys bound its children from below
+//!            /         \
+//!   [ 10 12 31 ] --> [ 47 47 90 ]        leaves hold the entries, each linked to the next
+//! ```
+//!
+//! An index by address over many thousands of requests is walked far more often than it fits
+//! the caches: a node of 32 entries costs a few misses where a binary tree costs one a level.
+//! Insertion splits full nodes and removal fills lean ones on the way down, so neither needs a
+//! second pass, and every node but a root stays at least `LEAST` full: that bounds how many
+//! nodes a number of entries can take, and all of them are there from the start.
+
+const NIL: u32 = u32::MAX;
+
+/// Entries in a node at most.
+const MOST: usize = 32;
+
+/// Entries in a node at least, roots apart. Two such nodes merge into one with room left, so
+/// that a removal and an insertion in turn do not merge and split for ever.
+const LEAST: usize = MOST / 2 - 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<K> {
+    key: K,
+    id: u32,
+    /// Inner nodes only.
+    child: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Node<K> {
+    len: u32,
+    /// The leaf behind this one; also links free nodes.
+    next: u32,
+    entries: [Entry<K>; MOST],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Root {
+    node: u32,
+    /// Levels of inner nodes above the leaves.
+    height: u32,
+    len: u32,
+}
+
+/// Several sets of `(key, id)`, each in that order. Never allocates after
+/// [`Forest::with_capacity`].
+#[derive(Clone, Debug)]
+pub struct Forest<K> {
+    nodes: Vec<Node<K>>,
+    free: u32,
+    roots: Vec<Root>,
+}
+
+impl<K: Ord + Copy + Default> Forest<K> {
+    /// Memory an entry takes at most, in a large set.
+    pub const BYTES_PER_ENTRY: usize = size_of::<Node<K>>() / LEAST;
+
+    /// So many empty sets with room for so many entries in all.
+    pub fn with_capacity(sets: usize, entries: usize) -> Self {
+        // Every root may be as lean as it likes; of the others each level is LEAST full.
+        let (mut level, mut nodes) = (entries / LEAST + sets, 0);
+        while level > sets {
+            nodes += level;
+            level = level / LEAST + sets;
+        }
+        nodes += 2 * sets;
+        let blank = Entry {
+            key: K::default(),
+            id: NIL,
+            child: NIL,
+        };
+        let node = |next| Node {
+            len: 0,
+            next,
+            entries: [blank; MOST],
+        };
+        let mut nodes: Vec<Node<K>> = (1..=nodes as u32).map(node).collect();
+        if let Some(last) = nodes.last_mut() {
+            last.next = NIL;
+        }
+        let root = Root {
+            node: NIL,
+            height: 0,
+            len: 0,
+        };
+        Forest {
+            free: if nodes.is_empty() { NIL } else { 0 },
+            nodes,
+            roots: vec![root; sets],
+        }
+    }
+
+    /// How many entries a set has.
+    pub fn len(&self, set: usize) -> usize {
+        self.roots[set].len as usize
+    }
+
+    /// True when a set has none.
+    pub fn is_empty(&self, set: usize) -> bool {
+        self.roots[set].len == 0
+    }
+
+    /// A set's first entry.
+    pub fn first(&self, set: usize) -> Option<(K, usize)> {
+        let Root {
+            mut node, height, ..
+        } = self.roots[set];
+        if node == NIL {
+            return None;
+        }
+        for _ in 0..height {
+            node = self.nodes[node as usize].entries[0].child;
+        }
+        let first = &self.nodes[node as usize].entries[0];
+        Some((first.key, first.id as usize))
+    }
+
+    /// A set's first entry whose key is not below `key`.
+    pub fn first_from(&self, set: usize, key: K) -> Option<(K, usize)> {
+        let Root {
+            mut node, height, ..
+        } = self.roots[set];
+        if node == NIL {
+            return None;
+        }
+        for _ in 0..height {
+            let this = &self.nodes[node as usize];
+            node = this.entries[this.child_of(key, 0)].child;
+        }
+        let leaf = &self.nodes[node as usize];
+        let found = match leaf.place_of(key, 0) {
+            at if at < leaf.len as usize => &leaf.entries[at],
+            _ if leaf.next == NIL => return None,
+            _ => &self.nodes[leaf.next as usize].entries[0],
+        };
+        Some((found.key, found.id as usize))
+    }
+
+    /// Puts an entry in. It must not be there yet; panics beyond the capacity.
+    pub fn insert(&mut self, set: usize, key: K, id: usize) {
+        let id = id as u32;
+        let mut root = self.roots[set];
+        if root.node == NIL {
+            root.node = self.take_node();
+        } else if self.nodes[root.node as usize].len as usize == MOST {
+            let above = self.take_node();
+            self.nodes[above as usize].len = 1;
+            self.nodes[above as usize].entries[0].child = root.node;
+            root.node = above;
+            root.height += 1;
+            self.split(above, 0, root.height == 1);
+        }
+        root.len += 1;
+        self.roots[set] = root;
+        let mut node = root.node;
+        for level in (0..root.height).rev() {
+            let mut at = self.nodes[node as usize].child_of(key, id);
+            let child = self.nodes[node as usize].entries[at].child;
+            if self.nodes[child as usize].len as usize == MOST {
+                self.split(node, at, level == 0);
+                let right = &self.nodes[node as usize].entries[at + 1];
+                at += usize::from((right.key, right.id) <= (key, id));
+            }
+            node = self.nodes[node as usize].entries[at].child;
+        }
+        let leaf = &mut self.nodes[node as usize];
+        let at = leaf.place_of(key, id);
+        let child = NIL;
+        leaf.insert(at, Entry { key, id, child });
+    }
+
+    /// Takes an entry out; false when it was not in.
+    pub fn remove(&mut self, set: usize, key: K, id: usize) -> bool {
+        let id = id as u32;
+        let Root {
+            node: root, height, ..
+        } = self.roots[set];
+        if root == NIL {
+            return false;
+        }
+        let mut node = root;
+        for level in (0..height).rev() {
+            let mut at = self.nodes[node as usize].child_of(key, id);
+            let child = self.nodes[node as usize].entries[at].child;
+            if self.nodes[child as usize].len as usize <= LEAST {
+                at = self.fill(node, at, level == 0);
+            }
+            node = self.nodes[node as usize].entries[at].child;
+        }
+        let leaf = &mut self.nodes[node as usize];
+        let at = leaf.place_of(key, id);
+        let entry = &leaf.entries[at.min(MOST - 1)];
+        let found = at < leaf.len as usize && entry.key == key && entry.id == id;
+        if found {
+            leaf.remove(at);
+            self.roots[set].len -= 1;
+        }
+        self.lower_root(set);
+        found
+    }
+
+    /// A root with one child gives way to it; an empty one goes.
+    fn lower_root(&mut self, set: usize) {
+        let mut root = self.roots[set];
+        let this = &self.nodes[root.node as usize];
+        if root.height > 0 && this.len == 1 {
+            let child = this.entries[0].child;
+            self.give_node(root.node);
+            root.node = child;
+            root.height -= 1;
+        } else if root.height == 0 && this.len == 0 {
+            self.give_node(root.node);
+            root.node = NIL;
+        }
+        self.roots[set] = root;
+    }
+
+    /// Splits the full child at `at` of `parent` into two.
+    fn split(&mut self, parent: u32, at: usize, leaf: bool) {
+        let right = self.take_node();
+        let left = self.nodes[parent as usize].entries[at].child;
+        let [left_node, right_node] = self.two(left, right);
+        let keep = MOST / 2;
+        right_node.entries[..MOST - keep].copy_from_slice(&left_node.entries[keep..]);
+        right_node.len = (MOST - keep) as u32;
+        left_node.len = keep as u32;
+        if leaf {
+            right_node.next = left_node.next;
+            left_node.next = right;
+        }
+        let bound = Entry {
+            child: right,
+            ..right_node.entries[0]
+        };
+        self.nodes[parent as usize].insert(at + 1, bound);
+    }
+
+    /// Makes the lean child at `at` of `parent` more than [`LEAST`] full, from a neighbour or
+    /// together with it. Returns where the child is then.
+    fn fill(&mut self, parent: u32, at: usize, leaf: bool) -> usize {
+        let has_right = at + 1 < self.nodes[parent as usize].len as usize;
+        // The pair to work on: the child and the neighbour behind it, else before it.
+        let pair = if has_right { at } else { at - 1 };
+        let above = &self.nodes[parent as usize].entries;
+        let (left, mut bound) = (above[pair].child, above[pair + 1]);
+        let right = bound.child;
+        let [left_node, right_node] = self.two(left, right);
+        if !leaf {
+            // An inner node's first key bounds nothing and may be stale; its parent's is true.
+            right_node.entries[0].key = bound.key;
+            right_node.entries[0].id = bound.id;
+        }
+        let (left_len, right_len) = (left_node.len as usize, right_node.len as usize);
+        if left_len + right_len <= 2 * LEAST {
+            left_node.entries[left_len..left_len + right_len]
+                .copy_from_slice(&right_node.entries[..right_len]);
+            left_node.len += right_node.len;
+            if leaf {
+                left_node.next = right_node.next;
+            }
+            self.nodes[parent as usize].remove(pair + 1);
+            self.give_node(right);
+            return pair;
+        }
+        if has_right {
+            let moved = right_node.entries[0];
+            right_node.remove(0);
+            left_node.insert(left_len, moved);
+        } else {
+            let moved = left_node.entries[left_len - 1];
+            left_node.len -= 1;
+            right_node.insert(0, moved);
+        }
+        (bound.key, bound.id) = (right_node.entries[0].key, right_node.entries[0].id);
+        self.nodes[parent as usize].entries[pair + 1] = bound;
+        at
+    }
+
+    fn two(&mut self, a: u32, b: u32) -> [&mut Node<K>; 2] {
+        self.nodes
+            .get_disjoint_mut([a as usize, b as usize])
+            .expect("two nodes of one tree")
+    }
+
+    fn take_node(&mut self) -> u32 {
+        let node = self.free;
+        assert!(node != NIL, "more entries than the capacity");
+        self.free = self.nodes[node as usize].next;
+        self.nodes[node as usize].len = 0;
+        self.nodes[node as usize].next = NIL;
+        node
+    }
+
+    fn give_node(&mut self, node: u32) {
+        self.nodes[node as usize].next = self.free;
+        self.free = node;
+    }
+}
+
+impl<K: Ord + Copy> Node<K> {
+    /// Where an entry stands in a leaf, or would.
+    fn place_of(&self, key: K, id: u32) -> usize {
+        self.entries[..self.len as usize].partition_point(|e| (e.key, e.id) < (key, id))
+    }
+
+    /// Under which child of an inner node an entry is, or would be.
+    fn child_of(&self, key: K, id: u32) -> usize {
+        self.entries[1..self.len as usize].partition_point(|e| (e.key, e.id) <= (key, id))
+    }
+
+    fn insert(&mut self, at: usize, entry: Entry<K>) {
+        self.entries.copy_within(at..self.len as usize, at + 1);
+        self.entries[at] = entry;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.entries.copy_within(at + 1..self.len as usize, at);
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Every promise of the shape: fill, order, bounds, links. Returns the entries.
+    fn check(forest: &Forest<u64>, set: usize) -> Vec<(u64, usize)> {
+        fn walk(
+            forest: &Forest<u64>,
+            node: u32,
+            height: u32,
+            root: bool,
+            leaves: &mut Vec<u32>,
+        ) -> Vec<(u64, u32)> {
+            let this = &forest.nodes[node as usize];
+            let len = this.len as usize;
+            assert!(len <= MOST && (len >= LEAST || root), "{len} entries");
+            assert!(height == 0 || len >= 2, "an inner node with one child");
+            if height == 0 {
+                leaves.push(node);
+                return this.entries[..len].iter().map(|e| (e.key, e.id)).collect();
+            }
+            let mut all: Vec<(u64, u32)> = Vec::new();
+            for (at, entry) in this.entries[..len].iter().enumerate() {
+                let below = walk(forest, entry.child, height - 1, false, leaves);
+                if at > 0 {
+                    let bound = (entry.key, entry.id);
+                    assert!(all.iter().all(|&e| e < bound) && below.iter().all(|&e| e >= bound));
+                }
+                all.extend(below);
+            }
+            all
+        }
+        let root = forest.roots[set];
+        if root.node == NIL {
+            assert_eq!(root.len, 0);
+            return Vec::new();
+        }
+        let mut leaves = Vec::new();
+        let all = walk(forest, root.node, root.height, true, &mut leaves);
+        let next = leaves[1..].iter().copied().chain([NIL]);
+        assert!(
+            leaves
+                .iter()
+                .map(|&l| forest.nodes[l as usize].next)
+                .eq(next)
+        );
+        assert_eq!(all.len(), root.len as usize);
+        all.into_iter()
+            .map(|(key, id)| (key, id as usize))
+            .collect()
+    }
+
+    fn free_nodes(forest: &Forest<u64>) -> usize {
+        let next = |&at: &u32| Some(forest.nodes[at as usize].next).filter(|&n| n != NIL);
+        core::iter::successors(Some(forest.free).filter(|&n| n != NIL), next).count()
+    }
+
+    /// A run of insertions (or removals) at neighbouring keys, so that nodes fill and empty.
+    fn run() -> impl Strategy<Value = (bool, usize, u64, u64, usize)> {
+        (any::<bool>(), 0usize..2, 0u64..600, 0u64..4, 1usize..120)
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_sorted_sets(runs in prop::collection::vec(run(), 1..60)) {
+            let mut forest = Forest::with_capacity(2, 4000);
+            let nodes = forest.nodes.len();
+            let mut oracle = [BTreeSet::new(), BTreeSet::new()];
+            for (add, set, start, step, length) in runs {
+                for n in 0..length {
+                    let (key, id) = (start + n as u64 * step, n % 50);
+                    let entry = (key, id);
+                    let known = oracle[set].contains(&entry);
+                    if add && !known && oracle[0].len() + oracle[1].len() < 4000 {
+                        oracle[set].insert(entry);
+                        forest.insert(set, key, id);
+                    } else if !add {
+                        prop_assert_eq!(forest.remove(set, key, id), oracle[set].remove(&entry));
+                    }
+                    let from = oracle[set].range((key, 0)..).next().copied();
+                    prop_assert_eq!(forest.first_from(set, key), from);
+                    prop_assert_eq!(forest.first(set), oracle[set].first().copied());
+                }
+                for (set, oracle) in oracle.iter().enumerate() {
+                    prop_assert!(check(&forest, set).iter().eq(oracle.iter()));
+                    prop_assert_eq!(forest.len(set), oracle.len());
+                    prop_assert_eq!(forest.is_empty(set), oracle.is_empty());
+                }
+            }
+            for (set, entries) in oracle.iter().enumerate() {
+                for &(key, id) in entries {
+                    prop_assert!(forest.remove(set, key, id));
+                }
+            }
+            prop_assert_eq!(free_nodes(&forest), nodes, "every node comes back");
+        }
+    }
+
+    #[test]
+    fn the_capacity_suffices_in_any_order() {
+        for (entries, stride) in [
+            (1usize, 1usize),
+            (14, 1),
+            (33, 5),
+            (1000, 1),
+            (1000, 7),
+            (5000, 1237),
+        ] {
+            let mut forest = Forest::with_capacity(2, entries);
+            for set in [0, 1] {
+                let order = (0..entries).map(|n| n * stride % entries);
+                for n in order.clone() {
+                    forest.insert(set, n as u64, n);
+                }
+                // Thin out to every node's least, then fill one end again: many lean nodes.
+                for n in order.clone().filter(|n| n % 2 == 0) {
+                    assert!(forest.remove(set, n as u64, n));
+                }
+                for n in 0..entries.div_ceil(2) {
+                    forest.insert(set, 0, n + entries);
+                }
+                check(&forest, set);
+                for n in 0..entries.div_ceil(2) {
+                    assert!(forest.remove(set, 0, n + entries));
+                }
+                for n in order.filter(|n| n % 2 == 1) {
+                    assert!(forest.remove(set, n as u64, n));
+                }
+                assert!(forest.is_empty(set));
+            }
+        }
+    }
+}
