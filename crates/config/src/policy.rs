@@ -123,6 +123,10 @@ fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()>
         ParamKind::Duration => field.duration(Nanos(info.min)..=Nanos(info.max))?.0,
         ParamKind::Count => field.count(info.min..=info.max)?,
         ParamKind::Flag => field.flag()?.into(),
+        ParamKind::Choice(words) => {
+            let choices: Vec<(&str, u64)> = words.iter().copied().zip(0..).collect();
+            field.choice(&choices)?
+        }
     };
     accept(field, spec.set(info.name, value))
 }

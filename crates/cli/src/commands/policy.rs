@@ -104,7 +104,11 @@ fn show_one(name: &str, out: Output) -> Result<()> {
         ]);
         for param in &info.params {
             let (default, min, max) = (&param.default, &param.min, &param.max);
-            table.row([&param.name, default, min, max, &param.help].map(String::as_str));
+            let help = match param.choices.as_slice() {
+                [] => param.help.clone(),
+                words => format!("{}: {}", param.help, words.join(", ")),
+            };
+            table.row([&param.name, default, min, max, &help].map(String::as_str));
         }
         text.push('\n');
         text.push_str(&table.render(out.style()));

@@ -84,6 +84,8 @@ pub enum ParamKind {
     Count,
     /// 0 or 1.
     Flag,
+    /// One of these words, by its place among them.
+    Choice(&'static [&'static str]),
 }
 
 /// One parameter of a part.
@@ -347,7 +349,7 @@ pub enum PolicyError {
         known: String,
     },
     /// A value out of its range.
-    #[error("{}: {value} is out of range; allowed is {} to {}{}", .param.name, .param.min, .param.max, .param.kind.unit())]
+    #[error("{}: {value} is out of range; allowed is {}", .param.name, .param.allowed())]
     OutOfRange {
         /// The parameter.
         param: &'static ParamInfo,
@@ -356,13 +358,15 @@ pub enum PolicyError {
     },
 }
 
-impl ParamKind {
-    const fn unit(self) -> &'static str {
-        match self {
+impl ParamInfo {
+    fn allowed(&self) -> String {
+        let unit = match self.kind {
             ParamKind::Bytes => " bytes",
             ParamKind::Duration => " ns",
             ParamKind::Count | ParamKind::Flag => "",
-        }
+            ParamKind::Choice(words) => return list(words.iter().copied()),
+        };
+        format!("{} to {}{unit}", self.min, self.max)
     }
 }
 

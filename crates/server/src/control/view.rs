@@ -120,14 +120,17 @@ pub struct PolicyInfoView {
 pub struct ParamView {
     /// Its name.
     pub name: String,
-    /// `size`, `duration`, `count` or `flag`.
+    /// `size`, `duration`, `count`, `flag` or `choice`.
     pub kind: String,
     /// Where none is given.
     pub default: String,
-    /// The smallest value allowed.
+    /// The smallest value allowed; empty for a choice.
     pub min: String,
-    /// The largest value allowed.
+    /// The largest value allowed; empty for a choice.
     pub max: String,
+    /// The words there are, of a choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     /// What it does.
     pub help: String,
 }
@@ -334,13 +337,23 @@ impl ParamView {
             ParamKind::Duration => "duration",
             ParamKind::Count => "count",
             ParamKind::Flag => "flag",
+            ParamKind::Choice(_) => "choice",
+        };
+        let choices = match info.kind {
+            ParamKind::Choice(words) => words.iter().map(|&w| w.to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        let bound = |value| match info.kind {
+            ParamKind::Choice(_) => String::new(),
+            kind => with_unit(kind, value),
         };
         ParamView {
             name: info.name.to_owned(),
             kind: kind.to_owned(),
             default: with_unit(info.kind, info.default),
-            min: with_unit(info.kind, info.min),
-            max: with_unit(info.kind, info.max),
+            min: bound(info.min),
+            max: bound(info.max),
+            choices,
             help: info.help.to_owned(),
         }
     }
@@ -353,6 +366,7 @@ pub fn with_unit(kind: ParamKind, value: u64) -> String {
         ParamKind::Duration => units::format_duration(Nanos(value)),
         ParamKind::Count => value.to_string(),
         ParamKind::Flag => (value != 0).to_string(),
+        ParamKind::Choice(words) => words[value as usize].to_owned(),
     }
 }
 
