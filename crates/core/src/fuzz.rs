@@ -366,7 +366,13 @@ impl Driver {
     /// Nothing more goes now: then something must be in flight or due, or nothing waits.
     fn check_wake_up(&self) {
         let next = self.engine.next_timeout();
-        let full = self.engine.facts().in_flight == self.engine.config().device.depth;
+        // A policy may keep to a smaller depth of its own; 0 is the device's.
+        let depths = self.engine.policy().params();
+        let own = depths.filter(|(info, depth)| info.name == "depth" && *depth > 0);
+        let depth = own
+            .map(|(_, depth)| depth as u32)
+            .fold(self.engine.config().device.depth, u32::min);
+        let full = self.engine.facts().in_flight >= depth;
         if self.model.anything_waits() && !full {
             assert!(
                 next.is_some(),

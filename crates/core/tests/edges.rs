@@ -8,11 +8,17 @@ use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{ClientId, Op, Request};
 use tidegate_core::time::Nanos;
 
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 11] = [
     "fifo",
     "limit",
     "mclock",
+    "sfq",
+    "drr",
+    "deadline",
     "token-bucket+mclock",
+    "token-bucket+sfq",
+    "token-bucket+drr",
+    "token-bucket+deadline",
     "open+fifo",
 ];
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;

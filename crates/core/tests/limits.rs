@@ -9,7 +9,14 @@ use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-const LIMITING: [&str; 3] = ["limit", "mclock", "token-bucket+mclock"];
+const LIMITING: [&str; 6] = [
+    "limit",
+    "mclock",
+    "token-bucket+mclock",
+    "token-bucket+sfq",
+    "token-bucket+drr",
+    "token-bucket+deadline",
+];
 
 fn normalised(per_s: u64, norm: Option<u32>) -> Rate {
     Rate {

@@ -20,6 +20,12 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         // Refused where the composition has no such parameter.
         let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
         let _ = spec.set("catch_up", (n as u64 - 128) * 1_000_000);
+        let _ = spec.set("depth", n as u64 % 4);
+        let _ = spec.set("cost", n as u64 % 3);
+        let _ = spec.set("quantum", (n as u64 - 112) << 10);
+        let _ = spec.set("read_expire", (n as u64 - 128) * 10_000);
+        let _ = spec.set("fifo_batch", 1 + n as u64 % 5);
+        let _ = spec.set("writes_starved", 1 + n as u64 % 3);
     }
     spec
 }

@@ -4,10 +4,13 @@
 //! conformance tests and benchmarks iterate the registry. Roles can also be combined by name
 //! ([`PolicySpec::composed`]).
 
+mod deadline;
+mod drr;
 mod fifo;
 mod limit;
 mod mclock;
 mod parts;
+mod sfq;
 
 pub use parts::{controllers, dispatchers, regulators};
 
@@ -16,7 +19,14 @@ use crate::roles::{Controller, Dispatcher, Regulator};
 use core::fmt;
 
 /// The policies there are, in the order they are shown.
-static REGISTRY: &[PolicyInfo] = &[fifo::INFO, limit::INFO, mclock::INFO];
+static REGISTRY: &[PolicyInfo] = &[
+    fifo::INFO,
+    limit::INFO,
+    mclock::INFO,
+    sfq::INFO,
+    drr::INFO,
+    deadline::INFO,
+];
 
 /// The policies there are.
 pub fn registry() -> &'static [PolicyInfo] {
@@ -359,6 +369,22 @@ pub enum PolicyError {
 }
 
 impl ParamInfo {
+    /// A choice among words, of which the first is the default.
+    const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        help: &'static str,
+    ) -> ParamInfo {
+        ParamInfo {
+            name,
+            kind: ParamKind::Choice(words),
+            default: 0,
+            min: 0,
+            max: words.len() as u64 - 1,
+            help,
+        }
+    }
+
     fn allowed(&self) -> String {
         let unit = match self.kind {
             ParamKind::Bytes => " bytes",

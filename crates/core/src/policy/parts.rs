@@ -1,8 +1,11 @@
 //! Every regulator, dispatcher and controller by name, with its parameters.
 
 use super::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::dispatch::deadline::{Deadline, DeadlineParams};
+use crate::dispatch::drr::{Drr, DrrParams};
 use crate::dispatch::fifo::Fifo;
 use crate::dispatch::mclock::{MClock, MClockParams};
+use crate::dispatch::sfq::{CostBy, Sfq, SfqParams};
 use crate::regulate::open::Open;
 use crate::regulate::token_bucket::TokenBucket;
 use crate::roles::{Controller, Dispatcher, Regulator};
@@ -17,6 +20,16 @@ const SLACK: ParamInfo = ParamInfo {
     min: 0,
     max: 1_000_000_000,
     help: "a limit makes good a late dispatch for at most this long",
+};
+
+/// Below it an I/O takes a device about as long as one of this size does.
+const COST_SIZE: ParamInfo = ParamInfo {
+    name: "cost_size",
+    kind: ParamKind::Bytes,
+    default: 16 << 10,
+    min: 512,
+    max: 16 << 20,
+    help: "an I/O costs its bytes against its VM's share, at least this many",
 };
 
 static CONTROLLERS: &[PartInfo<dyn Controller>] = &[];
@@ -55,14 +68,7 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
         name: "mclock",
         summary: "reservations first, then shares by weight, never above limits",
         params: &[
-            ParamInfo {
-                name: "cost_size",
-                kind: ParamKind::Bytes,
-                default: 16 << 10,
-                min: 512,
-                max: 16 << 20,
-                help: "an I/O costs its bytes against its VM's share, at least this many",
-            },
+            COST_SIZE,
             SLACK,
             ParamInfo {
                 name: "catch_up",
@@ -88,7 +94,113 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
             Box::new(MClock::new(params, capacity))
         },
     },
+    PartInfo {
+        name: "sfq",
+        summary: "shares by weight, fair from one request to the next",
+        params: &[
+            ParamInfo {
+                name: "depth",
+                kind: ParamKind::Count,
+                default: 0,
+                min: 0,
+                max: 4096,
+                help: "I/Os outstanding at most; 0: as many as the device takes",
+            },
+            ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM"),
+            COST_SIZE,
+        ],
+        honours: Honours {
+            weight: true,
+            ..Honours::NONE
+        },
+        build: |params, capacity| {
+            let params = SfqParams {
+                depth: params.get("depth") as u32,
+                cost: CostBy::from_word(params.get("cost")),
+                cost_size: params.get("cost_size") as u32,
+            };
+            Box::new(Sfq::new(params, capacity))
+        },
+    },
+    PartInfo {
+        name: "drr",
+        summary: "shares by weight in turns",
+        params: &[
+            ParamInfo {
+                name: "quantum",
+                kind: ParamKind::Bytes,
+                default: 64 << 10,
+                min: 16 << 10,
+                max: 16 << 20,
+                help: "what the lightest VM may spend in a turn",
+            },
+            COST_SIZE,
+        ],
+        honours: Honours {
+            weight: true,
+            ..Honours::NONE
+        },
+        build: |params, capacity| {
+            let params = DrrParams {
+                quantum: params.get("quantum") as u32,
+                cost_size: params.get("cost_size") as u32,
+            };
+            Box::new(Drr::new(params, capacity))
+        },
+    },
+    PartInfo {
+        name: "deadline",
+        summary: "batches in the order of addresses, begun with the oldest once it has expired",
+        params: &[
+            expire(
+                "read_expire",
+                500_000_000,
+                "a read that waited so long goes first",
+            ),
+            expire(
+                "write_expire",
+                5_000_000_000,
+                "a write that waited so long goes first",
+            ),
+            ParamInfo {
+                name: "fifo_batch",
+                kind: ParamKind::Count,
+                default: 16,
+                min: 1,
+                max: 65_536,
+                help: "I/Os in a batch at most; expiry is looked at between batches",
+            },
+            ParamInfo {
+                name: "writes_starved",
+                kind: ParamKind::Count,
+                default: 2,
+                min: 1,
+                max: 65_536,
+                help: "batches of reads that may go before writes that wait",
+            },
+        ],
+        honours: Honours::NONE,
+        build: |params, capacity| {
+            let params = DeadlineParams {
+                expire: ["read_expire", "write_expire"].map(|name| Nanos(params.get(name))),
+                fifo_batch: params.get("fifo_batch") as u32,
+                writes_starved: params.get("writes_starved") as u32,
+            };
+            Box::new(Deadline::new(params, capacity))
+        },
+    },
 ];
+
+const fn expire(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
+    ParamInfo {
+        name,
+        kind: ParamKind::Duration,
+        default,
+        min: 0,
+        max: 3_600_000_000_000,
+        help,
+    }
+}
 
 /// Every controller.
 pub fn controllers() -> &'static [PartInfo<dyn Controller>] {
