@@ -6,6 +6,8 @@
     reason = "every test binary uses its own part of it"
 )]
 
+pub mod lab;
+
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};

@@ -1,0 +1,387 @@
+//! Random histories against a slow, obvious model of a dispatcher: arrivals, sizes, merging,
+//! parts, gates, weights, failures, clients and VMs that go, changes of policy.
+//!
+//! The lab tells the model of everything; before each dispatch the model says which unit must
+//! go, and the engine's choice is held against it.
+
+use proptest::prelude::*;
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::facts::Unit;
+use tidegate_core::objective::{Limit, Objective, Rate};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::{ClientId, DeviceIo, IoError, IoId, Lane, Op, ReqId, Request, VmId};
+use tidegate_core::time::Nanos;
+
+pub const BLOCK: u32 = 4096;
+pub const MAX_IO: u32 = 16 * BLOCK;
+pub const GUESTS: usize = 6;
+const DISK_BLOCKS: u64 = 256;
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Request {
+        guest: usize,
+        op: Op,
+        place: u64,
+        blocks: u32,
+    },
+    Adjacent {
+        guest: usize,
+        before: bool,
+        blocks: u32,
+    },
+    Dispatch,
+    Complete {
+        which: usize,
+        fails: bool,
+    },
+    Wait {
+        micros: u64,
+    },
+    Disconnect {
+        guest: usize,
+    },
+    Replace {
+        guest: usize,
+        weight: u32,
+    },
+    Weigh {
+        guest: usize,
+        weight: u32,
+    },
+    Swap {
+        gated: bool,
+    },
+}
+
+pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Step> {
+    let op = prop_oneof![5 => Just(Op::Read), 4 => Just(Op::Write), 1 => Just(Op::Discard)];
+    let blocks = || prop_oneof![6 => 1u32..=4, 2 => 1u32..=16, 1 => 17u32..=60];
+    let guest = || 0..GUESTS;
+    prop_oneof![
+        24 => (guest(), op, 0..DISK_BLOCKS - 60, blocks()).prop_map(|(guest, op, place, blocks)| {
+            Step::Request { guest, op, place, blocks }
+        }),
+        8 => (guest(), any::<bool>(), 1u32..=4)
+            .prop_map(|(guest, before, blocks)| Step::Adjacent { guest, before, blocks }),
+        20 => Just(Step::Dispatch),
+        16 => (0usize..8, prop::bool::weighted(0.1))
+            .prop_map(|(which, fails)| Step::Complete { which, fails }),
+        6 => (0u64..30_000).prop_map(|micros| Step::Wait { micros }),
+        1 => guest().prop_map(|guest| Step::Disconnect { guest }),
+        1 => (guest(), weight.clone()).prop_map(|(guest, weight)| Step::Replace { guest, weight }),
+        2 => (guest(), weight).prop_map(|(guest, weight)| Step::Weigh { guest, weight }),
+        1 => any::<bool>().prop_map(|gated| Step::Swap { gated }),
+    ]
+}
+
+/// What a dispatcher does, by its rules.
+pub trait Model {
+    /// A new policy: everything is forgotten.
+    fn reset(&mut self, lab: &Lab);
+    /// A VM came into a guest's place.
+    fn added(&mut self, lab: &Lab, guest: usize);
+    /// A guest's weight changed.
+    fn weighed(&mut self, lab: &Lab, guest: usize);
+    /// Heads or gates may have changed.
+    fn look(&mut self, lab: &Lab);
+    /// Which unit goes next.
+    fn next(&mut self, lab: &Lab) -> Option<ReqId>;
+    /// It went, or a part of it.
+    fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
+}
+
+pub struct Member {
+    pub vm: VmId,
+    pub client: Option<ClientId>,
+    pub objective: Objective,
+    base: u64,
+    /// Where the last request began, and ended.
+    last: (u64, u64),
+}
+
+struct Flight {
+    id: IoId,
+    guest: usize,
+    vm: VmId,
+    reqs: Vec<ReqId>,
+}
+
+pub struct Lab {
+    pub engine: Engine,
+    pub now: Nanos,
+    pub guests: Vec<Member>,
+    /// Units that wait, and the bytes left of each.
+    pub waiting: Vec<(ReqId, usize)>,
+    policies: [PolicySpec; 2],
+    flights: Vec<Flight>,
+    disks: u64,
+}
+
+/// By guest: none, in requests, by direction.
+fn limit(guest: usize) -> Limit {
+    match guest % 4 {
+        1 => Limit {
+            total: Rate::iops(300),
+            ..Limit::NONE
+        },
+        2 => Limit {
+            read: Rate::iops(150),
+            write: Rate::bytes(8_000_000),
+            ..Limit::NONE
+        },
+        _ => Limit::NONE,
+    }
+}
+
+impl Lab {
+    pub fn unit(&self, id: ReqId) -> Unit {
+        self.engine.view().unit(id)
+    }
+
+    pub fn head(&self, guest: usize) -> Option<ReqId> {
+        self.engine.view().head(self.guests[guest].vm)
+    }
+
+    pub fn open(&self, guest: usize, lane: Lane) -> bool {
+        self.engine.view().gate_open(self.guests[guest].vm, lane)
+    }
+
+    /// Guests in the order of their VMs' slots: in which gates due at one time open.
+    pub fn in_order(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.guests.len()).collect();
+        all.sort_by_key(|&g| self.guests[g].vm.index());
+        all
+    }
+
+    fn new(depth: u32, merge: bool, weights: &[u32], policies: [PolicySpec; 2]) -> Lab {
+        let config = EngineConfig {
+            device: DeviceSpec {
+                depth,
+                physical_block: BLOCK,
+                max_io: MAX_IO,
+                zeroes_are_writes: false,
+            },
+            max_requests: 1024,
+            max_pending_per_vm: 256,
+            merge_limit: if merge { 8 * BLOCK } else { 0 },
+            max_vms: 2 * GUESTS as u32,
+        };
+        let mut lab = Lab {
+            engine: Engine::new(config, &policies[1]).expect("sound"),
+            now: Nanos(1_000_000_000),
+            guests: Vec::new(),
+            waiting: Vec::new(),
+            policies,
+            flights: Vec::new(),
+            disks: 0,
+        };
+        for (guest, &weight) in weights.iter().enumerate() {
+            let member = lab.member(guest, weight);
+            lab.guests.push(member);
+        }
+        lab
+    }
+
+    fn member(&mut self, guest: usize, weight: u32) -> Member {
+        let objective = Objective {
+            weight,
+            limit: limit(guest),
+            ..Objective::default()
+        };
+        let vm = self.engine.add_vm(self.now, &objective).expect("room");
+        let (base, size) = (
+            self.disks * DISK_BLOCKS * BLOCK as u64,
+            DISK_BLOCKS * BLOCK as u64,
+        );
+        self.disks += 1;
+        let spec = DiskSpec {
+            base,
+            size,
+            read_only: false,
+        };
+        let disk = self.engine.add_disk(vm, spec).expect("fits");
+        let client = self.engine.connect(disk).expect("there");
+        Member {
+            vm,
+            client: Some(client),
+            objective,
+            base,
+            last: (0, 0),
+        }
+    }
+
+    fn act(&mut self, model: &mut impl Model, step: Step) {
+        match step {
+            Step::Request {
+                guest,
+                op,
+                place,
+                blocks,
+            } => {
+                self.request(guest, op, place * BLOCK as u64, blocks * BLOCK);
+            }
+            Step::Adjacent {
+                guest,
+                before,
+                blocks,
+            } => {
+                let (begin, end) = self.guests[guest].last;
+                let len = blocks * BLOCK;
+                let offset = if before {
+                    begin.saturating_sub(len as u64)
+                } else {
+                    end
+                };
+                if offset + (len as u64) < DISK_BLOCKS * BLOCK as u64 {
+                    self.request(guest, Op::Read, offset, len);
+                }
+            }
+            Step::Dispatch => self.dispatch(model),
+            Step::Complete { which, fails } => self.complete(which, fails),
+            Step::Wait { micros } => self.pass(model, Nanos::from_micros(micros)),
+            Step::Disconnect { guest } => {
+                if let Some(client) = self.guests[guest].client.take() {
+                    self.engine.handle_disconnect(self.now, client);
+                    self.waiting.retain(|w| w.1 != guest);
+                }
+            }
+            Step::Replace { guest, weight } => {
+                let vm = self.guests[guest].vm;
+                // Both fit while the old one leaves; where not, the guest stays.
+                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
+                    return;
+                }
+                self.engine.remove_vm(self.now, vm).expect("there");
+                self.waiting.retain(|w| w.1 != guest);
+                while self.engine.poll_done().is_some() {}
+                model.look(self);
+                self.guests[guest] = self.member(guest, weight);
+                model.added(self, guest);
+            }
+            Step::Weigh { guest, weight } => {
+                self.guests[guest].objective.weight = weight;
+                let Member { vm, objective, .. } = &self.guests[guest];
+                let set = self.engine.set_objective(self.now, *vm, objective);
+                set.expect("sound");
+                model.weighed(self, guest);
+            }
+            Step::Swap { gated } => {
+                let policy = self.policies[usize::from(gated)].clone();
+                self.engine.set_policy(self.now, &policy);
+                model.reset(self);
+            }
+        }
+        while self.engine.poll_done().is_some() {}
+        model.look(self);
+    }
+
+    fn request(&mut self, guest: usize, op: Op, offset: u64, len: u32) {
+        let member = &mut self.guests[guest];
+        let Some(client) = member.client else { return };
+        let merged = self.engine.vm_stats(member.vm).merged;
+        let request = Request {
+            op,
+            ..Request::read(offset, len, 0)
+        };
+        let Ok(id) = self.engine.handle_request(self.now, client, request) else {
+            return;
+        };
+        member.last = (offset, offset + len as u64);
+        if self.engine.vm_stats(member.vm).merged == merged {
+            self.waiting.push((id, guest));
+        }
+    }
+
+    /// Time passes, one wake-up after the other.
+    fn pass(&mut self, model: &mut impl Model, span: Nanos) {
+        let end = self.now + span;
+        while let Some(due) = self.engine.next_timeout().filter(|&due| due <= end) {
+            self.now = self.now.max(due);
+            self.engine.handle_timeout(self.now);
+            model.look(self);
+        }
+        self.now = end;
+    }
+
+    fn dispatch(&mut self, model: &mut impl Model) {
+        self.pass(model, Nanos::ZERO);
+        while self.engine.facts().in_flight < self.engine.config().device.depth {
+            let expected = model.next(self);
+            let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
+            let io = self.engine.poll_dispatch(self.now);
+            assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
+            let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
+                return;
+            };
+            let reqs: Vec<ReqId> = self.engine.io_segments(io.id).map(|s| s.req).collect();
+            assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
+            assert_eq!((io.addr, io.len), (addr, len.min(io.len)));
+            if io.len == len {
+                self.waiting.retain(|w| w.0 != id);
+            }
+            let guest = self.guests.iter().position(|g| g.vm == io.vm);
+            let guest = guest.expect("a guest's");
+            self.flights.push(Flight {
+                id: io.id,
+                guest,
+                vm: io.vm,
+                reqs,
+            });
+            model.started(self, guest, &io);
+            model.look(self);
+        }
+    }
+
+    fn complete(&mut self, which: usize, fails: bool) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let flight = self.flights.swap_remove(which % self.flights.len());
+        let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
+        self.engine.handle_completion(self.now, flight.id, outcome);
+        let here = self.guests[flight.guest].vm == flight.vm;
+        if fails && here && self.guests[flight.guest].client.is_some() {
+            // In company each goes again, alone; by itself what is left of it does not.
+            match flight.reqs.as_slice() {
+                [alone] => self.waiting.retain(|w| w.0 != *alone),
+                all => self.waiting.extend(all.iter().map(|&r| (r, flight.guest))),
+            }
+        }
+    }
+
+    fn close(mut self, model: &mut impl Model) {
+        for _ in 0..100_000 {
+            self.dispatch(model);
+            while !self.flights.is_empty() {
+                self.complete(0, false);
+                model.look(&self);
+            }
+            while self.engine.poll_done().is_some() {}
+            if self.engine.is_idle() {
+                assert!(self.waiting.is_empty());
+                return;
+            }
+            let due = self.engine.next_timeout().unwrap_or(self.now);
+            self.pass(model, due - self.now);
+        }
+        panic!("it does not drain");
+    }
+}
+
+/// Runs a history. `policies`: without and with a regulator that gates at dispatch.
+pub fn run(
+    depth: u32,
+    merge: bool,
+    weights: &[u32],
+    policies: [PolicySpec; 2],
+    model: &mut impl Model,
+    steps: Vec<Step>,
+) {
+    let mut lab = Lab::new(depth, merge, weights, policies);
+    model.reset(&lab);
+    for step in steps {
+        lab.act(model, step);
+    }
+    lab.close(model);
+}
