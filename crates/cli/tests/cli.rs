@@ -187,6 +187,9 @@ fn policies_are_shown_without_a_daemon() {
     for name in ["fifo", "limit", "mclock", "token-bucket"] {
         assert!(stdout(&output).contains(name), "{}", stdout(&output));
     }
+    let output = tidegate(&["policy", "show", "sfq"]);
+    let said = stdout(&output);
+    assert!(said.contains("bytes, requests, size-classes"), "{said}");
     let output = tidegate(&["policy", "show", "mclock"]);
     assert!(stdout(&output).contains("cost_size"), "{}", stdout(&output));
     let output = tidegate(&["policy", "show", "mclok"]);

@@ -4,10 +4,10 @@ use super::PolicyInfo;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "drr",
-    summary: "shares by weight in turns, as cheap as the order of arrival",
+    summary: "shares by weight in turns, nearly as cheap as the order of arrival",
     source: "Shreedhar, Varghese: Deficit round robin, SIGCOMM 1995",
     about: "Gives VMs turns one after the other, each for as many bytes as its weight says. \
-            Costs the same for ten VMs and for a hundred thousand. A VM waits for the turns of \
+            A decision takes as long among ten VMs as among a hundred thousand. A VM waits for the turns of \
             all others, so times vary more than with sfq, most where weights lie far apart. \
             It knows no floors, caps or latency; for caps put the token bucket in front.",
     controller: None,
