@@ -300,9 +300,13 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) vms: Vec<u32>,
     /// How many requests each VM keeps waiting
-    #[arg(long, value_name = "D", default_value_t = 8,
+    #[arg(long = "depth", value_name = "D,...", value_delimiter = ',', default_value = "8",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) depth: u32,
+    pub(crate) depths: Vec<u32>,
+    /// How many requests a run takes
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1000..))]
+    pub(crate) requests: u64,
     /// How many runs the median is taken of
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1000))]

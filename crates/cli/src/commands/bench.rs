@@ -7,9 +7,6 @@ use crate::args::{BenchArgs, all_policies};
 use crate::bench::{Measured, Workload, measure};
 use crate::output::Output;
 
-/// Requests in a run: enough to last some tenths of a second.
-const REQUESTS: u64 = 1_000_000;
-
 pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     let policies = if args.policies.is_empty() {
         all_policies()
@@ -19,14 +16,15 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     let mut measured: Vec<Measured> = Vec::new();
     for policy in &policies {
         for &vms in &args.vms {
-            let runs = args.runs as usize;
-            let workload = Workload {
-                vms,
-                depth: args.depth,
-                runs,
-                requests: REQUESTS,
-            };
-            measured.push(measure(policy, workload)?);
+            for &depth in &args.depths {
+                let workload = Workload {
+                    vms,
+                    depth,
+                    runs: args.runs as usize,
+                    requests: args.requests,
+                };
+                measured.push(measure(policy, workload)?);
+            }
         }
     }
     if out.is_json() {
@@ -39,6 +37,9 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
         ("NS/REQUEST", Align::Right),
         ("FROM", Align::Right),
         ("TO", Align::Right),
+        ("SUBMIT", Align::Right),
+        ("DISPATCH", Align::Right),
+        ("COMPLETE", Align::Right),
         ("WAKE NS", Align::Right),
         ("BYTES/VM", Align::Right),
         ("BYTES/REQUEST", Align::Right),
@@ -48,10 +49,13 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
         table.row([
             m.policy.clone(),
             count(m.vms.into()),
-            m.depth.to_string(),
+            count(m.depth.into()),
             format!("{:.0}", m.ns_per_request),
             format!("{from:.0}"),
             format!("{to:.0}"),
+            format!("{:.0}", m.phases.submit_ns),
+            format!("{:.0}", m.phases.dispatch_ns),
+            format!("{:.0}", m.phases.complete_ns),
             format!("{:.0}", m.wake_ns),
             m.bytes_per_vm.to_string(),
             m.bytes_per_request.to_string(),
