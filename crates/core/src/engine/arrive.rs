@@ -1,14 +1,22 @@
 //! A guest request comes: checks, merging, admission, gates.
 
 use super::{Engine, Refusal};
-use crate::facts::{Cold, Hot, Life, NIL, flag, state};
-use crate::request::{Account, ClientId, Lane, Op, ReqId, Request};
+use crate::facts::{Hot, Life, NIL, flag, state};
+use crate::request::{ClientId, Lane, Op, ReqId, Request};
 use crate::roles::{Event, Gate, Interests, Stage};
 use crate::time::Nanos;
 
 /// How many units, from the end of its lane, a new request is compared with. Linux's plug list
 /// merging looks as far back: streams interleave a few at a time.
 const MERGE_SCAN: usize = 8;
+
+/// A request that will be taken: whose it is, and where it falls on the device.
+struct Accepted {
+    vm: u32,
+    disk: u32,
+    addr: u64,
+    flags: u8,
+}
 
 impl Engine {
     /// Takes a guest request. It will come out of [`Engine::poll_done`] exactly once.
@@ -22,140 +30,139 @@ impl Engine {
         request: Request,
     ) -> Result<ReqId, Refusal> {
         self.advance(now);
-        let slot = self.check_in(client, &request)?;
-        let vm = self.facts.hot[slot as usize].vm;
-        let id = self.facts.req_id(slot);
-        let (addr, op) = (self.facts.hot[slot as usize].addr, request.op);
-        self.note_arrival(vm, op, addr, request.len);
-        if op == Op::Flush {
-            self.queue_flush(slot);
-        } else if !self.try_merge(slot) {
-            self.queue_unit(slot);
+        let accepted = self.check(client, &request)?;
+        let slot = self.free_req;
+        if slot == NIL {
+            return Err(Refusal::Full);
+        }
+        self.clients[client.index()].requests += 1;
+        self.note_arrival(&accepted, request.op, request.len);
+        let company = self.find_company(&accepted, request.op, request.len);
+        let id = self.fill(slot, client, &accepted, &request);
+        if let Some((unit, behind)) = company {
+            self.join(unit, slot, behind);
+        } else if request.op == Op::Flush {
+            self.queue_flush(slot, accepted.disk);
+        } else {
+            self.queue_unit(id, accepted.vm, request.op.lane());
         }
         Ok(id)
     }
 
-    /// Checks the request and gives it a slot.
-    fn check_in(&mut self, client: ClientId, request: &Request) -> Result<u32, Refusal> {
+    fn check(&self, client: ClientId, request: &Request) -> Result<Accepted, Refusal> {
         let known = self.client(client).map_err(|_| Refusal::NotConnected)?;
-        let (vm, disk_slot) = (known.vm, known.disk);
-        let disk = &self.disks[disk_slot as usize];
-        let (disk_id, addr) = (
-            disk.id(disk_slot),
-            disk.spec.base.wrapping_add(request.offset),
-        );
-        match request.op {
-            Op::Flush => {}
-            Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => {
-                let end = request.offset.saturating_add(request.len as u64);
-                if request.len == 0 {
-                    return Err(Refusal::Empty);
-                }
-                if end > disk.spec.size {
-                    let (offset, size) = (request.offset, disk.spec.size);
-                    return Err(Refusal::OutOfRange { offset, end, size });
-                }
-                if disk.spec.read_only && request.op != Op::Read {
-                    return Err(Refusal::ReadOnly);
-                }
+        let spec = &self.disks[known.disk as usize].spec;
+        if request.op != Op::Flush {
+            let end = request.offset.saturating_add(request.len as u64);
+            if request.len == 0 {
+                return Err(Refusal::Empty);
+            }
+            if end > spec.size {
+                let (offset, size) = (request.offset, spec.size);
+                return Err(Refusal::OutOfRange { offset, end, size });
+            }
+            if spec.read_only && request.op != Op::Read {
+                return Err(Refusal::ReadOnly);
             }
         }
-        let of_vm = &self.facts.vms[vm as usize];
+        let of_vm = &self.facts.vms[known.vm as usize];
         if of_vm.life != Life::Live {
             return Err(Refusal::NotConnected);
         }
         if of_vm.requests >= self.config.max_pending_per_vm {
             return Err(Refusal::Full);
         }
-        let slot = self.take_req().ok_or(Refusal::Full)?;
-        self.facts.vms[vm as usize].requests += 1;
-        self.facts.vms[vm as usize].waiting += 1;
-        self.clients[client.index()].requests += 1;
-        let now = self.facts.now;
-        let lane = request.op.lane();
-        let (shut_mark, deliberate_mark) = (self.shut_time(vm, lane), self.deliberate_time());
-        let fua = request.fua && matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes);
-        let hot = &mut self.facts.hot[slot as usize];
-        *hot = Hot {
-            generation: hot.generation,
-            state: state::EXPRESS,
-            op: request.op,
-            flags: if fua { flag::FUA } else { 0 }
-                | if request.keep_allocated {
-                    flag::KEEP_ALLOCATED
-                } else {
-                    0
-                },
-            vm,
-            len: request.len,
-            issued: 0,
-            unit_len: request.len,
-            seq: self.next_seq,
-            addr: if request.op == Op::Flush { 0 } else { addr },
-            next: NIL,
-            prev: NIL,
-            chain_next: NIL,
-            chain_last: slot,
-            unit_reqs: 1,
-            chain_first: slot,
+        let mut flags = 0;
+        if request.fua && matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
+            flags |= flag::FUA;
+        }
+        if request.keep_allocated {
+            flags |= flag::KEEP_ALLOCATED;
+        }
+        let addr = match request.op {
+            Op::Flush => 0,
+            _ => spec.base.wrapping_add(request.offset),
         };
-        self.next_seq += 1;
-        self.facts.cold[slot as usize] = Cold {
-            tag: request.tag,
-            client,
-            disk: disk_id,
-            arrived: now,
-            since: now,
-            shut_mark,
-            deliberate_mark,
-            account: Account::default(),
-            outstanding: 0,
-            error: None,
-        };
-        Ok(slot)
+        Ok(Accepted {
+            vm: known.vm,
+            disk: known.disk,
+            addr,
+            flags,
+        })
     }
 
-    fn note_arrival(&mut self, vm: u32, op: Op, addr: u64, len: u32) {
-        let of_vm = &mut self.facts.vms[vm as usize];
-        let stats = &mut self.facts.stats[vm as usize];
+    /// Takes the first free slot and writes the request into it, as a unit of its own. Field by
+    /// field: a slot that is built elsewhere and copied here costs more than all the rest.
+    fn fill(&mut self, slot: u32, client: ClientId, of: &Accepted, request: &Request) -> ReqId {
+        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+        let shut = self.shut_time(of.vm, request.op.lane());
+        let hot = &mut self.facts.hot[slot as usize];
+        self.free_req = hot.next;
+        self.facts.device.requests += 1;
+        hot.addr = of.addr;
+        hot.seq = self.next_seq;
+        self.next_seq += 1;
+        hot.len = request.len;
+        hot.issued = 0;
+        hot.unit_len = request.len;
+        hot.unit_reqs = 1;
+        hot.next = NIL;
+        hot.prev = NIL;
+        hot.chain_next = NIL;
+        hot.chain_last = slot;
+        hot.chain_first = slot;
+        hot.vm = of.vm;
+        hot.state = state::EXPRESS;
+        hot.op = request.op;
+        hot.flags = of.flags;
+        let cold = &mut self.facts.cold[slot as usize];
+        cold.tag = request.tag;
+        cold.client = client.index;
+        cold.disk = of.disk;
+        cold.open(now, shut, deliberate);
+        ReqId {
+            index: slot,
+            generation: hot.generation,
+        }
+    }
+
+    fn note_arrival(&mut self, of: &Accepted, op: Op, len: u32) {
+        let of_vm = &mut self.facts.vms[of.vm as usize];
+        let stats = &mut self.facts.stats[of.vm as usize];
+        of_vm.requests += 1;
+        of_vm.waiting += 1;
         if of_vm.requests == 1 && of_vm.quiet_since != Nanos::MAX {
             stats.thought(self.facts.now.since(of_vm.quiet_since));
         }
-        stats.arrived(op, addr, len);
+        stats.arrived(op, of.addr, len);
     }
 
-    /// Joins a waiting unit that ends where this request starts, or starts where it ends.
-    fn try_merge(&mut self, slot: u32) -> bool {
-        let this = self.facts.hot[slot as usize];
-        let vm = &self.facts.vms[this.vm as usize];
-        if !this.op.merges() || this.len >= vm.merge_limit {
-            return false;
+    /// A waiting unit that ends where this request starts (true), or starts where it ends.
+    fn find_company(&self, of: &Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
+        let vm = &self.facts.vms[of.vm as usize];
+        if !op.merges() || len >= vm.merge_limit {
+            return None;
         }
-        let room = vm.merge_limit - this.len;
-        let mut unit = vm.lanes[this.op.lane().index()].tail;
+        let room = vm.merge_limit - len;
+        let mut unit = vm.lanes[op.lane().index()].tail;
         for _ in 0..MERGE_SCAN {
             if unit == NIL {
-                return false;
+                return None;
             }
             let other = &self.facts.hot[unit as usize];
             let first = &self.facts.hot[other.chain_first as usize];
-            let fits = other.op == this.op
-                && other.flags & !flag::CHARGED == this.flags
+            let fits = other.op == op
+                && other.flags & !flag::CHARGED == of.flags
                 && other.unit_len <= room
                 && first.issued == 0;
-            let behind = first.addr + other.unit_len as u64 == this.addr;
-            let before = this.addr + this.len as u64 == first.addr;
-            if fits && (behind || before) && self.same_disk(unit, slot) {
-                self.join(unit, slot, behind);
-                return true;
+            let behind = first.addr + other.unit_len as u64 == of.addr;
+            let before = of.addr + len as u64 == first.addr;
+            if fits && (behind || before) && self.facts.cold[unit as usize].disk == of.disk {
+                return Some((unit, behind));
             }
             unit = other.prev;
         }
-        false
-    }
-
-    fn same_disk(&self, a: u32, b: u32) -> bool {
-        self.facts.cold[a as usize].disk == self.facts.cold[b as usize].disk
+        None
     }
 
     fn join(&mut self, unit: u32, slot: u32, behind: bool) {
@@ -183,9 +190,8 @@ impl Engine {
         }
     }
 
-    fn queue_unit(&mut self, slot: u32) {
-        let Hot { vm, op, .. } = self.facts.hot[slot as usize];
-        let id = self.facts.req_id(slot);
+    fn queue_unit(&mut self, id: ReqId, vm: u32, lane: Lane) {
+        let slot = id.index;
         if self.stage == Stage::Admission {
             self.facts.hot[slot as usize].state = state::PENDING;
             self.link(slot, NIL);
@@ -194,20 +200,20 @@ impl Engine {
             return;
         }
         self.facts.hot[slot as usize].state = state::ADMITTED;
-        let was_empty = self.facts.vms[vm as usize].lanes[op.lane().index()].head == NIL;
+        let was_empty = self.facts.vms[vm as usize].lanes[lane.index()].head == NIL;
         self.link(slot, NIL);
         if self.hears(Interests::ARRIVED) {
             self.emit(&Event::Arrived(id));
         }
         if was_empty {
-            self.ask_gate(vm, op.lane());
+            self.ask_gate(vm, lane);
         }
         self.roles.dispatcher.insert(&self.facts, id);
     }
 
     /// Whether any role hears such events; saves building those that none does.
     pub(super) fn hears(&self, interest: Interests) -> bool {
-        self.interests.iter().any(|i| i.has(interest))
+        self.ears.any.has(interest)
     }
 
     /// Admits a VM's units in the order of arrival, as far as the regulator lets them.
@@ -228,9 +234,9 @@ impl Engine {
             let Hot { next, op, .. } = self.facts.hot[slot as usize];
             self.facts.vms[vm as usize].lanes[op.lane().index()].pending = next;
             self.facts.hot[slot as usize].state = state::ADMITTED;
-            let cold = &mut self.facts.cold[slot as usize];
-            cold.account.regulated += self.facts.now.since(cold.since);
-            cold.since = self.facts.now;
+            let (now, deliberate) = (self.facts.now, self.deliberate_time());
+            let shut = self.shut_time(vm, op.lane());
+            self.facts.cold[slot as usize].admitted(now, shut, deliberate);
             self.emit(&Event::Admitted(head));
             self.roles.dispatcher.insert(&self.facts, head);
         }
@@ -264,22 +270,15 @@ impl Engine {
 
     pub(super) fn set_gate(&mut self, vm: u32, lane: Lane, open: bool) {
         let now = self.facts.now;
-        let queue = &mut self.facts.vms[vm as usize].lanes[lane.index()];
-        if queue.shut != open {
+        if !self.facts.vms[vm as usize].set_shut(lane, !open, now) {
             return;
         }
-        if open {
-            queue.shut_total = queue.shut_time(now);
-        }
-        queue.shut = !open;
-        queue.shut_since = now;
         let id = self.facts.vm_at(vm as usize);
         self.roles.dispatcher.gate(&self.facts, id, lane, open);
     }
 
     /// Puts a flush into its disk's express lane: those that wait there go as one.
-    fn queue_flush(&mut self, slot: u32) {
-        let disk_slot = self.facts.cold[slot as usize].disk.index;
+    fn queue_flush(&mut self, slot: u32, disk_slot: u32) {
         let disk = &mut self.disks[disk_slot as usize];
         match disk.flush_last {
             NIL => disk.flush_first = slot,

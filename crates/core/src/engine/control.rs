@@ -1,6 +1,6 @@
 //! VMs, disks, clients and policies come, change and go at run time.
 
-use super::{Engine, EngineError, interests};
+use super::{Ears, Engine, EngineError};
 use crate::facts::{Life, NIL, Vm, state};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
@@ -51,6 +51,15 @@ pub(super) struct Client {
     /// Its requests inside the engine.
     pub requests: u32,
     pub next_free: u32,
+}
+
+impl Client {
+    pub(super) fn id(&self, slot: u32) -> ClientId {
+        ClientId {
+            index: slot,
+            generation: self.generation,
+        }
+    }
 }
 
 impl Engine {
@@ -219,10 +228,7 @@ impl Engine {
             self.clients[slot as usize] = client(self.clients[slot as usize].generation);
             slot
         };
-        Ok(ClientId {
-            index: slot,
-            generation: self.clients[slot as usize].generation,
-        })
+        Ok(self.clients[slot as usize].id(slot))
     }
 
     /// The connection is gone; the slot is free once its last request is out.
@@ -263,7 +269,7 @@ impl Engine {
             Some(wrap) => wrap(roles),
             None => roles,
         };
-        self.interests = interests(&self.roles);
+        self.ears = Ears::new(&self.roles);
         self.stage = self.roles.regulator.stage();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);
         for (&vm, consumed) in vms.iter().zip(&consumed) {
@@ -309,9 +315,8 @@ impl Engine {
     fn open_all_gates(&mut self, vms: &[VmId]) {
         self.gates.clear();
         for vm in vms {
-            for queue in &mut self.facts.vms[vm.index()].lanes {
-                queue.shut_total = queue.shut_time(self.facts.now);
-                queue.shut = false;
+            for lane in Lane::ALL {
+                self.facts.vms[vm.index()].set_shut(lane, false, self.facts.now);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Device I/Os end, clients vanish: who is answered, who goes again.
 
-use super::{Engine, InFlight};
+use super::Engine;
 use crate::facts::{Life, NIL, flag, state};
 use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
@@ -20,46 +20,34 @@ impl Engine {
         slot.generation = slot.generation.wrapping_add(1);
         slot.next_free = self.free_io;
         self.free_io = id.index;
-        let InFlight {
-            io,
-            first,
-            reqs,
-            started,
-            ..
-        } = *slot;
+        let (first, reqs, took) = (slot.first, slot.reqs, self.facts.now.since(slot.started));
+        let (vm, op, disk) = (slot.io.vm, slot.io.op, slot.io.disk);
         let device = &mut self.facts.device;
         device.in_flight -= 1;
         device.ended += 1;
         device.errors += outcome.is_err() as u64;
         device.last_end = self.facts.now;
-        self.facts.vms[io.vm.index()].in_flight -= 1;
+        self.facts.vms[vm.index()].in_flight -= 1;
         if self.hears(Interests::ENDED) {
-            let took = self.facts.now.since(started);
-            self.emit(&Event::Ended {
-                io: &io,
+            let event = Event::Ended {
+                io: &self.in_flight[id.index()].io,
                 outcome,
                 took,
-            });
+            };
+            self.ears.tell(&mut self.roles, &self.facts, &event);
+            self.follow_up();
         }
-        if io.op == Op::Flush {
-            self.end_flush(io.disk.index);
+        if op == Op::Flush {
+            self.end_flush(disk.index);
         }
-        let again = outcome.is_err() && reqs > 1 && io.op != Op::Flush;
+        let again = outcome.is_err() && reqs > 1 && op != Op::Flush;
         let mut at = first;
         let mut requeued_first = NIL;
         for _ in 0..reqs {
             // Ending a request frees its slot, so the next one is looked up first.
             let this = at;
             at = self.facts.hot[this as usize].chain_next;
-            let cold = &mut self.facts.cold[this as usize];
-            cold.outstanding -= 1;
-            if cold.outstanding == 0 {
-                cold.account.device += self.facts.now.since(cold.since);
-                cold.since = self.facts.now;
-                if self.facts.hot[this as usize].state != state::STARTED {
-                    self.renew_marks(this);
-                }
-            }
+            self.facts.cold[this as usize].part_ended(self.facts.now);
             match again {
                 true => requeued_first = self.requeue_alone(this, requeued_first),
                 false => self.end_part(this, outcome),
@@ -73,9 +61,12 @@ impl Engine {
             self.facts.cold[slot as usize].error.get_or_insert(error);
             self.drop_rest(slot);
         }
-        let hot = &self.facts.hot[slot as usize];
-        if hot.state == state::STARTED && self.facts.cold[slot as usize].outstanding == 0 {
-            self.finish(slot);
+        if self.facts.cold[slot as usize].outstanding > 0 {
+            return;
+        }
+        match self.facts.hot[slot as usize].state {
+            state::STARTED => self.finish(slot),
+            _ => self.begin_wait(slot),
         }
     }
 
@@ -99,13 +90,15 @@ impl Engine {
         let hot = &self.facts.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let client = self.facts.cold[slot as usize].client;
-        if self.client(client).is_err() || self.facts.vms[vm as usize].life != Life::Live {
+        if !self.clients[client as usize].connected
+            || self.facts.vms[vm as usize].life != Life::Live
+        {
             self.facts.cold[slot as usize].error = Some(IoError::Cancelled);
             self.finish(slot);
             return behind;
         }
         self.make_unit(slot, state::ADMITTED, seq);
-        self.renew_marks(slot);
+        self.begin_wait(slot);
         let hot = &mut self.facts.hot[slot as usize];
         hot.issued = 0;
         hot.flags |= flag::ALONE;
@@ -132,21 +125,29 @@ impl Engine {
     pub(super) fn finish(&mut self, slot: u32) {
         let hot = &self.facts.hot[slot as usize];
         let cold = &self.facts.cold[slot as usize];
-        let (vm, op, len) = (hot.vm, hot.op, hot.len);
-        let done = Done {
+        let (vm, op, len, client) = (hot.vm, hot.op, hot.len, cold.client);
+        let outcome = cold.error.map_or(Ok(()), Err);
+        let account = cold.account(self.facts.now);
+        self.done.push_back(Done {
             req: self.facts.req_id(slot),
             tag: cold.tag,
-            client: cold.client,
+            client: self.clients[client as usize].id(client),
             vm: self.facts.vm_at(vm as usize),
             op,
-            outcome: cold.error.map_or(Ok(()), Err),
-            account: cold.account,
+            outcome,
+            account,
+        });
+        let behind = match cold.behind {
+            NIL => None,
+            other => Some(self.facts.vm_at(other as usize)),
         };
-        let client = cold.client;
         let stats = &mut self.facts.stats[vm as usize];
-        match done.outcome {
+        match outcome {
             Err(IoError::Cancelled) => stats.cancelled += 1,
-            outcome => stats.ended(op, len, outcome.is_ok(), &done.account),
+            outcome => stats.ended(op, len, outcome.is_ok(), &account),
+        }
+        if let (Some(behind), true) = (behind, account.queued > Nanos::ZERO) {
+            stats.waited(behind, account.queued);
         }
         self.free_req(slot);
         let of_vm = &mut self.facts.vms[vm as usize];
@@ -154,9 +155,12 @@ impl Engine {
         if of_vm.requests == 0 {
             of_vm.quiet_since = self.facts.now;
         }
-        self.done.push_back(done);
-        if self.hears(Interests::ANSWERED) {
-            self.emit(&Event::Answered(&done));
+        if self.hears(Interests::ANSWERED)
+            && let Some(done) = self.done.back()
+        {
+            let event = Event::Answered(done);
+            self.ears.tell(&mut self.roles, &self.facts, &event);
+            self.follow_up();
         }
         self.leave(client, vm);
     }
@@ -180,7 +184,7 @@ impl Engine {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {
                 let theirs =
-                    |slot: u32| of.is_none_or(|c| self.facts.cold[slot as usize].client == c);
+                    |slot: u32| of.is_none_or(|c| self.facts.cold[slot as usize].client == c.index);
                 let (mine, all) = (
                     self.chain(unit).filter(|&slot| theirs(slot)).count() as u32,
                     self.facts.hot[unit as usize].unit_reqs,
@@ -236,23 +240,23 @@ impl Engine {
         hot.state = state::STARTED;
         self.facts.vms[vm as usize].waiting -= 1;
         let (shut, deliberate) = (self.shut_time(vm, lane), self.deliberate_time());
+        let now = self.facts.now;
         let cold = &mut self.facts.cold[slot as usize];
         cold.error.get_or_insert(IoError::Cancelled);
         if cold.outstanding == 0 {
-            cold.end_wait(self.facts.now, passenger, shut, deliberate);
+            cold.end_wait(now, passenger, shut, deliberate);
             self.finish(slot);
         }
     }
 
     /// A new wait begins: time that its lane was shut before does not count.
-    fn renew_marks(&mut self, slot: u32) {
+    fn begin_wait(&mut self, slot: u32) {
         let hot = &self.facts.hot[slot as usize];
-        let marks = (
+        let (shut, deliberate) = (
             self.shut_time(hot.vm, hot.op.lane()),
             self.deliberate_time(),
         );
-        let cold = &mut self.facts.cold[slot as usize];
-        (cold.shut_mark, cold.deliberate_mark) = marks;
+        self.facts.cold[slot as usize].begin_wait(shut, deliberate);
     }
 
     /// Cancels a disk's waiting flushes, of one client or of all.
@@ -267,7 +271,7 @@ impl Engine {
             let this = at;
             at = self.facts.hot[this as usize].chain_next;
             self.facts.hot[this as usize].chain_next = NIL;
-            if of.is_none_or(|c| self.facts.cold[this as usize].client == c) {
+            if of.is_none_or(|c| self.facts.cold[this as usize].client == c.index) {
                 self.cancel_request(this);
                 continue;
             }
@@ -285,11 +289,11 @@ impl Engine {
     }
 
     /// A request left: clients and VMs that only waited for it go too.
-    fn leave(&mut self, client: ClientId, vm: u32) {
-        let slot = &mut self.clients[client.index()];
+    fn leave(&mut self, client: u32, vm: u32) {
+        let slot = &mut self.clients[client as usize];
         slot.requests -= 1;
         if !slot.connected && slot.requests == 0 {
-            self.free_client_slot(client.index);
+            self.free_client_slot(client);
         }
         if self.facts.vms[vm as usize].life == Life::Leaving
             && self.facts.vms[vm as usize].requests == 0

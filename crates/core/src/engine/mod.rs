@@ -179,7 +179,7 @@ pub struct Engine {
     facts: Facts,
     roles: Roles,
     stage: Stage,
-    interests: [Interests; 3],
+    ears: Ears,
     disks: Vec<Disk>,
     clients: Vec<Client>,
     free_disk: u32,
@@ -197,16 +197,60 @@ pub struct Engine {
     /// When the dispatcher wants to be asked again, and since when it waits on purpose.
     pick_at: Nanos,
     waiting_since: Option<Nanos>,
-    last_vm: Option<VmId>,
+    /// The VM that was served last; `NIL`: none was.
+    last_vm: u32,
     done: VecDeque<Done>,
-    reopened: Reopened,
-    knobs: Knobs,
     /// What stands around the roles of every policy; see [`Engine::wrap_roles`].
     wrap: Option<WrapRoles>,
 }
 
+/// Which roles hear of what, and what they asked for while they were told.
+struct Ears {
+    regulator: Interests,
+    dispatcher: Interests,
+    controller: Interests,
+    any: Interests,
+    reopened: Reopened,
+    knobs: Knobs,
+}
+
 /// Puts something around the parts of a policy.
 type WrapRoles = Box<dyn Fn(Roles) -> Roles + Send>;
+
+impl Ears {
+    fn new(roles: &Roles) -> Ears {
+        let regulator = roles.regulator.interests();
+        let dispatcher = roles.dispatcher.interests();
+        let controller = roles
+            .controller
+            .as_ref()
+            .map_or(Interests::NONE, |c| c.interests());
+        Ears {
+            regulator,
+            dispatcher,
+            controller,
+            any: regulator.and(dispatcher).and(controller),
+            reopened: Reopened(Vec::with_capacity(64)),
+            knobs: Knobs(Vec::with_capacity(64)),
+        }
+    }
+
+    /// Tells the roles that asked to hear of it. [`Engine::follow_up`] does what they ask for.
+    fn tell(&mut self, roles: &mut Roles, facts: &Facts, event: &Event) {
+        let interest = event.interest();
+        if self.regulator.has(interest) {
+            roles.regulator.on_event(facts, event, &mut self.reopened);
+        }
+        if self.dispatcher.has(interest) {
+            roles.dispatcher.on_event(facts, event);
+        }
+        if self.controller.has(interest)
+            && let Some(controller) = &mut roles.controller
+        {
+            controller.on_event(facts, event, &mut self.knobs);
+        }
+    }
+}
 
 impl Engine {
     /// An engine with no VMs.
@@ -219,7 +263,7 @@ impl Engine {
         let mut engine = Engine {
             facts: config.empty_facts(),
             stage: roles.regulator.stage(),
-            interests: interests(&roles),
+            ears: Ears::new(&roles),
             roles,
             policy: policy.clone(),
             disks: Vec::new(),
@@ -236,10 +280,8 @@ impl Engine {
             express_went_last: false,
             pick_at: Nanos::MAX,
             waiting_since: None,
-            last_vm: None,
+            last_vm: NIL,
             done: VecDeque::with_capacity(config.max_requests as usize),
-            reopened: Reopened(Vec::with_capacity(64)),
-            knobs: Knobs(Vec::with_capacity(64)),
             wrap: None,
             config,
         };
@@ -249,6 +291,7 @@ impl Engine {
 
     /// The next guest request that is finished; to be called until `None` after every batch
     /// of completions, disconnects and removals.
+    #[inline]
     pub fn poll_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
@@ -272,7 +315,7 @@ impl Engine {
             let ended = self
                 .roles
                 .regulator
-                .on_timer(&self.facts, &mut self.reopened);
+                .on_timer(&self.facts, &mut self.ears.reopened);
             self.ask_reopened();
             if let Some(interval) = ended {
                 self.emit(&Event::IntervalEnded(interval));
@@ -281,7 +324,7 @@ impl Engine {
         if self.controller_timer() <= now
             && let Some(controller) = &mut self.roles.controller
         {
-            controller.on_timer(&self.facts, &mut self.knobs);
+            controller.on_timer(&self.facts, &mut self.ears.knobs);
             self.apply_knobs();
         }
         while let Some((due, lane)) = self.gates.peek() {
@@ -313,7 +356,7 @@ impl Engine {
             let segment = Segment {
                 req: self.facts.req_id(slot),
                 tag: cold.tag,
-                client: cold.client,
+                client: self.clients[cold.client as usize].id(cold.client),
                 offset,
                 len: (hot.len - offset).min(left),
             };
@@ -410,7 +453,7 @@ impl Engine {
     }
 
     fn regulator_timer(&self) -> Nanos {
-        if !self.interests[0].has(Interests::TIMERS) {
+        if !self.ears.regulator.has(Interests::TIMERS) {
             return Nanos::MAX;
         }
         self.roles.regulator.next_timer()
@@ -423,28 +466,19 @@ impl Engine {
             .map_or(Nanos::MAX, |c| c.next_timer())
     }
 
-    /// Tells the roles that asked to hear of it.
     fn emit(&mut self, event: &Event) {
-        let interest = event.interest();
-        if self.interests[0].has(interest) {
-            self.roles
-                .regulator
-                .on_event(&self.facts, event, &mut self.reopened);
-        }
-        if self.interests[1].has(interest) {
-            self.roles.dispatcher.on_event(&self.facts, event);
-        }
-        if self.interests[2].has(interest)
-            && let Some(controller) = &mut self.roles.controller
-        {
-            controller.on_event(&self.facts, event, &mut self.knobs);
-            self.apply_knobs();
-        }
+        self.ears.tell(&mut self.roles, &self.facts, event);
+        self.follow_up();
+    }
+
+    /// What roles asked for while they were told of an event.
+    fn follow_up(&mut self) {
+        self.apply_knobs();
         self.ask_reopened();
     }
 
     fn apply_knobs(&mut self) {
-        while let Some((vm, knob)) = self.knobs.0.pop() {
+        while let Some((vm, knob)) = self.ears.knobs.0.pop() {
             if let Knob::MergeLimit(bytes) = knob {
                 let bytes = bytes.clamp(1, self.config.device.max_io);
                 self.facts.vms[vm.index()].merge_limit = bytes;
@@ -456,7 +490,7 @@ impl Engine {
     }
 
     fn ask_reopened(&mut self) {
-        while let Some(vm) = self.reopened.0.pop() {
+        while let Some(vm) = self.ears.reopened.0.pop() {
             for lane in Lane::ALL {
                 self.ask_gate(vm.index, lane);
             }
@@ -480,18 +514,6 @@ impl Engine {
             .filter(|d| d.generation == id.generation && d.live);
         disk.ok_or(EngineError::Unknown { what: "the disk" })
     }
-}
-
-fn interests(roles: &Roles) -> [Interests; 3] {
-    let controller = roles
-        .controller
-        .as_ref()
-        .map_or(Interests::NONE, |c| c.interests());
-    [
-        roles.regulator.interests(),
-        roles.dispatcher.interests(),
-        controller,
-    ]
 }
 
 impl EngineConfig {

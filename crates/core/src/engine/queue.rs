@@ -3,14 +3,10 @@
 use super::{Engine, EngineConfig, InFlight};
 use crate::facts::{Cold, DeviceFacts, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
 use crate::objective::Objective;
-use crate::request::{Account, ClientId, DeviceIo, DiskId, IoId, Lane, Op, VmId};
+use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::VmStats;
 use crate::time::Nanos;
 
-const NO_CLIENT: ClientId = ClientId {
-    index: NIL,
-    generation: NIL,
-};
 const NO_DISK: DiskId = DiskId {
     index: NIL,
     generation: NIL,
@@ -45,13 +41,15 @@ impl Vm {
     pub(super) fn vacant() -> Vm {
         Vm {
             lanes: [LaneQueue::EMPTY; 2],
-            generation: 0,
+            shut: [false; 2],
             life: Life::Free,
+            generation: 0,
             waiting: 0,
             requests: 0,
             in_flight: 0,
             merge_limit: 0,
             largest_io: 0,
+            shut_sum: [0; 2],
             quiet_since: Nanos::MAX,
         }
     }
@@ -78,22 +76,10 @@ impl Engine {
             unit_reqs: 0,
             chain_first: NIL,
         };
-        let cold = Cold {
-            tag: 0,
-            client: NO_CLIENT,
-            disk: NO_DISK,
-            arrived: Nanos::ZERO,
-            since: Nanos::ZERO,
-            shut_mark: Nanos::ZERO,
-            deliberate_mark: Nanos::ZERO,
-            account: Account::default(),
-            outstanding: 0,
-            error: None,
-        };
         let requests = self.config.max_requests;
         self.facts.hot = (1..=requests).map(|next| Hot { next, ..hot }).collect();
         self.facts.hot[requests as usize - 1].next = NIL;
-        self.facts.cold = vec![cold; requests as usize];
+        self.facts.cold = vec![Cold::VACANT; requests as usize];
         self.free_req = 0;
 
         let depth = self.config.device.depth;
@@ -127,16 +113,6 @@ impl Engine {
         };
         self.in_flight = (1..=depth).map(vacant).collect();
         self.free_io = 0;
-    }
-
-    pub(super) fn take_req(&mut self) -> Option<u32> {
-        let slot = self.free_req;
-        if slot == NIL {
-            return None;
-        }
-        self.free_req = self.facts.hot[slot as usize].next;
-        self.facts.device.requests += 1;
-        Some(slot)
     }
 
     pub(super) fn free_req(&mut self, slot: u32) {
@@ -306,6 +282,6 @@ impl Engine {
 
     /// The time a lane's gate has been shut, in all.
     pub(super) fn shut_time(&self, vm: u32, lane: Lane) -> Nanos {
-        self.facts.vms[vm as usize].lanes[lane.index()].shut_time(self.facts.now)
+        self.facts.vms[vm as usize].shut_time(lane, self.facts.now)
     }
 }

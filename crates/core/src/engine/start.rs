@@ -1,7 +1,7 @@
 //! The device has room: what goes next, and how much of it.
 
 use super::Engine;
-use crate::facts::{Cold, Hot, LaneQueue, NIL, flag, state};
+use crate::facts::{Hot, NIL, flag, state};
 use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
 use crate::time::Nanos;
@@ -20,14 +20,18 @@ impl Engine {
             return None;
         }
         // A flush waits for no data, but never takes two turns in a row from them.
-        if !self.express_went_last
+        if !self.express.is_empty()
+            && !self.express_went_last
             && let Some(io) = self.start_flush()
         {
             return Some(io);
         }
         let io = self.pick();
         self.express_went_last = false;
-        io.or_else(|| self.start_flush())
+        if io.is_none() && !self.express.is_empty() {
+            return self.start_flush();
+        }
+        io
     }
 
     /// Time the dispatcher has left room unused on purpose, until now.
@@ -53,7 +57,8 @@ impl Engine {
                         "a dispatcher may only start a unit it was given"
                     );
                     debug_assert!(
-                        !self.lane_of(head.index).shut,
+                        self.facts
+                            .gate_open(self.facts.vm_at(hot.vm as usize), hot.op.lane()),
                         "a shut lane's unit was picked"
                     );
                     if let Some(io) = self.start_unit(head.index, max, held) {
@@ -73,18 +78,20 @@ impl Engine {
         }
     }
 
-    fn lane_of(&self, slot: u32) -> &LaneQueue {
-        let hot = &self.facts.hot[slot as usize];
-        &self.facts.vms[hot.vm as usize].lanes[hot.op.lane().index()]
-    }
-
     /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
     /// smaller units first: then the dispatcher is asked again.
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<DeviceIo> {
-        let this = self.facts.hot[unit as usize];
-        self.charge_held(this.vm, held);
-        let budget = max.min(self.largest_io(&this)).max(1);
-        if this.unit_reqs > 1 && this.unit_len > budget {
+        let this = &self.facts.hot[unit as usize];
+        let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
+        let budget = max.min(self.largest_io(this)).max(1);
+        let len = match unit_reqs {
+            1 => self.part_len(this, budget),
+            _ => unit_len,
+        };
+        if held > Nanos::ZERO {
+            self.charge_held(vm, held);
+        }
+        if unit_reqs > 1 && unit_len > budget {
             let mut len = 0;
             let fits = self.chain(unit).take_while(|&slot| {
                 len += self.facts.hot[slot as usize].len;
@@ -94,10 +101,6 @@ impl Engine {
             self.split_unit(unit, whole);
             return None;
         }
-        let len = match this.unit_reqs {
-            1 => self.part_len(&this, budget),
-            _ => this.unit_len,
-        };
         Some(self.start_io(unit, len))
     }
 
@@ -139,27 +142,26 @@ impl Engine {
             unit_len,
             ..
         } = self.facts.hot[unit as usize];
-        let first_offset = self.facts.hot[chain_first as usize].issued;
+        let first = &self.facts.hot[chain_first as usize];
+        let first_offset = first.issued;
+        let addr = first.addr + first_offset as u64;
         let (first_ops, first_bytes) = self.hand_out(unit, len);
         let disk = self.facts.cold[chain_first as usize].disk;
-        let addr = self.facts.hot[chain_first as usize].addr + first_offset as u64;
+        let of_disk = &self.disks[disk as usize];
         let io = DeviceIo {
-            id: IoId {
-                index: 0,
-                generation: 0,
-            },
+            id: self.next_io(),
             vm: self.facts.vm_at(vm as usize),
-            disk,
+            disk: of_disk.id(disk),
             op,
             addr,
-            offset: addr - self.disks[disk.index()].spec.base,
+            offset: addr - of_disk.spec.base,
             len,
             fua: flags & flag::FUA != 0,
             keep_allocated: flags & flag::KEEP_ALLOCATED != 0,
             first_ops,
             first_bytes,
         };
-        let io = self.enter_flight(io, chain_first, first_offset, unit_reqs);
+        self.enter_flight(&io, chain_first, first_offset, unit_reqs);
         let whole = first_offset + len == unit_len;
         if whole {
             self.facts.vms[vm as usize].waiting -= unit_reqs;
@@ -167,9 +169,9 @@ impl Engine {
         } else {
             self.facts.stats[vm as usize].split += 1;
         }
-        let id = self.facts.req_id(unit);
-        self.emit_started(&io);
+        self.emit_started(io.id);
         if whole {
+            let id = self.facts.req_id(unit);
             self.roles.dispatcher.remove(&self.facts, id);
         }
         if self.stage == Stage::Dispatch {
@@ -193,9 +195,13 @@ impl Engine {
         } = self.facts.hot[unit as usize];
         let (now, deliberate) = (self.facts.now, self.deliberate_time());
         let shut = self.shut_time(vm, op.lane());
+        let behind = if self.last_vm == vm {
+            NIL
+        } else {
+            self.last_vm
+        };
         let (mut first_ops, mut first_bytes) = (0, 0);
         let mut slot = chain_first;
-        let mut queued = Nanos::ZERO;
         for _ in 0..unit_reqs {
             let hot = &mut self.facts.hot[slot as usize];
             let cold = &mut self.facts.cold[slot as usize];
@@ -204,33 +210,28 @@ impl Engine {
             } else {
                 hot.len
             };
-            let passenger = slot != unit;
             if hot.issued == hot.len {
                 hot.state = state::STARTED;
             }
             if hot.flags & flag::CHARGED == 0 {
                 hot.flags |= flag::CHARGED;
+                cold.behind = behind;
                 first_ops += 1;
                 first_bytes += hot.len as u64;
             }
             if cold.outstanding == 0 {
-                queued += cold.end_wait(now, passenger, shut, deliberate);
+                cold.end_wait(now, slot != unit, shut, deliberate);
             }
-            cold.outstanding += 1;
+            cold.part_started(now);
             slot = hot.chain_next;
-        }
-        if let (Some(behind), true) = (self.last_vm, queued > Nanos::ZERO)
-            && behind.index != vm
-        {
-            self.facts.stats[vm as usize].waited(behind, queued);
         }
         (first_ops, first_bytes)
     }
 
     /// The dispatcher's own holding back counts as the lanes' being shut.
     fn charge_held(&mut self, vm: u32, held: Nanos) {
-        for queue in &mut self.facts.vms[vm as usize].lanes {
-            queue.shut_total += held;
+        for sum in &mut self.facts.vms[vm as usize].shut_sum {
+            *sum = sum.wrapping_add(held.0);
         }
     }
 
@@ -248,18 +249,15 @@ impl Engine {
             let hot = &mut self.facts.hot[slot as usize];
             let cold = &mut self.facts.cold[slot as usize];
             hot.state = state::STARTED;
-            cold.account.queued += self.facts.now.since(cold.since);
-            cold.since = self.facts.now;
-            cold.outstanding = 1;
+            // Nothing holds a flush back but the device: its lane's gate does not matter.
+            cold.open(cold.arrived, Nanos::ZERO, Nanos::ZERO);
+            cold.part_started(self.facts.now);
             slot = hot.chain_next;
         }
         self.facts.vms[vm as usize].waiting -= reqs;
         self.express_went_last = true;
         let io = DeviceIo {
-            id: IoId {
-                index: 0,
-                generation: 0,
-            },
+            id: self.next_io(),
             vm: self.facts.vm_at(vm as usize),
             disk: disk_id,
             op: Op::Flush,
@@ -271,24 +269,29 @@ impl Engine {
             first_ops: reqs,
             first_bytes: 0,
         };
-        let io = self.enter_flight(io, first, 0, reqs);
-        self.emit_started(&io);
+        self.enter_flight(&io, first, 0, reqs);
+        self.emit_started(io.id);
         Some(io)
     }
 
-    fn enter_flight(&mut self, mut io: DeviceIo, first: u32, offset: u32, reqs: u32) -> DeviceIo {
+    /// What the next I/O in flight will be called.
+    fn next_io(&self) -> IoId {
         let index = self.free_io;
         assert!(
             index != NIL,
             "in flight is below the depth, so a slot is free"
         );
-        let slot = &mut self.in_flight[index as usize];
-        self.free_io = slot.next_free;
-        io.id = IoId {
+        IoId {
             index,
-            generation: slot.generation,
-        };
-        slot.io = io;
+            generation: self.in_flight[index as usize].generation,
+        }
+    }
+
+    /// The one copy of an I/O that is kept: roles are shown this one.
+    fn enter_flight(&mut self, io: &DeviceIo, first: u32, offset: u32, reqs: u32) {
+        let slot = &mut self.in_flight[io.id.index()];
+        self.free_io = slot.next_free;
+        slot.io = *io;
         slot.live = true;
         slot.first = first;
         slot.first_offset = offset;
@@ -299,42 +302,14 @@ impl Engine {
         device.started += 1;
         device.last_addr = io.addr + io.len as u64;
         self.facts.vms[io.vm.index()].in_flight += 1;
-        io
+        self.last_vm = io.vm.index;
     }
 
-    fn emit_started(&mut self, io: &DeviceIo) {
-        self.last_vm = Some(io.vm);
+    fn emit_started(&mut self, io: IoId) {
         if self.hears(Interests::STARTED) {
-            self.emit(&Event::Started(io));
+            let event = Event::Started(&self.in_flight[io.index()].io);
+            self.ears.tell(&mut self.roles, &self.facts, &event);
+            self.follow_up();
         }
-    }
-}
-
-impl Cold {
-    /// Books a wait that ended and returns the part that was queueing. `shut` and
-    /// `deliberate` are what the lane and the device have seen of it in all, until now.
-    pub(super) fn end_wait(
-        &mut self,
-        now: Nanos,
-        passenger: bool,
-        shut: Nanos,
-        deliberate: Nanos,
-    ) -> Nanos {
-        let wait = now.since(self.since);
-        self.since = now;
-        if wait == Nanos::ZERO {
-            return Nanos::ZERO;
-        }
-        if passenger {
-            self.account.merged_wait += wait;
-            return Nanos::ZERO;
-        }
-        let regulated = (shut - self.shut_mark).min(wait);
-        let deliberate = (deliberate - self.deliberate_mark).min(wait - regulated);
-        let queued = wait - regulated - deliberate;
-        self.account.regulated += regulated;
-        self.account.deliberate += deliberate;
-        self.account.queued += queued;
-        queued
     }
 }
