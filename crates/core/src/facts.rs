@@ -10,8 +10,9 @@
 
 use crate::objective::Objective;
 use crate::request::{Account, IoError, Lane, Op, ReqId, VmId};
-use crate::stats::VmStats;
+use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
+use core::cell::Ref;
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -288,6 +289,9 @@ pub(crate) struct Vm {
     pub merge_limit: u32,
     /// Larger reads and writes are split.
     pub largest_io: u32,
+    /// Guest requests that came, and that were answered, modulo 2^32: see [`Ledger`].
+    pub arrived: u32,
+    pub answered: u32,
     /// How long each lane has been shut in all; of one that is, less the time it was shut.
     pub shut_sum: [u64; 2],
     /// When its last outstanding request was answered.
@@ -340,7 +344,7 @@ pub struct Facts {
     pub(crate) device: DeviceFacts,
     pub(crate) vms: Vec<Vm>,
     pub(crate) objectives: Vec<Objective>,
-    pub(crate) stats: Vec<VmStats>,
+    pub(crate) ledgers: Vec<Ledger>,
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
 }
@@ -385,9 +389,10 @@ impl Facts {
         &self.objectives[vm.index()]
     }
 
-    /// A VM's statistics.
-    pub fn stats(&self, vm: VmId) -> &VmStats {
-        &self.stats[vm.index()]
+    /// A VM's statistics, complete.
+    pub fn stats(&self, vm: VmId) -> Ref<'_, VmStats> {
+        let of_vm = &self.vms[vm.index()];
+        self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
     }
 
     /// Guest requests of a VM that wait.

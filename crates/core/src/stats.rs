@@ -1,7 +1,13 @@
 //! What is counted for every VM: for controllers, for the API and for people.
+//!
+//! Counting one request touches a dozen cache lines of its VM's statistics, more than scheduling
+//! it does. So the request path only writes down what happened, a line of the VM's [`Ledger`]
+//! each time, and several entries are counted together: when the ledger is full, or before
+//! anybody reads. What is read is always complete.
 
 use crate::request::{Account, Lane, Op, VmId};
 use crate::time::Nanos;
+use core::cell::{Ref, RefCell};
 
 /// Sub-buckets an octave: a bucket is at most 1/16 wide, so quantiles err by at most 6 %.
 const SUB_BITS: u32 = 4;
@@ -156,8 +162,141 @@ pub struct VmStats {
     recent_ends: RecentEnds,
 }
 
+/// Entries between two countings. The ends of all that arrived between them must fit the window
+/// that sequential requests are told by.
+const ARRIVALS: usize = SEQUENTIAL_WINDOW;
+const ANSWERS: usize = 8;
+
+/// A request that came. Sectors modulo 2^32, as [`RecentEnds`] compares them.
+#[derive(Clone, Copy)]
+struct Arrival {
+    start: u32,
+    end: u32,
+    len: u32,
+    op: Op,
+}
+
+/// A request that was answered, in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Answer {
+    pub account: Account,
+    /// The VM served just before it.
+    pub behind: Option<VmId>,
+    pub len: u32,
+    pub op: Op,
+    pub well: bool,
+}
+
+const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<Answer>() == 64);
+
+/// A VM's statistics, and what was not counted in them yet.
+///
+/// How many entries there ever were is known to the caller, who has the VM at hand anyway: so
+/// an entry is written without reading anything first, and nobody waits for the line it goes to.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    arrivals: [Arrival; ARRIVALS],
+    answers: [Answer; ANSWERS],
+    /// Readers count what is open too, and to them it must not matter: hence the cell.
+    counted: RefCell<Counted>,
+}
+
+#[derive(Clone, Default)]
+struct Counted {
+    stats: VmStats,
+    arrivals: u32,
+    answers: u32,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        let arrival = Arrival {
+            start: 0,
+            end: 0,
+            len: 0,
+            op: Op::Flush,
+        };
+        let answer = Answer {
+            account: Account::default(),
+            behind: None,
+            len: 0,
+            op: Op::Flush,
+            well: false,
+        };
+        Ledger {
+            arrivals: [arrival; ARRIVALS],
+            answers: [answer; ANSWERS],
+            counted: RefCell::default(),
+        }
+    }
+}
+
+impl Ledger {
+    /// A request came. `count`: how many came before; it is moved on.
+    pub(crate) fn arrived(&mut self, count: &mut u32, op: Op, addr: u64, len: u32) {
+        self.arrivals[*count as usize % ARRIVALS] = Arrival {
+            start: (addr >> 9) as u32,
+            end: (addr.wrapping_add(len as u64) >> 9) as u32,
+            len,
+            op,
+        };
+        *count = count.wrapping_add(1);
+        if (*count as usize).is_multiple_of(ARRIVALS) {
+            self.counted.get_mut().arrivals(&self.arrivals, *count);
+        }
+    }
+
+    /// A request was answered. `count`: how many were before; it is moved on.
+    pub(crate) fn answered(&mut self, count: &mut u32, answer: Answer) {
+        self.answers[*count as usize % ANSWERS] = answer;
+        *count = count.wrapping_add(1);
+        if (*count as usize).is_multiple_of(ANSWERS) {
+            self.counted.get_mut().answers(&self.answers, *count);
+        }
+    }
+
+    /// For what is rare enough to be counted at once.
+    pub(crate) fn at_once(&mut self) -> &mut VmStats {
+        &mut self.counted.get_mut().stats
+    }
+
+    /// The statistics, complete. `arrivals` and `answers`: how many there were.
+    pub(crate) fn read(&self, arrivals: u32, answers: u32) -> Ref<'_, VmStats> {
+        let counted = self.counted.borrow();
+        if (counted.arrivals, counted.answers) == (arrivals, answers) {
+            return Ref::map(counted, |c| &c.stats);
+        }
+        drop(counted);
+        // Nobody else is reading this VM: since the first who did, nothing more was written.
+        let mut counted = self.counted.borrow_mut();
+        counted.arrivals(&self.arrivals, arrivals);
+        counted.answers(&self.answers, answers);
+        drop(counted);
+        Ref::map(self.counted.borrow(), |c| &c.stats)
+    }
+}
+
+impl Counted {
+    fn arrivals(&mut self, ledger: &[Arrival; ARRIVALS], to: u32) {
+        let open = to.wrapping_sub(self.arrivals) as usize;
+        let from = self.arrivals as usize;
+        self.arrivals = to;
+        let entries = (from..from + open).map(|at| &ledger[at % ARRIVALS]);
+        self.stats.arrived(entries);
+    }
+
+    fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
+        while self.answers != to {
+            self.stats
+                .answered(&ledger[self.answers as usize % ANSWERS]);
+            self.answers = self.answers.wrapping_add(1);
+        }
+    }
+}
+
 impl VmStats {
-    /// Memory of its histograms.
+    /// Memory of its histograms; the rest lies in its ledger.
     pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>();
 
     /// Counters of one operation.
@@ -191,8 +330,8 @@ impl VmStats {
         &self.service_time[lane.index()]
     }
 
-    /// VMs it waited behind, the longest first: an estimate that charges each wait to the VM
-    /// served just before it ended, and keeps the heaviest few (Space-Saving, Metwally 2005).
+    /// VMs it waited behind, the longest first: an estimate that charges a request's queueing to
+    /// the VM served just before it first was, once it is answered, and keeps the heaviest few (Space-Saving, Metwally 2005).
     pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
         let mut all = self.behind;
         all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));
@@ -200,17 +339,19 @@ impl VmStats {
             .filter_map(|(vm, waited)| Some((vm?, waited)))
     }
 
-    pub(crate) fn arrived(&mut self, op: Op, addr: u64, len: u32) {
-        self.ops[op as usize].arrived += 1;
-        let class = (len.max(1) - 1) >> 9;
-        self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
-        if op.merges() {
-            let sequential = self.recent_ends.check_and_push(addr, addr + len as u64);
-            match op {
-                Op::Read => self.sequential_reads += sequential as u64,
-                _ => self.sequential_writes += sequential as u64,
-            }
+    /// Counts requests that came, at most [`ARRIVALS`] of them.
+    fn arrived<'a>(&mut self, entries: impl Iterator<Item = &'a Arrival> + Clone) {
+        for entry in entries.clone() {
+            self.ops[entry.op as usize].arrived += 1;
+            let class = (entry.len.max(1) - 1) >> 9;
+            self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
         }
+        let moving = entries.filter(|entry| entry.op.merges());
+        let sequential = |entry: &Arrival, continues: bool| match entry.op {
+            Op::Read => self.sequential_reads += continues as u64,
+            _ => self.sequential_writes += continues as u64,
+        };
+        self.recent_ends.follow(moving, sequential);
     }
 
     pub(crate) fn thought(&mut self, t: Nanos) {
@@ -222,15 +363,19 @@ impl VmStats {
         });
     }
 
-    pub(crate) fn ended(&mut self, op: Op, len: u32, well: bool, account: &Account) {
-        let count = &mut self.ops[op as usize];
-        if !well {
+    fn answered(&mut self, answer: &Answer) {
+        let account = &answer.account;
+        if let (Some(behind), true) = (answer.behind, account.queued > Nanos::ZERO) {
+            self.waited(behind, account.queued);
+        }
+        let count = &mut self.ops[answer.op as usize];
+        if !answer.well {
             count.errors += 1;
             return;
         }
         count.ops += 1;
-        count.bytes += len as u64;
-        let lane = op.lane().index();
+        count.bytes += answer.len as u64;
+        let lane = answer.op.lane().index();
         self.queue_time[lane].record(account.waited());
         self.service_time[lane].record(account.device);
         self.latency.record(account.total());
@@ -241,7 +386,7 @@ impl VmStats {
         self.account.device += account.device;
     }
 
-    pub(crate) fn waited(&mut self, behind: VmId, t: Nanos) {
+    fn waited(&mut self, behind: VmId, t: Nanos) {
         let known = self.behind.iter_mut().find(|(vm, _)| *vm == Some(behind));
         if let Some((_, waited)) = known {
             *waited += t;
@@ -257,34 +402,41 @@ impl VmStats {
     }
 }
 
-/// Where a VM's last requests ended, in sectors modulo 2^32.
+/// Where a VM's last requests ended, the oldest first, in sectors modulo 2^32.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct RecentEnds {
-    ends: [u32; SEQUENTIAL_WINDOW],
-    next: u8,
-}
+struct RecentEnds([u32; SEQUENTIAL_WINDOW]);
 
 impl Default for RecentEnds {
     fn default() -> Self {
         // No request starts at the last sector of a 2 TiB period by accident of the default.
-        RecentEnds {
-            ends: [u32::MAX; SEQUENTIAL_WINDOW],
-            next: 0,
-        }
+        RecentEnds([u32::MAX; SEQUENTIAL_WINDOW])
     }
 }
 
 impl RecentEnds {
-    fn check_and_push(&mut self, start: u64, end: u64) -> bool {
-        let sector = (start >> 9) as u32;
-        // No early exit: the whole comparison becomes a few vector instructions.
-        let found = self
-            .ends
-            .iter()
-            .fold(false, |found, &e| found | (e == sector));
-        self.ends[self.next as usize] = (end >> 9) as u32;
-        self.next = (self.next + 1) % SEQUENTIAL_WINDOW as u8;
-        found
+    /// Says of each entry whether it starts where one of the last ones before it ended.
+    fn follow<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a Arrival> + Clone,
+        mut say: impl FnMut(&Arrival, bool),
+    ) {
+        // All the ends first, then every entry looks at those that came before it.
+        let mut ends = [0; SEQUENTIAL_WINDOW + ARRIVALS];
+        ends[..SEQUENTIAL_WINDOW].copy_from_slice(&self.0);
+        let mut count = 0;
+        for (entry, end) in entries.clone().zip(&mut ends[SEQUENTIAL_WINDOW..]) {
+            *end = entry.end;
+            count += 1;
+        }
+        for (entry, before) in entries.zip(ends.windows(SEQUENTIAL_WINDOW)) {
+            // No early exit: the whole comparison becomes a few vector instructions.
+            let found = before
+                .iter()
+                .fold(false, |found, &e| found | (e == entry.start));
+            say(entry, found);
+        }
+        self.0
+            .copy_from_slice(&ends[count..count + SEQUENTIAL_WINDOW]);
     }
 }
 
@@ -295,25 +447,25 @@ mod tests {
 
     #[test]
     fn sizes_fall_into_their_powers_of_two() {
-        let mut stats = VmStats::default();
+        let (mut ledger, mut count) = (Ledger::default(), 0);
         for (len, class) in [(1, 0), (512, 0), (513, 1), (1024, 1), (4096, 3), (4097, 4)] {
-            let before = stats.sizes[class];
-            stats.arrived(Op::Discard, 0, len);
-            assert_eq!(stats.sizes[class], before + 1, "{len}");
+            let before = ledger.read(count, 0).sizes[class];
+            ledger.arrived(&mut count, Op::Discard, 0, len);
+            assert_eq!(ledger.read(count, 0).sizes[class], before + 1, "{len}");
         }
-        stats.arrived(Op::Discard, 0, u32::MAX);
-        assert_eq!(stats.sizes[16], 1);
+        ledger.arrived(&mut count, Op::Discard, 0, u32::MAX);
+        assert_eq!(ledger.read(count, 0).sizes[16], 1);
     }
 
     #[test]
     fn a_request_that_continues_an_interleaved_stream_is_sequential() {
-        let mut stats = VmStats::default();
+        let (mut ledger, mut count) = (Ledger::default(), 0);
         for i in 0..10u64 {
             for stream in 0..8u64 {
-                stats.arrived(Op::Read, (stream << 30) + i * 4096, 4096);
+                ledger.arrived(&mut count, Op::Read, (stream << 30) + i * 4096, 4096);
             }
         }
-        assert_eq!(stats.sequential_reads, 9 * 8);
+        assert_eq!(ledger.read(count, 0).sequential_reads, 9 * 8);
     }
 
     #[test]
@@ -328,7 +480,54 @@ mod tests {
         assert!(waited >= Nanos(1000));
     }
 
+    /// A request to be written down: sectors from a few, so that some continue others.
+    fn entry() -> impl Strategy<Value = (Op, u64, u32, u64)> {
+        let op = prop::sample::select(Op::ALL.to_vec());
+        (op, 0u64..64, 1u32..8, 1000u64..1 << 40)
+            .prop_map(|(op, at, len, t)| (op, at * 512, len * 512, t))
+    }
+
     proptest! {
+        #[test]
+        fn when_the_ledger_is_read_does_not_matter(
+            entries in prop::collection::vec((entry(), any::<bool>()), 1..200),
+            start in prop::sample::select(vec![0, u32::MAX - 50]),
+        ) {
+            // One ledger is read at every `true`, the other only at the end.
+            let mut both = [Ledger::default(), Ledger::default()];
+            let mut counts = (start, start);
+            for ledger in &mut both {
+                let counted = ledger.counted.get_mut();
+                (counted.arrivals, counted.answers) = counts;
+            }
+            // The oracle keeps every end there ever was.
+            let (mut ends, mut sequential, mut total) = (Vec::new(), 0u64, 0u64);
+            for ((op, addr, len, t), read) in entries.iter().copied() {
+                let before = counts;
+                let account = Account { queued: Nanos(t), device: Nanos(t / 3), ..Account::default() };
+                for ledger in &mut both {
+                    counts = before;
+                    ledger.arrived(&mut counts.0, op, addr, len);
+                    let behind = Some(VmId::from_bits(t % 7));
+                    ledger.answered(&mut counts.1, Answer { account, behind, len, op, well: true });
+                }
+                if op.merges() {
+                    let last = ends.iter().rev().take(SEQUENTIAL_WINDOW);
+                    sequential += last.clone().any(|&e| e == addr) as u64;
+                    ends.push(addr + len as u64);
+                }
+                total += t + t / 3;
+                if read {
+                    prop_assert_eq!(both[0].read(counts.0, counts.1).latency.sum(), Nanos(total));
+                }
+            }
+            let [a, b] = both.each_ref().map(|l| l.read(counts.0, counts.1).clone());
+            prop_assert_eq!(&a, &b);
+            prop_assert_eq!(a.sequential_reads + a.sequential_writes, sequential);
+            prop_assert_eq!(a.total_ops(), entries.len() as u64);
+            prop_assert_eq!(a.ops.iter().map(|o| o.arrived).sum::<u64>(), entries.len() as u64);
+        }
+
         #[test]
         fn quantiles_bound_the_true_ones(times in prop::collection::vec(1000u64..100_000_000_000, 1..200), q in 0.0f64..=1.0) {
             let mut histogram = Histogram::default();

@@ -128,13 +128,14 @@ impl Engine {
 
     fn note_arrival(&mut self, of: &Accepted, op: Op, len: u32) {
         let of_vm = &mut self.facts.vms[of.vm as usize];
-        let stats = &mut self.facts.stats[of.vm as usize];
+        let ledger = &mut self.facts.ledgers[of.vm as usize];
         of_vm.requests += 1;
         of_vm.waiting += 1;
         if of_vm.requests == 1 && of_vm.quiet_since != Nanos::MAX {
-            stats.thought(self.facts.now.since(of_vm.quiet_since));
+            let thought = self.facts.now.since(of_vm.quiet_since);
+            ledger.at_once().thought(thought);
         }
-        stats.arrived(op, of.addr, len);
+        ledger.arrived(&mut of_vm.arrived, op, of.addr, len);
     }
 
     /// A waiting unit that ends where this request starts (true), or starts where it ends.
@@ -183,7 +184,9 @@ impl Engine {
         hot[unit as usize].unit_len += len;
         hot[unit as usize].unit_reqs += 1;
         hot[slot as usize].state = state::PASSENGER;
-        self.facts.stats[hot[slot as usize].vm as usize].merged += 1;
+        self.facts.ledgers[hot[slot as usize].vm as usize]
+            .at_once()
+            .merged += 1;
         let (into, by) = (self.facts.req_id(unit), self.facts.req_id(slot));
         if self.hears(Interests::MERGED) {
             self.emit(&Event::Merged { into, by });

@@ -6,7 +6,7 @@ use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DiskId, Lane, VmId};
 use crate::roles::{Consumed, Event, Stage};
-use crate::stats::VmStats;
+use crate::stats::Ledger;
 use crate::time::Nanos;
 
 /// A disk of a VM: a range of the device.
@@ -79,7 +79,7 @@ impl Engine {
         if self.facts.vms.len() <= slot {
             self.facts.vms.resize_with(slot + 1, Vm::vacant);
             self.facts.objectives.resize(slot + 1, Objective::default());
-            self.facts.stats.resize_with(slot + 1, VmStats::default);
+            self.facts.ledgers.resize_with(slot + 1, Ledger::default);
         }
         let generation = self.facts.vms[slot].generation;
         let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
@@ -92,7 +92,7 @@ impl Engine {
             ..Vm::vacant()
         };
         self.facts.objectives[slot] = *objective;
-        self.facts.stats[slot] = VmStats::default();
+        self.facts.ledgers[slot] = Ledger::default();
         let id = VmId { index, generation };
         self.emit(&Event::VmAdded(id));
         Ok(id)

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::facts::{Life, NIL, flag, state};
 use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
+use crate::stats::Answer;
 use crate::time::Nanos;
 
 impl Engine {
@@ -141,20 +142,25 @@ impl Engine {
             NIL => None,
             other => Some(self.facts.vm_at(other as usize)),
         };
-        let stats = &mut self.facts.stats[vm as usize];
-        match outcome {
-            Err(IoError::Cancelled) => stats.cancelled += 1,
-            outcome => stats.ended(op, len, outcome.is_ok(), &account),
-        }
-        if let (Some(behind), true) = (behind, account.queued > Nanos::ZERO) {
-            stats.waited(behind, account.queued);
-        }
-        self.free_req(slot);
         let of_vm = &mut self.facts.vms[vm as usize];
+        let ledger = &mut self.facts.ledgers[vm as usize];
+        if outcome == Err(IoError::Cancelled) {
+            ledger.at_once().cancelled += 1;
+        } else {
+            let answer = Answer {
+                account,
+                behind,
+                len,
+                op,
+                well: outcome.is_ok(),
+            };
+            ledger.answered(&mut of_vm.answered, answer);
+        }
         of_vm.requests -= 1;
         if of_vm.requests == 0 {
             of_vm.quiet_since = self.facts.now;
         }
+        self.free_req(slot);
         if self.hears(Interests::ANSWERED)
             && let Some(done) = self.done.back()
         {

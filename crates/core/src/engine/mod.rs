@@ -43,9 +43,10 @@ use crate::objective::{Objective, ObjectiveError};
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
 use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage};
-use crate::stats::VmStats;
+use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use control::{Client, Disk};
+use core::cell::Ref;
 use std::collections::VecDeque;
 
 /// What an engine is made for.
@@ -406,8 +407,8 @@ impl Engine {
         &self.policy
     }
 
-    /// A VM's statistics. Panics on a handle that was never given out.
-    pub fn vm_stats(&self, vm: VmId) -> &VmStats {
+    /// A VM's statistics, complete. Panics on a handle that was never given out.
+    pub fn vm_stats(&self, vm: VmId) -> Ref<'_, VmStats> {
         self.facts.stats(vm)
     }
 
@@ -436,7 +437,7 @@ impl Engine {
         let gates = Lane::ALL.len() * IndexedHeap::<Nanos>::BYTES_PER_ID;
         Footprint {
             vm: size_of::<Vm>() + gates + regulator.vm + dispatcher.vm,
-            vm_cold: size_of::<Objective>() + size_of::<VmStats>() + VmStats::HEAP_BYTES,
+            vm_cold: size_of::<Objective>() + size_of::<Ledger>() + VmStats::HEAP_BYTES,
             request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,
         }
     }

@@ -4,7 +4,7 @@ use super::{Engine, EngineConfig, InFlight};
 use crate::facts::{Cold, DeviceFacts, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
-use crate::stats::VmStats;
+use crate::stats::Ledger;
 use crate::time::Nanos;
 
 const NO_DISK: DiskId = DiskId {
@@ -30,7 +30,7 @@ impl EngineConfig {
             },
             vms: Vec::new(),
             objectives: Vec::<Objective>::new(),
-            stats: Vec::<VmStats>::new(),
+            ledgers: Vec::<Ledger>::new(),
             hot: Vec::new(),
             cold: Vec::new(),
         }
@@ -49,6 +49,8 @@ impl Vm {
             in_flight: 0,
             merge_limit: 0,
             largest_io: 0,
+            arrived: 0,
+            answered: 0,
             shut_sum: [0; 2],
             quiet_since: Nanos::MAX,
         }

@@ -167,7 +167,7 @@ impl Engine {
             self.facts.vms[vm as usize].waiting -= unit_reqs;
             self.unlink(unit);
         } else {
-            self.facts.stats[vm as usize].split += 1;
+            self.facts.ledgers[vm as usize].at_once().split += 1;
         }
         self.emit_started(io.id);
         if whole {
