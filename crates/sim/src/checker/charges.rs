@@ -4,6 +4,7 @@
 
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};
+use core::ops::Deref;
 use tidegate_core::request::{Account, DeviceIo, Done, IoError, Op, VmId};
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
@@ -61,7 +62,7 @@ impl Charges {
     ///
     /// # Errors
     /// When they differ.
-    pub fn check(&mut self, vm: VmId, stats: &VmStats) -> Verdict {
+    pub fn check(&mut self, vm: VmId, stats: impl Deref<Target = VmStats>) -> Verdict {
         let counted = Tally {
             arrived: Op::ALL.map(|op| stats.op(op).arrived),
             ended: Op::ALL.map(|op| stats.op(op).ops),
