@@ -1,14 +1,15 @@
 //! A guest request comes: checks, merging, admission, gates.
 
 use super::{Engine, Refusal};
-use crate::facts::{Hot, Life, NIL, flag, state};
+use crate::facts::{Edges, Hot, Life, NIL, flag, state};
 use crate::request::{ClientId, Lane, Op, ReqId, Request};
 use crate::roles::{Event, Gate, Interests, Stage};
 use crate::time::Nanos;
 
-/// How many units, from the end of its lane, a new request is compared with. Linux's plug list
-/// merging looks as far back: streams interleave a few at a time.
-const MERGE_SCAN: usize = 8;
+/// How many units, from the end of its lane, a new request is compared with, if it continues
+/// one of as many that came before it. Linux's plug list merging looks as far back: streams
+/// interleave a few at a time.
+const MERGE_SCAN: usize = Edges::COUNT;
 
 /// A request that will be taken: whose it is, and where it falls on the device.
 struct Accepted {
@@ -36,8 +37,11 @@ impl Engine {
             return Err(Refusal::Full);
         }
         self.clients[client.index()].requests += 1;
-        self.note_arrival(&accepted, request.op, request.len);
-        let company = self.find_company(&accepted, request.op, request.len);
+        let continues = self.note_arrival(&accepted, request.op, request.len);
+        let company = match continues {
+            true => self.find_company(&accepted, request.op, request.len),
+            false => None,
+        };
         let id = self.fill(slot, client, &accepted, &request);
         if let Some((unit, behind)) = company {
             self.join(unit, slot, behind);
@@ -126,7 +130,8 @@ impl Engine {
         }
     }
 
-    fn note_arrival(&mut self, of: &Accepted, op: Op, len: u32) {
+    /// Counts the request; returns whether it may continue one that came shortly before.
+    fn note_arrival(&mut self, of: &Accepted, op: Op, len: u32) -> bool {
         let of_vm = &mut self.facts.vms[of.vm as usize];
         let ledger = &mut self.facts.ledgers[of.vm as usize];
         of_vm.requests += 1;
@@ -135,13 +140,16 @@ impl Engine {
             let thought = self.facts.now.since(of_vm.quiet_since);
             ledger.at_once().thought(thought);
         }
+        let end = of.addr.wrapping_add(len as u64);
+        let continues = op.merges() && of_vm.edges.meet(of_vm.arrived, op, of.addr, end);
         ledger.arrived(&mut of_vm.arrived, op, of.addr, len);
+        continues
     }
 
     /// A waiting unit that ends where this request starts (true), or starts where it ends.
     fn find_company(&self, of: &Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
         let vm = &self.facts.vms[of.vm as usize];
-        if !op.merges() || len >= vm.merge_limit {
+        if len >= vm.merge_limit {
             return None;
         }
         let room = vm.merge_limit - len;
@@ -197,18 +205,18 @@ impl Engine {
         let slot = id.index;
         if self.stage == Stage::Admission {
             self.facts.hot[slot as usize].state = state::PENDING;
-            self.link(slot, NIL);
+            self.link_last(slot, vm, lane);
             self.emit(&Event::Arrived(id));
             self.admit(vm);
             return;
         }
         self.facts.hot[slot as usize].state = state::ADMITTED;
         let was_empty = self.facts.vms[vm as usize].lanes[lane.index()].head == NIL;
-        self.link(slot, NIL);
+        self.link_last(slot, vm, lane);
         if self.hears(Interests::ARRIVED) {
             self.emit(&Event::Arrived(id));
         }
-        if was_empty {
+        if was_empty && self.stage == Stage::Dispatch {
             self.ask_gate(vm, lane);
         }
         self.roles.dispatcher.insert(&self.facts, id);

@@ -1,7 +1,7 @@
 //! The slab of requests and the lanes they wait in.
 
 use super::{Engine, EngineConfig, InFlight};
-use crate::facts::{Cold, DeviceFacts, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
+use crate::facts::{Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::Ledger;
@@ -53,6 +53,7 @@ impl Vm {
             answered: 0,
             shut_sum: [0; 2],
             quiet_since: Nanos::MAX,
+            edges: Edges::NONE,
         }
     }
 }
@@ -125,6 +126,24 @@ impl Engine {
         hot.next = self.free_req;
         self.free_req = slot;
         self.facts.device.requests -= 1;
+    }
+
+    /// Puts a unit at the end of its lane: what almost every unit wants.
+    pub(super) fn link_last(&mut self, slot: u32, vm: u32, lane: Lane) {
+        let hot = &mut self.facts.hot;
+        let queue = &mut self.facts.vms[vm as usize].lanes[lane.index()];
+        let last = core::mem::replace(&mut queue.tail, slot);
+        match last {
+            NIL => queue.head = slot,
+            last => hot[last as usize].next = slot,
+        }
+        let this = &mut hot[slot as usize];
+        this.next = NIL;
+        this.prev = last;
+        if this.state == state::PENDING && queue.pending == NIL {
+            queue.pending = slot;
+        }
+        self.facts.device.queued += 1;
     }
 
     /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
