@@ -15,12 +15,12 @@ use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Pick};
 use crate::time::Nanos;
 
+/// Neighbours in a list: 8 bytes, for these are touched in the order of arrival, long after
+/// they were written.
 #[derive(Clone, Copy)]
 struct Link {
     next: u32,
     prev: u32,
-    generation: u32,
-    aside: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -38,8 +38,10 @@ const EMPTY: List = List {
 pub struct Fifo {
     links: Vec<Link>,
     main: List,
+    /// Units set aside, and whether a unit is; nothing looks there while there are none.
+    aside_units: u32,
+    is_aside: Vec<bool>,
     aside: Vec<List>,
-    shut: Vec<bool>,
     /// Lanes with units set aside whose gate is open, by the arrival of the first.
     reopened: IndexedHeap<u64>,
 }
@@ -51,34 +53,25 @@ impl Fifo {
         let link = Link {
             next: NIL,
             prev: NIL,
-            generation: 0,
-            aside: false,
         };
         Fifo {
             links: vec![link; capacity.requests as usize],
             main: EMPTY,
+            aside_units: 0,
+            is_aside: vec![false; capacity.requests as usize],
             aside: vec![EMPTY; lanes],
-            shut: vec![false; lanes],
             reopened: IndexedHeap::with_capacity(lanes),
-        }
-    }
-
-    fn id(&self, slot: u32) -> ReqId {
-        ReqId {
-            index: slot,
-            generation: self.links[slot as usize].generation,
         }
     }
 
     /// Puts `slot` where its arrival belongs: almost always at the end, after a failure in
     /// company near the front.
     fn link(&mut self, facts: &Facts, mut list: List, slot: u32) -> List {
-        let seq = facts.seq(self.id(slot));
-        let later = |links: &Fifo, other: u32| facts.seq(links.id(other)) > seq;
+        let seq = seq(facts, slot);
         let mut next = NIL;
-        if list.tail != NIL && later(self, list.tail) {
+        if list.tail != NIL && self::seq(facts, list.tail) > seq {
             next = list.head;
-            while !later(self, next) {
+            while self::seq(facts, next) < seq {
                 next = self.links[next as usize].next;
             }
         }
@@ -87,8 +80,7 @@ impl Fifo {
         } else {
             self.links[next as usize].prev
         };
-        self.links[slot as usize].next = next;
-        self.links[slot as usize].prev = prev;
+        self.links[slot as usize] = Link { next, prev };
         match prev {
             NIL => list.head = slot,
             p => self.links[p as usize].next = slot,
@@ -114,86 +106,94 @@ impl Fifo {
     }
 
     /// Keeps the lane's place among the reopened ones true.
-    fn rank_lane(&mut self, facts: &Facts, lane: usize) {
-        match self.aside[lane].head {
-            head if head != NIL && !self.shut[lane] => {
-                let seq = facts.seq(self.id(head));
-                self.reopened.set(lane, seq);
+    fn rank_lane(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
+        let index = lane_index(vm, lane);
+        match self.aside[index].head {
+            head if head != NIL && facts.gate_open(vm, lane) => {
+                self.reopened.set(index, seq(facts, head));
             }
             _ => {
-                self.reopened.remove(lane);
+                self.reopened.remove(index);
             }
         }
     }
+
+    /// The unit at the front waits at a shut gate: out of the others' way.
+    fn set_aside(&mut self, facts: &Facts, front: u32, index: usize) {
+        self.main = self.unlink(self.main, front);
+        self.aside_units += 1;
+        self.is_aside[front as usize] = true;
+        self.aside[index] = self.link(facts, self.aside[index], front);
+    }
 }
 
-fn lane_of(facts: &Facts, unit: ReqId) -> usize {
-    let (vm, lane) = facts.vm_lane(unit);
-    vm.index() * 2 + lane.index()
+fn lane_index(vm: VmId, lane: Lane) -> usize {
+    vm.index() * Lane::ALL.len() + lane.index()
+}
+
+/// A waiting unit's place in the order of arrival.
+fn seq(facts: &Facts, slot: u32) -> u64 {
+    facts.seq(facts.req_id(slot))
+}
+
+fn start(head: ReqId) -> Pick {
+    Pick::Start {
+        head,
+        max: u32::MAX,
+        held: Nanos::ZERO,
+    }
 }
 
 impl Dispatcher for Fifo {
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let slot = unit.index;
-        self.links[unit.index()].generation = unit.generation;
-        self.links[unit.index()].aside = false;
-        self.main = self.link(facts, self.main, slot);
+        self.main = self.link(facts, self.main, unit.index);
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        if !self.links[unit.index()].aside {
+        if self.aside_units == 0 || !self.is_aside[unit.index()] {
             self.main = self.unlink(self.main, unit.index);
             return;
         }
-        let lane = lane_of(facts, unit);
-        self.aside[lane] = self.unlink(self.aside[lane], unit.index);
-        self.rank_lane(facts, lane);
+        let (vm, lane) = facts.vm_lane(unit);
+        let index = lane_index(vm, lane);
+        self.aside_units -= 1;
+        self.is_aside[unit.index()] = false;
+        self.aside[index] = self.unlink(self.aside[index], unit.index);
+        self.rank_lane(facts, vm, lane);
     }
 
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        let lane = vm.index() * 2 + lane.index();
-        self.shut[lane] = !open;
-        self.rank_lane(facts, lane);
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
+        if self.aside_units > 0 {
+            self.rank_lane(facts, vm, lane);
+        }
     }
 
     fn footprint(&self) -> Footprint {
-        let lane = size_of::<List>() + size_of::<bool>() + IndexedHeap::<u64>::BYTES_PER_ID;
+        let lane = size_of::<List>() + IndexedHeap::<u64>::BYTES_PER_ID;
         Footprint {
             vm: Lane::ALL.len() * lane,
-            request: size_of::<Link>(),
+            request: size_of::<Link>() + size_of::<bool>(),
             ..Footprint::default()
         }
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
-        let aside = self.reopened.peek();
         loop {
             let front = self.main.head;
-            let main = (front != NIL).then(|| facts.seq(self.id(front)));
-            let head = match (main, aside) {
-                (None, None) => return Pick::Idle(Nanos::MAX),
-                (Some(m), Some((a, _))) if m < a => self.id(front),
-                (Some(_), None) => self.id(front),
-                (_, Some((_, lane))) => {
-                    let head = self.id(self.aside[lane].head);
-                    return Pick::Start {
-                        head,
-                        max: u32::MAX,
-                        held: Nanos::ZERO,
-                    };
-                }
-            };
-            let lane = lane_of(facts, head);
-            if !self.shut[lane] {
-                return Pick::Start {
-                    head,
-                    max: u32::MAX,
-                    held: Nanos::ZERO,
-                };
+            if let Some((arrived, index)) = self.reopened.peek()
+                && (front == NIL || arrived < seq(facts, front))
+            {
+                return start(facts.req_id(self.aside[index].head));
             }
-            self.main = self.unlink(self.main, front);
-            self.links[front as usize].aside = true;
-            self.aside[lane] = self.link(facts, self.aside[lane], front);
+            if front == NIL {
+                return Pick::Idle(Nanos::MAX);
+            }
+            let head = facts.req_id(front);
+            let (vm, lane) = facts.vm_lane(head);
+            if facts.gate_open(vm, lane) {
+                return start(head);
+            }
+            self.set_aside(facts, front, lane_index(vm, lane));
         }
     }
 }
