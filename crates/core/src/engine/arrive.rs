@@ -247,7 +247,11 @@ impl Engine {
             self.facts.hot[slot as usize].state = state::ADMITTED;
             let (now, deliberate) = (self.facts.now, self.deliberate_time());
             let shut = self.shut_time(vm, op.lane());
-            self.facts.cold[slot as usize].admitted(now, shut, deliberate);
+            let cold = &mut self.facts.cold[slot as usize];
+            // Pending again after a swap, with parts in flight from before: it does not wait.
+            if cold.outstanding == 0 {
+                cold.admitted(now, shut, deliberate);
+            }
             self.emit(&Event::Admitted(head));
             self.roles.dispatcher.insert(&self.facts, head);
         }

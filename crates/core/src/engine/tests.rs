@@ -482,3 +482,41 @@ fn dropping_a_request_unfinished_is_noticed() {
     let (_, client) = b.vm(&Objective::default());
     b.ask(client, Request::read(0, 4096, 0));
 }
+
+/// Found by torture: a request that became pending again at a swap, with a part in flight, was
+/// admitted as if it had waited, and its account said "never".
+#[test]
+fn a_swap_to_admission_leaves_the_account_of_a_part_in_flight_alone() {
+    let mut b = Bench::new("limit", 2);
+    let limit = Objective {
+        limit: crate::objective::Limit {
+            read: Rate::iops(100),
+            ..crate::objective::Limit::NONE
+        },
+        ..Objective::default()
+    };
+    let (_, client) = b.vm(&limit);
+    // The second read finds its lane shut, which is what the accounts are reckoned from.
+    for tag in [0, 1] {
+        b.ask(client, Request::read(tag << 30, 4096, tag));
+    }
+    b.drain();
+    b.now += Nanos::SECOND;
+    let asked = b.now;
+    b.ask(client, Request::read(1 << 32, 1024 * KIB, 2));
+    for _ in 0..2 {
+        assert_eq!(b.dispatch().len(), 1, "one at a time, at its rate");
+        b.now += Nanos::from_millis(10);
+    }
+    b.now += Nanos::from_millis(3);
+    b.engine.wrap_roles(b.now, |roles| Roles {
+        regulator: Box::new(Credits::new(10, Nanos::SECOND)),
+        ..roles
+    });
+    b.now += Nanos::from_millis(4);
+    let done = b.drain();
+    let took = b.now.since(asked);
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].account.total(), took, "{:?}", done[0].account);
+    assert_eq!(done[0].account.device, took);
+}
