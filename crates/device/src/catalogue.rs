@@ -42,7 +42,7 @@ impl Entry {
     /// A device at time zero.
     pub fn build(&self) -> Box<dyn Model> {
         match &self.prototype {
-            Prototype::Hdd(hdd) => Box::new(hdd.fresh()),
+            Prototype::Hdd(hdd) => Box::new(hdd.fresh(hdd.spec().queue_depth)),
         }
     }
 }
@@ -135,7 +135,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     })?;
     let hdd = Hdd::new(&raw.name, &raw.hdd).map_err(|source| CatalogueError::Figure {
         origin: origin.to_owned(),
-        line: line_of(text, source.field),
+        line: line_of(text, &source.field),
         source,
     })?;
     Ok(Entry {
@@ -209,9 +209,9 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_refused() {
-        let wrong = text().replace("zones = 30", "zones = 30\nwrite_cache = true");
+        let wrong = text().replace("zones = 30", "zones = 30\nplatters = 2");
         let message = parse(&wrong, "my.toml").unwrap_err().to_string();
-        assert!(message.contains("unknown field `write_cache`"), "{message}");
+        assert!(message.contains("unknown field `platters`"), "{message}");
         assert!(
             message.contains("command_overhead"),
             "lists what is allowed: {message}"

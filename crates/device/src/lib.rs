@@ -13,8 +13,10 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+mod figures;
 pub mod hdd;
 mod model;
 pub mod units;
 
+pub use figures::FigureError;
 pub use model::{Completion, Model, ModelIo, Spec};

@@ -41,6 +41,9 @@ fn small() -> Hdd {
             cache: Bytes(MIB),
             segments: 4,
         },
+        surfaces: None,
+        write_cache: None,
+        ncq: None,
     };
     Hdd::new("small", &figures).unwrap()
 }

@@ -1,5 +1,6 @@
 //! The figures of a hard disk, as a catalogue entry states them.
 
+use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
 use crate::units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
 use serde::Deserialize;
 
@@ -14,7 +15,8 @@ pub struct HddFigures {
     /// Bytes: the unit in which the medium is read and written. A write of a part of one reads
     /// it first and comes round a revolution later.
     pub physical_block: Bytes,
-    /// Commands the drive accepts at a time, 1 to 256. They are served in order of arrival.
+    /// Commands the drive accepts at a time, 1 to 256. They are served in order of arrival,
+    /// unless there is an `ncq` table.
     pub queue_depth: u32,
     /// Bytes: the longest command.
     pub max_io: Bytes,
@@ -36,20 +38,40 @@ pub struct HddFigures {
     pub write_settle: Duration,
     /// Seek times of reads.
     pub seek: SeekFigures,
+    /// Surfaces. Without it the tracks of the drive lie in one line, on one surface.
+    pub surfaces: Option<SurfaceFigures>,
     /// The buffer for reads.
     pub read_ahead: ReadAheadFigures,
+    /// The cache for writes. Without it they go through to the medium.
+    pub write_cache: Option<WriteCacheFigures>,
+    /// Native command queuing. Without it commands are served in order of arrival.
+    pub ncq: Option<NcqFigures>,
 }
 
 /// The `[hdd.seek]` table: times of a read's seek, settling included.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeekFigures {
-    /// To the next track. Also the skew between tracks, so the time a stream loses per track.
+    /// To the next cylinder. Without a `surfaces` table it is also the skew between tracks,
+    /// so the time a stream loses per track.
     pub track_to_track: Duration,
-    /// Mean over all pairs of tracks.
+    /// Mean over all pairs of cylinders.
     pub average: Duration,
-    /// From the first track to the last.
+    /// From the first cylinder to the last.
     pub full_stroke: Duration,
+}
+
+/// The `[hdd.surfaces]` table.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SurfaceFigures {
+    /// Surfaces with a head each, 1 to 64.
+    pub heads: u32,
+    /// To the same cylinder under another head, and the skew between the tracks of a cylinder.
+    pub head_switch: Duration,
+    /// From the last track of a cylinder to the first of the next: the skew between cylinders.
+    /// At least `head_switch` and `seek.track_to_track`, or a stream would miss a turn.
+    pub cylinder_switch: Duration,
 }
 
 /// The `[hdd.read_ahead]` table.
@@ -62,49 +84,55 @@ pub struct ReadAheadFigures {
     pub segments: u32,
 }
 
-/// A figure that no drive can have, or that contradicts another.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{field}: found {found}, allowed: {allowed}")]
-pub struct FigureError {
-    /// Path of the field within its entry, with dots.
-    pub field: &'static str,
-    /// What it says.
-    pub found: String,
-    /// What it may say.
-    pub allowed: String,
+/// The `[hdd.write_cache]` table.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteCacheFigures {
+    /// Bytes of written data that wait for the medium at most.
+    pub size: Bytes,
+    /// Runs of adjacent bytes they may lie in, 1 to 4096.
+    pub extents: u32,
+    /// How long the drive waits for another command before it writes them back. It does so at
+    /// once when the cache is half full.
+    pub idle: Duration,
 }
 
-/// Refuses `field` unless `ok`.
-fn require(
-    ok: bool,
-    field: &'static str,
-    found: impl ToString,
-    allowed: impl Into<String>,
-) -> Result<(), FigureError> {
-    if ok {
-        return Ok(());
-    }
-    Err(FigureError {
-        field,
-        found: found.to_string(),
-        allowed: allowed.into(),
-    })
+/// The `[hdd.ncq]` table.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NcqFigures {
+    /// A command that has waited for so long goes before all that came later.
+    pub max_wait: Duration,
 }
-
-const MIB: u64 = 1 << 20;
-const TRILLION: u64 = 1_000_000_000_000;
 
 impl HddFigures {
     /// Checks every figure on its own and against its neighbours. What is left can be laid out
     /// without overflow.
     pub(super) fn check(&self) -> Result<(), FigureError> {
-        self.check_blocks()?;
+        require_blocks(
+            "hdd",
+            self.capacity,
+            self.logical_block,
+            self.physical_block,
+            self.max_io,
+        )?;
+        let depth = self.queue_depth;
+        require(
+            (1..=256).contains(&depth),
+            "hdd.queue_depth",
+            depth,
+            "1 to 256",
+        )?;
         self.check_rates()?;
-        let seconds = |field, t: Duration| require(t.0.0 <= 1_000_000_000, field, t, "at most 1 s");
-        seconds("hdd.command_overhead", self.command_overhead)?;
-        seconds("hdd.write_settle", self.write_settle)?;
-        seconds("hdd.seek.full_stroke", self.seek.full_stroke)?;
-        let one = self.seek.track_to_track;
+        require_short("hdd.command_overhead", self.command_overhead)?;
+        require_short("hdd.write_settle", self.write_settle)?;
+        self.check_arm()?;
+        self.check_buffers()
+    }
+
+    fn check_arm(&self) -> Result<(), FigureError> {
+        let (one, full) = (self.seek.track_to_track, self.seek.full_stroke);
+        require_short("hdd.seek.full_stroke", full)?;
         require(
             one.0.0 > 0,
             "hdd.seek.track_to_track",
@@ -112,11 +140,33 @@ impl HddFigures {
             "more than 0 ns",
         )?;
         require(
-            self.seek.full_stroke.0 > one.0,
+            full.0 > one.0,
             "hdd.seek.full_stroke",
-            self.seek.full_stroke,
+            full,
             format!("more than seek.track_to_track ({one})"),
         )?;
+        let Some(surfaces) = &self.surfaces else {
+            return Ok(());
+        };
+        let heads = surfaces.heads;
+        require(
+            (1..=64).contains(&heads),
+            "hdd.surfaces.heads",
+            heads,
+            "1 to 64",
+        )?;
+        require_short("hdd.surfaces.head_switch", surfaces.head_switch)?;
+        require_short("hdd.surfaces.cylinder_switch", surfaces.cylinder_switch)?;
+        let least = surfaces.head_switch.max(one);
+        require(
+            surfaces.cylinder_switch >= least,
+            "hdd.surfaces.cylinder_switch",
+            surfaces.cylinder_switch,
+            format!("at least head_switch and seek.track_to_track ({least})"),
+        )
+    }
+
+    fn check_buffers(&self) -> Result<(), FigureError> {
         let ReadAheadFigures { cache, segments } = self.read_ahead;
         require(
             (1..=1024).contains(&segments),
@@ -133,47 +183,33 @@ impl HddFigures {
                 "a physical block per segment ({}) to 1 TiB",
                 format_bytes(least)
             ),
-        )
-    }
-
-    fn check_blocks(&self) -> Result<(), FigureError> {
-        let (logical, physical) = (self.logical_block, self.physical_block);
-        require(
-            logical.0.is_power_of_two() && (512..=64 << 10).contains(&logical.0),
-            "hdd.logical_block",
-            logical,
-            "a power of two from 512 B to 64 KiB",
         )?;
-        require(
-            physical.0.is_power_of_two() && physical.0 >= logical.0 && physical.0 <= MIB,
-            "hdd.physical_block",
-            physical,
-            format!("a power of two from logical_block ({logical}) to 1 MiB"),
-        )?;
-        require(
-            self.capacity.0 >= MIB
-                && self.capacity.0 <= 1_000 * TRILLION
-                && self.capacity.0.is_multiple_of(physical.0),
-            "hdd.capacity",
-            format!("{} B", self.capacity.0),
-            format!("1 MiB to 1000 TB, a multiple of physical_block ({physical})"),
-        )?;
-        let most = u64::from(u32::MAX) / logical.0 * logical.0;
-        require(
-            self.max_io.0 >= physical.0
-                && self.max_io.0 <= most
-                && self.max_io.0.is_multiple_of(logical.0),
-            "hdd.max_io",
-            self.max_io,
-            format!("{physical} (physical_block) to {most} B, a multiple of logical_block"),
-        )?;
-        let depth = self.queue_depth;
-        require(
-            (1..=256).contains(&depth),
-            "hdd.queue_depth",
-            depth,
-            "1 to 256",
-        )
+        if let Some(writes) = &self.write_cache {
+            let least = self.physical_block;
+            require(
+                writes.size >= least && writes.size.0 <= 1 << 40,
+                "hdd.write_cache.size",
+                writes.size,
+                format!("a physical block ({least}) to 1 TiB"),
+            )?;
+            let extents = writes.extents;
+            require(
+                (1..=4096).contains(&extents),
+                "hdd.write_cache.extents",
+                extents,
+                "1 to 4096",
+            )?;
+            require_short("hdd.write_cache.idle", writes.idle)?;
+        }
+        if let Some(ncq) = &self.ncq {
+            require(
+                ncq.max_wait.0.0 <= 3_600_000_000_000,
+                "hdd.ncq.max_wait",
+                ncq.max_wait,
+                "at most 1 h",
+            )?;
+        }
+        Ok(())
     }
 
     fn check_rates(&self) -> Result<(), FigureError> {

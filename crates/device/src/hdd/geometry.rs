@@ -1,9 +1,10 @@
 //! Where a byte is: its track, and when it passes under the head.
 //!
-//! All tracks lie in one line from the outer edge to the inner one, in zones of equally many
-//! tracks whose capacity falls in equal steps (the linear density is the same everywhere, so a
-//! track holds as much as its radius is long). Each track begins a skew later than the one
-//! before, just the time it takes to change tracks.
+//! A cylinder is the tracks, one a surface, that the arm reaches without moving. Tracks follow
+//! each other head by head within a cylinder and then in the next one inwards. Cylinders lie in
+//! zones of equally many, whose capacity falls in equal steps (the linear density is the same
+//! everywhere, so a track holds as much as its radius is long). Each track begins a skew later
+//! than the one before: just the time it takes to switch heads, or to switch cylinders.
 //!
 //! That makes the whole disk one stream: `stream(x)` is the time at which byte `x` passes the
 //! head if everything before it is read without a pause. It gives both things that a model
@@ -11,19 +12,21 @@
 //! head whenever the time is congruent to `stream(x)` modulo a revolution.
 //!
 //! ```text
-//!   track n      |=======data=======|-skew-|
-//!   track n + 1                            |=======data=======|-skew-|
-//!                '--- revolution ---'
+//!   head 0  |=======data=======|-head skew-|
+//!   head 1                                 |=======data=======|-cylinder skew-|
+//!   head 0, next cylinder                                                     |=======data==
+//!           '--- revolution ---'
+//!           '--------------------------- pitch of a cylinder ------------------'
 //! ```
 //!
-//! The data of a track per revolution and skew is the sustained rate of its zone, so
-//! `track bytes = sustained rate · (revolution + skew)`. All arithmetic is in integers.
+//! The data of a cylinder per pitch is the sustained rate of its zone. (Hitachi defines it so:
+//! Deskstar 7K500 specification, 4.4.4.) All arithmetic is in integers.
 
 /// Tracks that hold equally much.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Zone {
     first_byte: u64,
-    first_track: u64,
+    first_cylinder: u64,
     track_bytes: u64,
 }
 
@@ -31,24 +34,29 @@ struct Zone {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Geometry {
     zones: Box<[Zone]>,
-    /// Tracks in each zone.
+    /// Cylinders in each zone.
     per_zone: u64,
+    heads: u64,
     /// The zone of the first byte of each `1 << index_shift` bytes: looking a zone up is what
     /// a random read would otherwise spend most of its time on.
     index: Box<[u16]>,
     index_shift: u32,
     revolution: u64,
-    /// A revolution and a skew.
+    /// A revolution and the skew to the next head.
+    head_pitch: u64,
+    cylinder_skew: u64,
+    /// From the beginning of a cylinder to that of the next one.
     pitch: u64,
     block: u64,
     capacity: u64,
-    tracks: u64,
+    cylinders: u64,
 }
 
 /// Where a block begins or ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    pub(super) track: u64,
+    pub(super) cylinder: u64,
+    pub(super) head: u64,
     /// Its time in the stream.
     pub(super) stream: u64,
 }
@@ -64,8 +72,12 @@ pub(super) struct Layout {
     pub(super) block: u64,
     /// Nanoseconds.
     pub(super) revolution: u64,
-    /// Nanoseconds.
-    pub(super) skew: u64,
+    /// Surfaces, each with a head.
+    pub(super) heads: u64,
+    /// Nanoseconds: the skew between tracks of a cylinder.
+    pub(super) head_skew: u64,
+    /// Nanoseconds: the skew between the last track of a cylinder and the first of the next.
+    pub(super) cylinder_skew: u64,
     /// Bytes a second, sustained, in the outermost zone.
     pub(super) outer_rate: u64,
     /// Bytes a second, sustained, in the innermost zone.
@@ -80,36 +92,41 @@ impl Geometry {
             capacity,
             block,
             revolution,
-            skew,
+            heads,
+            head_skew,
+            cylinder_skew,
             outer_rate,
             inner_rate,
             zones,
         } = *layout;
-        let pitch = revolution + skew;
+        let head_pitch = revolution + head_skew;
+        let pitch = (heads - 1) * head_pitch + revolution + cylinder_skew;
         let track_bytes = |zone: u64| {
             let steps = zones.saturating_sub(1).max(1);
             let rate = outer_rate - (outer_rate - inner_rate) / steps * zone;
-            let bytes = u128::from(rate) * u128::from(pitch) / 1_000_000_000;
+            let bytes = u128::from(rate) * u128::from(pitch) / 1_000_000_000 / u128::from(heads);
             u64::try_from(bytes).unwrap_or(u64::MAX) / block * block
         };
-        let column: u128 = (0..zones).map(|z| u128::from(track_bytes(z))).sum();
         if track_bytes(zones - 1) == 0 {
             return None;
         }
+        // A cylinder of every zone.
+        let column: u128 = (0..zones)
+            .map(|z| u128::from(heads) * u128::from(track_bytes(z)))
+            .sum();
         let per_zone = u64::try_from(u128::from(capacity).div_ceil(column)).ok()?;
         let mut first_byte = 0;
         let zones: Box<[Zone]> = (0..zones)
             .map(|z| {
                 let zone = Zone {
                     first_byte,
-                    first_track: z * per_zone,
+                    first_cylinder: z * per_zone,
                     track_bytes: track_bytes(z),
                 };
-                first_byte += per_zone * zone.track_bytes;
+                first_byte += per_zone * heads * zone.track_bytes;
                 zone
             })
             .collect();
-        let tracks = per_zone * zones.len() as u64;
         let index_shift = (capacity / INDEX).ilog2();
         let index = (0..=(capacity - 1) >> index_shift)
             .map(|bucket| {
@@ -119,24 +136,35 @@ impl Geometry {
             })
             .collect();
         Some(Geometry {
-            zones,
             per_zone,
+            heads,
             index,
             index_shift,
             revolution,
+            head_pitch,
+            cylinder_skew,
             pitch,
             block,
             capacity,
-            tracks,
+            cylinders: per_zone * zones.len() as u64,
+            zones,
         })
     }
 
-    pub(super) fn tracks(&self) -> u64 {
-        self.tracks
+    pub(super) fn cylinders(&self) -> u64 {
+        self.cylinders
     }
 
     pub(super) fn revolution(&self) -> u64 {
         self.revolution
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) fn block(&self) -> u64 {
+        self.block
     }
 
     /// Bytes a second while the outermost track passes under the head.
@@ -156,12 +184,6 @@ impl Geometry {
         &self.zones[zone]
     }
 
-    /// The track that holds `byte`.
-    pub(super) fn track(&self, byte: u64) -> u64 {
-        let zone = self.zone_of(byte);
-        zone.first_track + (byte - zone.first_byte) / zone.track_bytes
-    }
-
     /// Where the block that holds `byte` begins.
     pub(super) fn begin(&self, byte: u64) -> Place {
         self.place(self.block_of(byte), 0).0
@@ -172,10 +194,10 @@ impl Geometry {
     pub(super) fn end(&self, end: u64) -> (Place, u64) {
         assert!(end > 0, "nothing ends at the first byte");
         let (place, last) = self.place(self.block_of(end - 1), self.block);
-        let skew = if last {
-            self.pitch - self.revolution
-        } else {
-            0
+        let skew = match last {
+            false => 0,
+            true if place.head + 1 < self.heads => self.head_pitch - self.revolution,
+            true => self.cylinder_skew,
         };
         (place, place.stream + skew)
     }
@@ -193,27 +215,29 @@ impl Geometry {
         let track = within / zone.track_bytes;
         let offset = within - track * zone.track_bytes + past;
         let angle = (offset * self.revolution).div_ceil(zone.track_bytes);
-        let track = zone.first_track + track;
-        (
-            Place {
-                track,
-                stream: track * self.pitch + angle,
-            },
-            offset == zone.track_bytes,
-        )
+        let (inward, head) = (track / self.heads, track % self.heads);
+        let cylinder = zone.first_cylinder + inward;
+        let place = Place {
+            cylinder,
+            head,
+            stream: cylinder * self.pitch + head * self.head_pitch + angle,
+        };
+        (place, offset == zone.track_bytes)
     }
 
     /// The first byte that has not yet passed the head at `stream`: whole blocks only.
     pub(super) fn byte_at(&self, stream: u64) -> u64 {
-        let track = stream / self.pitch;
-        if track >= self.tracks {
+        let cylinder = stream / self.pitch;
+        if cylinder >= self.cylinders {
             return self.capacity;
         }
-        let zone = &self.zones[(track / self.per_zone) as usize];
-        let angle = (stream - track * self.pitch).min(self.revolution);
+        let within = stream - cylinder * self.pitch;
+        let head = (within / self.head_pitch).min(self.heads - 1);
+        let zone = &self.zones[(cylinder / self.per_zone) as usize];
+        let angle = (within - head * self.head_pitch).min(self.revolution);
         let offset = self.block_of(angle * zone.track_bytes / self.revolution);
-        let byte = zone.first_byte + (track - zone.first_track) * zone.track_bytes + offset;
-        byte.min(self.capacity)
+        let track = (cylinder - zone.first_cylinder) * self.heads + head;
+        (zone.first_byte + track * zone.track_bytes + offset).min(self.capacity)
     }
 
     /// The first time from `now` at which what is at `stream` passes the head.
@@ -228,12 +252,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Four heads; the skews differ, so that mistaking one for the other shows.
     fn geometry() -> Geometry {
+        with_heads(4)
+    }
+
+    fn with_heads(heads: u64) -> Geometry {
         Geometry::new(&Layout {
             capacity: 1_000_204_886_016,
             block: 4_096,
             revolution: 8_333_333,
-            skew: 1_000_000,
+            heads,
+            head_skew: 1_200_000,
+            cylinder_skew: 1_500_000,
             outer_rate: 175_000_000,
             inner_rate: 83_000_000,
             zones: 30,
@@ -243,25 +274,37 @@ mod tests {
 
     #[test]
     fn streams_at_the_rates_of_its_outer_and_inner_zone() {
-        let g = geometry();
-        let rate = |from: u64, to: u64| {
-            (to - from) as f64 * 1e9 / (g.begin(to).stream - g.begin(from).stream) as f64
-        };
-        let outer = rate(0, 1 << 30) / 175e6;
-        let inner = rate(g.capacity - (1 << 30), g.capacity - 4_096) / 83e6;
-        assert!((outer - 1.0).abs() < 0.005, "{outer}");
-        assert!((inner - 1.0).abs() < 0.005, "{inner}");
+        for heads in [1, 2, 5] {
+            let g = with_heads(heads);
+            let rate = |from: u64, to: u64| {
+                (to - from) as f64 * 1e9 / (g.begin(to).stream - g.begin(from).stream) as f64
+            };
+            let outer = rate(0, 1 << 30) / 175e6;
+            let inner = rate(g.capacity - (1 << 30), g.capacity - 4_096) / 83e6;
+            assert!((outer - 1.0).abs() < 0.005, "{heads} heads: {outer}");
+            assert!((inner - 1.0).abs() < 0.005, "{heads} heads: {inner}");
+        }
     }
 
     #[test]
     fn zones_cover_the_capacity_and_leave_little_over() {
         let g = geometry();
-        let last = g.track(g.capacity - 1);
+        let last = g.begin(g.capacity - 1).cylinder;
         assert!(
-            last < g.tracks && last + 60 > g.tracks,
+            last < g.cylinders && last + 60 > g.cylinders,
             "{last} of {}",
-            g.tracks
+            g.cylinders
         );
+    }
+
+    #[test]
+    fn a_cylinder_is_passed_head_by_head() {
+        let g = geometry();
+        let track = g.zones[0].track_bytes;
+        for n in 0..9 {
+            let place = g.begin(n * track);
+            assert_eq!((place.cylinder, place.head), (n / 4, n % 4));
+        }
     }
 
     proptest! {
@@ -271,9 +314,15 @@ mod tests {
             let byte = block * 4_096;
             let (end, next) = g.end(byte);
             prop_assert_eq!(next, g.begin(byte).stream);
-            let gap = next - end.stream;
-            prop_assert!(gap == 0 || gap == 1_000_000, "gap of {gap} ns before {byte}");
-            prop_assert_eq!(gap == 0, g.track(byte - 1) == g.track(byte));
+            let (before, after) = (g.begin(byte - 1), g.begin(byte));
+            let gap = if before.cylinder != after.cylinder {
+                1_500_000
+            } else if before.head != after.head {
+                1_200_000
+            } else {
+                0
+            };
+            prop_assert_eq!(next - end.stream, gap);
         }
 
         #[test]

@@ -7,6 +7,8 @@ pub(super) struct Segment {
     pub(super) start: u64,
     /// First byte no longer held; `start` when empty.
     pub(super) end: u64,
+    /// When the last of it was, or will have been, read by a command (nanoseconds).
+    pub(super) since: u64,
     /// Larger is more recent.
     used: u64,
 }
@@ -58,15 +60,16 @@ impl Segments {
             .enumerate()
             .min_by_key(|(_, s)| s.used)
             .expect("a drive has at least one segment");
-        (segment.start, segment.end) = (byte, byte);
+        (segment.start, segment.end, segment.since) = (byte, byte, 0);
         self.touch(index);
         index
     }
 
-    /// Everything up to `end` has been read into the segment; what no longer fits is dropped
-    /// from its beginning.
-    pub(super) fn fill(&mut self, index: usize, end: u64) {
+    /// Everything up to `end` has been read into the segment at `at`; what no longer fits is
+    /// dropped from its beginning.
+    pub(super) fn fill(&mut self, index: usize, end: u64, at: u64) {
         let segment = &mut self.segments[index];
+        segment.since = segment.since.max(at);
         segment.end = segment.end.max(end);
         segment.start = segment.start.max(segment.end.saturating_sub(self.size));
     }
@@ -89,13 +92,13 @@ mod tests {
     fn keeps_the_latest_bytes_and_the_latest_segments() {
         let mut s = Segments::new(2, 100);
         let a = s.take_over(1_000);
-        s.fill(a, 1_150);
+        s.fill(a, 1_150, 0);
         assert_eq!(
             (s.find(1_049), s.find(1_050), s.find(1_150)),
             (None, Some(a), None)
         );
         let b = s.take_over(5_000);
-        s.fill(b, 5_010);
+        s.fill(b, 5_010, 0);
         s.touch(a);
         assert_eq!(s.take_over(9_000), b);
         s.invalidate(1_149, 1_200);

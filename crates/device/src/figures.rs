@@ -1,0 +1,79 @@
+//! What is common to the figures of all models: how a bad one is refused.
+
+use crate::units::{Bytes, Duration};
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const TRILLION: u64 = 1_000_000_000_000;
+
+/// A figure that no device can have, or that contradicts another.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: found {found}, allowed: {allowed}")]
+pub struct FigureError {
+    /// Path of the field within its entry, with dots.
+    pub field: String,
+    /// What it says.
+    pub found: String,
+    /// What it may say.
+    pub allowed: String,
+}
+
+/// Refuses `field` unless `ok`.
+pub(crate) fn require(
+    ok: bool,
+    field: &str,
+    found: impl ToString,
+    allowed: impl Into<String>,
+) -> Result<(), FigureError> {
+    if ok {
+        return Ok(());
+    }
+    Err(FigureError {
+        field: field.to_owned(),
+        found: found.to_string(),
+        allowed: allowed.into(),
+    })
+}
+
+/// Refuses a duration above a second: no step of a disk takes that long.
+pub(crate) fn require_short(field: &str, found: Duration) -> Result<(), FigureError> {
+    require(found.0.0 <= 1_000_000_000, field, found, "at most 1 s")
+}
+
+/// Refuses what no driver could address: the figures that every device has. `table` is the
+/// table they are in.
+pub(crate) fn require_blocks(
+    table: &str,
+    capacity: Bytes,
+    logical: Bytes,
+    physical: Bytes,
+    max_io: Bytes,
+) -> Result<(), FigureError> {
+    let field = |name: &str| format!("{table}.{name}");
+    require(
+        logical.0.is_power_of_two() && (512..=64 << 10).contains(&logical.0),
+        &field("logical_block"),
+        logical,
+        "a power of two from 512 B to 64 KiB",
+    )?;
+    require(
+        physical.0.is_power_of_two() && physical.0 >= logical.0 && physical.0 <= MIB,
+        &field("physical_block"),
+        physical,
+        format!("a power of two from logical_block ({logical}) to 1 MiB"),
+    )?;
+    require(
+        capacity.0 >= MIB
+            && capacity.0 <= 1_000 * TRILLION
+            && capacity.0.is_multiple_of(physical.0),
+        &field("capacity"),
+        format!("{} B", capacity.0),
+        format!("1 MiB to 1000 TB, a multiple of physical_block ({physical})"),
+    )?;
+    let most = u64::from(u32::MAX) / logical.0 * logical.0;
+    require(
+        max_io.0 >= physical.0 && max_io.0 <= most && max_io.0.is_multiple_of(logical.0),
+        &field("max_io"),
+        max_io,
+        format!("{physical} (physical_block) to {most} B, a multiple of logical_block"),
+    )
+}

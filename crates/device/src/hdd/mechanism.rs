@@ -1,0 +1,355 @@
+//! The arm, the platter and the buffer that they read ahead into.
+
+use super::geometry::{Geometry, Place};
+use super::seek::SeekTable;
+use super::segments::Segments;
+
+/// The head reads on into a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ahead {
+    segment: usize,
+    /// This byte passes the head at `since`, which may lie ahead.
+    from: u64,
+    since: u64,
+    /// The time of `from` in the stream.
+    stream: u64,
+    /// Where it stops: the segment is full.
+    limit: u64,
+}
+
+/// What passed under the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Access {
+    /// When the first block began to pass.
+    first: u64,
+    /// When the last block had passed.
+    last: u64,
+    /// The time of the block after it in the stream.
+    next: u64,
+}
+
+/// When the bytes of a read are in the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Buffered {
+    /// The first of them.
+    pub(super) first: u64,
+    /// The last of them; zero when they were there all along.
+    pub(super) last: u64,
+}
+
+/// How long an access would take to begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Target {
+    pub(super) cylinder: u64,
+    pub(super) head: u64,
+    /// The angle at which it begins, in nanoseconds of a revolution.
+    pub(super) angle: u32,
+}
+
+/// Where the head is and the platter stands at some time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stand {
+    cylinder: u64,
+    head: u64,
+    angle: u32,
+}
+
+/// Arm, platter and read buffer. Times in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Mechanism {
+    geometry: Geometry,
+    seek: SeekTable,
+    head_switch: u64,
+    write_settle: u64,
+    segments: Segments,
+    ahead: Option<Ahead>,
+    /// Where the head is, unless it reads ahead.
+    cylinder: u64,
+    head: u64,
+    /// When the last access ends.
+    free: u64,
+}
+
+impl Mechanism {
+    pub(super) fn new(
+        geometry: Geometry,
+        seek: SeekTable,
+        head_switch: u64,
+        write_settle: u64,
+        segments: Segments,
+    ) -> Mechanism {
+        Mechanism {
+            geometry,
+            seek,
+            head_switch,
+            write_settle,
+            segments,
+            ahead: None,
+            cylinder: 0,
+            head: 0,
+            free: 0,
+        }
+    }
+
+    /// When it is done with everything it was told to do.
+    pub(super) fn free(&self) -> u64 {
+        self.free
+    }
+
+    pub(super) fn revolution(&self) -> u64 {
+        self.geometry.revolution()
+    }
+
+    /// Reads `start..end` for a command that is there at `ready`: from the buffer, from what
+    /// the head is about to pass, or else from the medium once that is free.
+    pub(super) fn read(&mut self, ready: u64, start: u64, end: u64) -> Buffered {
+        if let Some(last) = self.read_on(ready, start, end) {
+            self.free = self.free.max(last);
+            return Buffered { first: ready, last };
+        }
+        let held = self.segments.find(start);
+        if let Some(index) = held
+            && self.segments.get(index).end >= end
+        {
+            self.segments.touch(index);
+            return Buffered {
+                first: ready,
+                last: 0,
+            };
+        }
+        let begin = ready.max(self.free);
+        self.stop_ahead(begin);
+        // What the buffer holds of the beginning need not be read again.
+        let (segment, from) = match held {
+            Some(index) => (index, self.segments.get(index).end),
+            None => (self.segments.take_over(start), start),
+        };
+        self.segments.touch(segment);
+        let Access { first, last, next } = self.access(begin, from, end, 0);
+        self.segments.fill(segment, end, last);
+        self.free = last;
+        self.start_ahead(segment, end, next, last);
+        Buffered {
+            first: if from == start { first } else { ready },
+            last,
+        }
+    }
+
+    /// True when all of `start..end` is in the buffer at `ready`. Counts as a use of it: the
+    /// head reads on behind a stream that is served from the buffer.
+    pub(super) fn hit(&mut self, ready: u64, start: u64, end: u64) -> bool {
+        if let Some(ahead) = self.ahead
+            && (self.segments.get(ahead.segment).start..ahead.limit).contains(&start)
+        {
+            let read = self.ahead_at(&ahead, ready) >= end;
+            let done = self.segments.get(ahead.segment).since <= ready;
+            return read && done && self.read_on(ready, start, end).is_some();
+        }
+        let Some(index) = self.segments.find(start) else {
+            return false;
+        };
+        let segment = self.segments.get(index);
+        let hit = segment.end >= end && segment.since <= ready;
+        if hit {
+            self.segments.touch(index);
+        }
+        hit
+    }
+
+    /// Writes `start..end` from `ready` on, once the medium is free; returns when it is there.
+    /// What the buffer held of it is dropped.
+    pub(super) fn write(&mut self, ready: u64, start: u64, end: u64) -> u64 {
+        let begin = ready.max(self.free);
+        self.stop_ahead(begin);
+        self.segments.invalidate(start, end);
+        let Access { mut last, .. } = self.access(begin, start, end, self.write_settle);
+        let block = self.geometry.block();
+        if !start.is_multiple_of(block) || !end.is_multiple_of(block) {
+            last += self.geometry.revolution();
+        }
+        self.free = last;
+        last
+    }
+
+    /// Drops what the buffer holds of `start..end`.
+    pub(super) fn forget(&mut self, now: u64, start: u64, end: u64) {
+        if let Some(ahead) = self.ahead
+            && start < ahead.limit
+            && self.segments.get(ahead.segment).start < end
+        {
+            self.stop_ahead(now);
+        }
+        self.segments.invalidate(start, end);
+    }
+
+    /// What [`Mechanism::delay`] has to know of an access that begins at `start`.
+    pub(super) fn target(&self, start: u64) -> Target {
+        let place = self.geometry.begin(start);
+        Target {
+            cylinder: place.cylinder,
+            head: place.head,
+            // A revolution is at most a second.
+            angle: (place.stream % self.geometry.revolution()) as u32,
+        }
+    }
+
+    /// Where everything is at `now`.
+    pub(super) fn stand(&self, now: u64) -> Stand {
+        let (mut cylinder, mut head) = (self.cylinder, self.head);
+        if let Some(ahead) = &self.ahead
+            && now > ahead.since
+        {
+            let last = self.ahead_at(ahead, now).min(ahead.limit - 1);
+            let place = self.geometry.begin(last);
+            (cylinder, head) = (place.cylinder, place.head);
+        }
+        Stand {
+            cylinder,
+            head,
+            angle: (now % self.geometry.revolution()) as u32,
+        }
+    }
+
+    /// How long an access to `target` takes to begin, from `stand` on: arm and platter.
+    pub(super) fn delay(&self, stand: &Stand, target: &Target, write: bool) -> u64 {
+        let settle = if write { self.write_settle } else { 0 };
+        let arm = self.arm(
+            (stand.cylinder, stand.head),
+            (target.cylinder, target.head),
+            settle,
+        );
+        let turn = self.geometry.revolution() as u32;
+        // A revolution is at most a second and an arm takes at most three: it fits.
+        let reached = (stand.angle + arm as u32) % turn;
+        let wait = if target.angle >= reached {
+            target.angle - reached
+        } else {
+            target.angle + turn - reached
+        };
+        arm + u64::from(wait)
+    }
+
+    /// How long after `now` the running read-ahead comes to `start`; `None` if it does not.
+    pub(super) fn coming(&self, now: u64, start: u64) -> Option<u64> {
+        let ahead = self.ahead.as_ref()?;
+        let begin = self.segments.get(ahead.segment).start;
+        (begin..ahead.limit)
+            .contains(&start)
+            .then(|| self.ahead_until(ahead, start).saturating_sub(now))
+    }
+
+    /// How far the read-ahead has come at `now`: the first byte not yet read.
+    fn ahead_at(&self, ahead: &Ahead, now: u64) -> u64 {
+        if now <= ahead.since {
+            return ahead.from;
+        }
+        self.geometry
+            .byte_at(ahead.stream + (now - ahead.since))
+            .clamp(ahead.from, ahead.limit)
+    }
+
+    /// When the read-ahead has read everything before `end`.
+    fn ahead_until(&self, ahead: &Ahead, end: u64) -> u64 {
+        if end <= ahead.from {
+            return 0;
+        }
+        ahead.since + (self.geometry.end(end).0.stream - ahead.stream)
+    }
+
+    /// Ends the read-ahead at `now`, keeping what it has read.
+    fn stop_ahead(&mut self, now: u64) {
+        if let Some(ahead) = self.ahead.take() {
+            let end = self.ahead_at(&ahead, now);
+            self.segments.fill(ahead.segment, end, 0);
+            if now <= ahead.since {
+                // It has not begun: the head is where the last access left it.
+                return;
+            }
+            // At the limit the head stays on the track it has read to the end.
+            let place = self.geometry.begin(end.min(ahead.limit - 1));
+            (self.cylinder, self.head) = (place.cylinder, place.head);
+        }
+    }
+
+    /// Lets the head read on from `from`, which is at `stream` and which it has reached at
+    /// `now`.
+    fn start_ahead(&mut self, segment: usize, from: u64, stream: u64, now: u64) {
+        let limit = (from + self.segments.size()).min(self.geometry.capacity());
+        if from < limit {
+            let since = self.geometry.next_pass(now, stream);
+            self.ahead = Some(Ahead {
+                segment,
+                from,
+                since,
+                stream,
+                limit,
+            });
+        }
+    }
+
+    /// How long the arm takes from one cylinder and head to another, with `settle` if it moves
+    /// at all. Another head is found while the arm moves.
+    fn arm(&self, from: (u64, u64), to: (u64, u64), settle: u64) -> u64 {
+        let distance = to.0.abs_diff(from.0);
+        match (distance == 0, from.1 == to.1) {
+            (true, true) => 0,
+            (true, false) => self.head_switch + settle,
+            (false, true) => self.seek.time(distance) + settle,
+            (false, false) => self.seek.time(distance).max(self.head_switch) + settle,
+        }
+    }
+
+    /// Moves the arm to `start` from `now` on and passes over everything up to `end`.
+    fn access(&mut self, now: u64, start: u64, end: u64, settle: u64) -> Access {
+        let start = self.geometry.begin(start);
+        let (end, next) = self.geometry.end(end);
+        let place = |p: &Place| (p.cylinder, p.head);
+        let arm = self.arm((self.cylinder, self.head), place(&start), settle);
+        let first = self.geometry.next_pass(now + arm, start.stream);
+        (self.cylinder, self.head) = place(&end);
+        Access {
+            first,
+            last: first + (end.stream - start.stream),
+            next,
+        }
+    }
+
+    /// Serves a read from the running read-ahead, if it begins in what that has read or will
+    /// read: the head is on its way there. Returns when it has read the last of it.
+    fn read_on(&mut self, ready: u64, start: u64, end: u64) -> Option<u64> {
+        let ahead = self.ahead?;
+        let elsewhere =
+            |segments: &Segments| start < segments.get(ahead.segment).start || start >= ahead.limit;
+        if elsewhere(&self.segments) {
+            return None;
+        }
+        let reached = self.ahead_at(&ahead, ready);
+        self.segments.fill(ahead.segment, reached, 0);
+        if elsewhere(&self.segments) {
+            return None;
+        }
+        self.segments.touch(ahead.segment);
+        let limit = (end + self.segments.size())
+            .min(self.geometry.capacity())
+            .max(ahead.limit);
+        let stopped = self.ahead_until(&ahead, ahead.limit);
+        let ahead = if limit > ahead.limit && stopped < ready {
+            // It had filled the segment. With room again it goes on when the place comes round.
+            let last = self.geometry.begin(ahead.limit - 1);
+            (self.cylinder, self.head) = (last.cylinder, last.head);
+            let stream = self.geometry.begin(ahead.limit).stream;
+            let since = self.geometry.next_pass(ready, stream);
+            Ahead {
+                from: ahead.limit,
+                since,
+                stream,
+                limit,
+                ..ahead
+            }
+        } else {
+            Ahead { limit, ..ahead }
+        };
+        self.ahead = Some(ahead);
+        Some(self.ahead_until(&ahead, end))
+    }
+}

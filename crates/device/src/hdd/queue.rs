@@ -1,0 +1,252 @@
+//! Native command queuing: which of the waiting commands the mechanism takes next.
+//!
+//! ```text
+//!             hit, room in the cache
+//!   submit ---------------------------------------------> quick
+//!      '---> waiting, in order of arrival ---> taken ---> slow
+//!              a flush is a barrier            |
+//!              a cached write waits for room   the one that can begin soonest,
+//!                                              or the oldest after max_wait
+//! ```
+//!
+//! The drive takes one operation at a time, when the mechanism is done with the last, among the
+//! commands that were there by then: the one whose arm and platter are in place soonest. An
+//! operation that writes the cache back keeps the host waiting, so the drive settles what comes
+//! after it as soon as a command is there; that way the end of the next command is always known.
+//!
+//! **Nothing starves.** A command that has waited for `max_wait` goes before everything that came
+//! after it. So it is served after at most `max_wait` and, for each command before it in the
+//! queue, one access and one write-back of a piece of the cache.
+//!
+//! A decision costs one look at each waiting command: a seek looked up, two additions and a
+//! remainder, in integers of 32 bits.
+
+use super::mechanism::Target;
+use super::{Hdd, range};
+use crate::model::ModelIo;
+use tidegate_core::request::Op;
+
+/// How a waiting command is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Read,
+    /// Goes through to the medium.
+    Write,
+    /// Waits for room in the cache.
+    Cached,
+    /// A flush, which nothing passes; or what waits for nothing but that.
+    Flush,
+    Discard,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    io: ModelIo,
+    kind: Kind,
+    /// When its command was decoded; never less than that of the one before.
+    ready: u64,
+    target: Target,
+}
+
+/// The commands that wait for their turn.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    /// In order of arrival. Never grows beyond its capacity.
+    waiting: Vec<Waiting>,
+    /// How many of them the drive knows of at a time.
+    depth: usize,
+    max_wait: u64,
+    /// Of them, those of each kind that changes how the others are served.
+    flushes: u32,
+    stalled: u32,
+    /// A command had its turn last; next is the cache's, if it needs one.
+    turn_of_cache: bool,
+}
+
+impl Queue {
+    pub(super) fn new(depth: u32, room: u32, max_wait: u64) -> Queue {
+        Queue {
+            waiting: Vec::with_capacity(room as usize),
+            depth: depth as usize,
+            max_wait,
+            flushes: 0,
+            stalled: 0,
+            turn_of_cache: false,
+        }
+    }
+
+    /// An empty one like this, for `room` commands.
+    pub(super) fn fresh(&self, room: u32) -> Queue {
+        Queue::new(self.depth as u32, room, self.max_wait)
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.waiting.len() as u32
+    }
+
+    fn push(&mut self, waiting: Waiting) {
+        self.flushes += u32::from(waiting.kind == Kind::Flush);
+        self.stalled += u32::from(waiting.kind == Kind::Cached);
+        self.waiting.push(waiting);
+    }
+
+    fn take(&mut self, index: usize) -> Waiting {
+        let waiting = self.waiting.remove(index);
+        self.flushes -= u32::from(waiting.kind == Kind::Flush);
+        self.stalled -= u32::from(waiting.kind == Kind::Cached);
+        waiting
+    }
+
+    /// The commands that the drive may choose from at `now`.
+    fn choices(&self, now: u64) -> impl Iterator<Item = (usize, &Waiting)> {
+        let known = self.waiting.iter().take(self.depth).enumerate();
+        known.take_while(move |(_, w)| w.kind != Kind::Flush && w.ready <= now)
+    }
+}
+
+impl Hdd {
+    /// Takes a command in at `now`.
+    pub(super) fn submit_queued(&mut self, now: u64, io: ModelIo) {
+        self.advance(now);
+        let ready = now.max(self.controller_free) + self.overhead;
+        self.controller_free = ready;
+        if let Some(at) = self.overtake(ready, &io) {
+            self.end_quick(io.id, at);
+            return;
+        }
+        let kind = match io.op {
+            Op::Read => Kind::Read,
+            Op::Write if self.is_cached(&io) => Kind::Cached,
+            Op::Write | Op::WriteZeroes => Kind::Write,
+            Op::Flush => Kind::Flush,
+            Op::Discard => Kind::Discard,
+        };
+        let target = self.mechanism.target(io.addr);
+        if let Some(queue) = &mut self.queue {
+            queue.push(Waiting {
+                io,
+                kind,
+                ready,
+                target,
+            });
+        }
+        self.advance(now);
+    }
+
+    /// Serves a command that needs no turn of the mechanism; returns its end.
+    fn overtake(&mut self, ready: u64, io: &ModelIo) -> Option<u64> {
+        let queue = self.queue.as_ref()?;
+        if queue.flushes > 0 {
+            return None;
+        }
+        let (start, end) = range(io);
+        match io.op {
+            Op::Read if self.cached(ready, start, end) || self.mechanism.hit(ready, start, end) => {
+                Some(self.deliver(ready, ready, 0, end - start))
+            }
+            Op::Write if queue.stalled == 0 && self.is_cached(io) => {
+                let cache = self.cache.as_ref()?;
+                cache
+                    .has_room(ready, end - start)
+                    .then(|| self.admit(ready, io))
+            }
+            Op::Discard => Some(self.serve(ready, io)),
+            _ => None,
+        }
+    }
+
+    /// Settles everything that the drive has begun by `now`. Afterwards the end of a waiting
+    /// command is known, if there is one.
+    pub(super) fn advance(&mut self, now: u64) {
+        while self.queue.as_ref().is_some_and(|q| q.len() > 0) {
+            // A command that ends later than now is known; or the medium is still at it.
+            if self.mechanism.free().min(self.slow_end) > now {
+                return;
+            }
+            self.decide();
+        }
+        self.tidy(now);
+    }
+
+    /// Begins the next operation. There is a waiting command.
+    fn decide(&mut self) {
+        let Some(queue) = &self.queue else { return };
+        let first = &queue.waiting[0];
+        let now = first.ready.max(self.mechanism.free());
+        if matches!(first.kind, Kind::Flush | Kind::Discard) {
+            return self.take_turn(0, now);
+        }
+        if queue.stalled > 0 && self.admit_stalled(now) {
+            return;
+        }
+        let Some(queue) = &mut self.queue else { return };
+        let pressed = self.cache.as_ref().is_some_and(|c| c.is_pressed()) || queue.stalled > 0;
+        let dirty = self.cache.as_ref().is_some_and(|c| !c.is_clean());
+        let cache_first = pressed && dirty && queue.turn_of_cache;
+        queue.turn_of_cache = !cache_first;
+        match self.choose(now) {
+            Some(index) if !cache_first => self.take_turn(index, now),
+            _ => {
+                let begun = self.write_back(now);
+                assert!(begun, "a write waits for room in an empty cache");
+            }
+        }
+    }
+
+    /// Serves the waiting command at `index` at `now`.
+    fn take_turn(&mut self, index: usize, now: u64) {
+        let Some(queue) = &mut self.queue else { return };
+        let taken = queue.take(index);
+        let at = self.serve(now, &taken.io);
+        self.end_slow(taken.io.id, at);
+    }
+
+    /// Lets the oldest write that waits for room at `now` into the cache, if it has found some.
+    fn admit_stalled(&mut self, now: u64) -> bool {
+        let (Some(queue), Some(cache)) = (&self.queue, &self.cache) else {
+            return false;
+        };
+        let mut choices = queue.choices(now);
+        let Some((index, stalled)) = choices.find(|(_, w)| w.kind == Kind::Cached) else {
+            return false;
+        };
+        if !cache.has_room(now, u64::from(stalled.io.len)) {
+            return false;
+        }
+        drop(choices);
+        let Some(queue) = &mut self.queue else {
+            return false;
+        };
+        let taken = queue.take(index);
+        // Not before the room is there, so it ends after the operation that made it.
+        let at = self.admit(taken.ready.max(now), &taken.io);
+        self.end_slow(taken.io.id, at);
+        true
+    }
+
+    /// The command that the mechanism takes at `now`.
+    fn choose(&self, now: u64) -> Option<usize> {
+        let queue = self.queue.as_ref()?;
+        let stand = self.mechanism.stand(now);
+        let mut best: Option<(u64, usize)> = None;
+        for (index, w) in queue.choices(now) {
+            if w.kind == Kind::Cached {
+                continue;
+            }
+            if best.is_none() && now - w.ready >= queue.max_wait {
+                return Some(index);
+            }
+            let coming = match w.kind {
+                Kind::Read => self.mechanism.coming(now, w.io.addr),
+                Kind::Discard => Some(0),
+                _ => None,
+            };
+            let write = w.kind == Kind::Write;
+            let delay = coming.unwrap_or_else(|| self.mechanism.delay(&stand, &w.target, write));
+            if best.is_none_or(|(least, _)| delay < least) {
+                best = Some((delay, index));
+            }
+        }
+        best.map(|(_, index)| index)
+    }
+}

@@ -1,0 +1,266 @@
+//! What was written and is not yet on the medium.
+//!
+//! Runs of adjacent bytes, sorted by address, at most so many. The drive writes them back in
+//! sweeps from the outer edge inwards (C-LOOK): from where it last wrote to the next run, and
+//! from the last one back to the first. A long run is written in pieces, so that a read waits
+//! for one of them only.
+
+/// Bytes written back at a time. A choice: a few milliseconds of a track.
+const PIECE: u64 = 512 << 10;
+
+/// A run of bytes that waits for the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Extent {
+    start: u64,
+    end: u64,
+}
+
+/// The write cache of a drive. Sizes in bytes, times in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct WriteCache {
+    size: u64,
+    /// How many extents there may be.
+    most: usize,
+    idle: u64,
+    /// Sorted, apart from each other. Never grows beyond its capacity.
+    extents: Vec<Extent>,
+    /// In all of them.
+    dirty: u64,
+    /// The piece last sent to the medium, on its way until then. Its room is free afterwards.
+    landing: Extent,
+    lands: u64,
+    /// Where the sweep is.
+    sweep: u64,
+}
+
+impl WriteCache {
+    pub(super) fn new(size: u64, extents: u32, idle: u64) -> WriteCache {
+        let most = extents as usize;
+        WriteCache {
+            size,
+            most,
+            idle,
+            extents: Vec::with_capacity(most),
+            dirty: 0,
+            landing: Extent { start: 0, end: 0 },
+            lands: 0,
+            sweep: 0,
+        }
+    }
+
+    /// An empty one like this. (A clone would have no room of its own.)
+    pub(super) fn fresh(&self) -> WriteCache {
+        WriteCache {
+            extents: Vec::with_capacity(self.most),
+            ..*self
+        }
+    }
+
+    /// True where a write of `bytes` can be cached at all.
+    pub(super) fn takes(&self, bytes: u64) -> bool {
+        bytes <= self.size
+    }
+
+    /// True when there is room for `bytes` more at `now`.
+    pub(super) fn has_room(&self, now: u64, bytes: u64) -> bool {
+        let landing = match now < self.lands {
+            true => self.landing.end - self.landing.start,
+            false => 0,
+        };
+        self.dirty + landing + bytes <= self.size && self.extents.len() < self.most
+    }
+
+    /// True while nothing waits for the medium.
+    pub(super) fn is_clean(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// True when it is half full: the drive no longer waits to be idle.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.dirty * 2 >= self.size || self.extents.len() * 2 > self.most
+    }
+
+    /// How long after the last command the drive waits before it writes back.
+    pub(super) fn patience(&self) -> u64 {
+        if self.is_pressed() { 0 } else { self.idle }
+    }
+
+    /// The extents that touch or overlap `start..end`.
+    fn around(&self, start: u64, end: u64) -> core::ops::Range<usize> {
+        let first = self.extents.partition_point(|e| e.end < start);
+        let last = first + self.extents[first..].partition_point(|e| e.start <= end);
+        first..last
+    }
+
+    /// Takes `start..end` in; there must be room.
+    pub(super) fn insert(&mut self, start: u64, end: u64) {
+        let around = self.around(start, end);
+        let Some(first) = self.extents[around.clone()].first().copied() else {
+            assert!(self.extents.len() < self.most, "the write cache is full");
+            self.extents.insert(around.start, Extent { start, end });
+            self.dirty += end - start;
+            return;
+        };
+        let held: u64 = self.extents[around.clone()]
+            .iter()
+            .map(|e| e.end - e.start)
+            .sum();
+        let merged = Extent {
+            start: first.start.min(start),
+            end: self.extents[around.end - 1].end.max(end),
+        };
+        self.extents[around.start] = merged;
+        self.extents.drain(around.start + 1..around.end);
+        self.dirty += merged.end - merged.start - held;
+    }
+
+    /// Forgets `start..end`: the medium is written past the cache, or nobody needs it.
+    pub(super) fn cut(&mut self, start: u64, end: u64) {
+        let mut index = self.extents.partition_point(|e| e.end <= start);
+        while let Some(e) = self.extents.get_mut(index).filter(|e| e.start < end) {
+            match (e.start < start, e.end > end) {
+                (true, true) => {
+                    // Without room for one more it stays whole and is written once too often.
+                    if self.extents.len() < self.most {
+                        let rest = Extent {
+                            start: end,
+                            end: self.extents[index].end,
+                        };
+                        self.extents[index].end = start;
+                        self.extents.insert(index + 1, rest);
+                        self.dirty -= end - start;
+                    }
+                    return;
+                }
+                (true, false) => {
+                    self.dirty -= e.end - start;
+                    e.end = start;
+                    index += 1;
+                }
+                (false, true) => {
+                    self.dirty -= end - e.start;
+                    e.start = end;
+                    return;
+                }
+                (false, false) => {
+                    self.dirty -= e.end - e.start;
+                    self.extents.remove(index);
+                }
+            }
+        }
+    }
+
+    /// True when all of `start..end` is here at `now`, so that it can be read from here.
+    pub(super) fn holds(&self, now: u64, start: u64, end: u64) -> bool {
+        let inside = |e: &Extent| e.start <= start && end <= e.end;
+        let index = self.extents.partition_point(|e| e.end < end);
+        self.extents.get(index).is_some_and(inside) || (now < self.lands && inside(&self.landing))
+    }
+
+    /// The next piece of the sweep, which leaves the cache: the caller writes it and says with
+    /// [`WriteCache::lands`] until when.
+    pub(super) fn next_piece(&mut self) -> Option<(u64, u64)> {
+        let ahead = self.extents.partition_point(|e| e.start < self.sweep);
+        let index = if ahead < self.extents.len() { ahead } else { 0 };
+        let extent = self.extents.get_mut(index)?;
+        let start = extent.start;
+        let end = extent.end.min(start + PIECE);
+        if end == extent.end {
+            self.extents.remove(index);
+        } else {
+            extent.start = end;
+        }
+        self.dirty -= end - start;
+        self.sweep = end;
+        self.landing = Extent { start, end };
+        Some((start, end))
+    }
+
+    /// When everything taken from the cache is on the medium.
+    pub(super) fn landed(&self) -> u64 {
+        self.lands
+    }
+
+    /// The piece last taken will be on the medium at `at`.
+    pub(super) fn lands(&mut self, at: u64) {
+        self.lands = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cache() -> WriteCache {
+        WriteCache::new(1_000, 8, 5)
+    }
+
+    #[test]
+    fn sweeps_inwards_and_begins_again() {
+        let mut c = cache();
+        for start in [500, 100, 900, 300] {
+            c.insert(start, start + 10);
+        }
+        c.sweep = 400;
+        let order: Vec<u64> = std::iter::from_fn(|| c.next_piece()).map(|p| p.0).collect();
+        assert_eq!(order, [500, 900, 100, 300]);
+        assert!(c.is_clean() && c.dirty == 0);
+    }
+
+    #[test]
+    fn a_long_run_is_written_in_pieces() {
+        let mut c = WriteCache::new(4 * PIECE, 8, 0);
+        c.insert(0, 2 * PIECE + 100);
+        assert_eq!(c.next_piece(), Some((0, PIECE)));
+        assert_eq!(c.next_piece(), Some((PIECE, 2 * PIECE)));
+        assert_eq!(c.next_piece(), Some((2 * PIECE, 2 * PIECE + 100)));
+        assert_eq!(c.next_piece(), None);
+    }
+
+    #[test]
+    fn what_is_on_its_way_takes_room_and_can_be_read_until_it_is_there() {
+        let mut c = cache();
+        c.insert(0, 1_000);
+        assert!(!c.has_room(0, 1));
+        c.next_piece();
+        c.lands(50);
+        assert!(c.holds(49, 10, 20) && !c.has_room(49, 1));
+        assert!(!c.holds(50, 10, 20) && c.has_room(50, 1_000));
+    }
+
+    proptest! {
+        /// Against a set of bytes.
+        #[test]
+        fn holds_just_what_was_put_in(
+            steps in proptest::collection::vec((0_u64..60, 1_u64..20, 0..3_u8), 1..60)
+        ) {
+            let (mut c, mut bytes) = (cache(), std::collections::BTreeSet::new());
+            for (start, len, what) in steps {
+                let end = start + len;
+                match what {
+                    0 | 1 if c.has_room(0, len) => {
+                        c.insert(start, end);
+                        bytes.extend(start..end);
+                    }
+                    // With room for two halves, or it may keep more.
+                    2 if c.extents.len() < c.most => {
+                        c.cut(start, end);
+                        (start..end).for_each(|b| { bytes.remove(&b); });
+                    }
+                    _ => {
+                        if let Some((start, end)) = c.next_piece() {
+                            prop_assert!((start..end).all(|b| bytes.remove(&b)));
+                        }
+                    }
+                }
+                prop_assert_eq!(c.dirty, bytes.len() as u64);
+                prop_assert!(c.extents.windows(2).all(|w| w[0].end < w[1].start));
+                prop_assert!(c.extents.len() <= c.most);
+                for b in 0..90 {
+                    prop_assert_eq!(c.holds(0, b, b + 1), bytes.contains(&b));
+                }
+            }
+        }
+    }
+}
