@@ -1,19 +1,35 @@
 //! The catalogue: device models described in TOML, some of them built in.
 //!
 //! An entry has a name, a description and one table that says which model it is and holds its
-//! figures. The built-in entries are the files of `devices/` in the source tree; a user's own
-//! file is read by the caller and given to [`parse`].
+//! figures: `[hdd]`, `[ssd]` or `[raid0]`. The members of an array are a built-in entry, by its
+//! name, or a table inside. The built-in entries are the files of `devices/` in the source tree;
+//! a user's own file is read by the caller and given to [`parse`].
 
-use crate::hdd::{FigureError, Hdd, HddFigures};
+use crate::figures::FigureError;
+use crate::hdd::{Hdd, HddFigures};
 use crate::model::{Model, Spec};
+use crate::raid0::{Member, Raid0, Raid0Figures};
+use crate::ssd::{Ssd, SsdFigures};
+use crate::units::{Bytes, Duration};
 use serde::Deserialize;
 use tidegate_core::names::nearest;
+use toml::Spanned;
+
+macro_rules! built_in {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../../devices/", $name, ".toml")))),*]
+    };
+}
 
 /// Name and text of each built-in entry.
-const BUILT_IN: &[(&str, &str)] = &[(
-    "hdd-7200-1tb",
-    include_str!("../../../devices/hdd-7200-1tb.toml"),
-)];
+const BUILT_IN: &[(&str, &str)] = built_in! {
+    "hdd-7200-1tb"
+    "hdd-7200-1tb-cached"
+    "hdd-7200-250gb"
+    "ssd-sata-300gb"
+    "nvme-1tb"
+    "raid0-16x250gb"
+};
 
 /// A device description that was checked: a model can be built from it.
 #[derive(Clone, Debug)]
@@ -28,21 +44,28 @@ pub struct Entry {
 /// A device at time zero, from which others are copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Prototype {
-    Hdd(Hdd),
+    Single(Box<Member>),
+    Raid0(Raid0),
 }
 
 impl Entry {
     /// What the device is.
     pub fn spec(&self) -> &Spec {
         match &self.prototype {
-            Prototype::Hdd(hdd) => hdd.spec(),
+            Prototype::Single(member) => member.spec(),
+            Prototype::Raid0(array) => array.spec(),
         }
     }
 
     /// A device at time zero.
     pub fn build(&self) -> Box<dyn Model> {
+        let depth = self.spec().queue_depth;
         match &self.prototype {
-            Prototype::Hdd(hdd) => Box::new(hdd.fresh(hdd.spec().queue_depth)),
+            Prototype::Single(member) => match &**member {
+                Member::Hdd(hdd) => Box::new(hdd.fresh(depth)),
+                Member::Ssd(ssd) => Box::new(ssd.fresh(depth)),
+            },
+            Prototype::Raid0(array) => Box::new(array.fresh()),
         }
     }
 }
@@ -52,9 +75,7 @@ impl Entry {
 #[non_exhaustive]
 pub enum CatalogueError {
     /// No built-in entry has this name.
-    #[error("no device is called \"{name}\"{}; known are: {}",
-        .nearest.map(|n| format!(", did you mean \"{n}\"?")).unwrap_or_default(),
-        .known.join(", "))]
+    #[error("{}", unknown("device", .name, *.nearest, .known))]
     UnknownName {
         /// What was asked for.
         name: String,
@@ -72,6 +93,28 @@ pub enum CatalogueError {
         /// What the parser says, over several lines.
         message: String,
     },
+    /// It does not say which model it is, or more than one.
+    #[error("{origin}, line {line}: found {found}, allowed: {allowed}")]
+    Kind {
+        /// Where the text is from.
+        origin: String,
+        /// The line that is one too many, or the last, from one.
+        line: usize,
+        /// What it says.
+        found: String,
+        /// What it may say.
+        allowed: &'static str,
+    },
+    /// The members of an array are no built-in single device.
+    #[error("{origin}, line {line}: raid0.member: {message}")]
+    Member {
+        /// Where the text is from.
+        origin: String,
+        /// The line of the name, from one.
+        line: usize,
+        /// What was found, and what there is.
+        message: String,
+    },
     /// A figure is out of range.
     #[error("{origin}, line {line}: {source}")]
     Figure {
@@ -84,13 +127,34 @@ pub enum CatalogueError {
     },
 }
 
+fn unknown(what: &str, name: &str, nearest: Option<&str>, known: &[&str]) -> String {
+    let hint = nearest.map(|n| format!(", did you mean \"{n}\"?"));
+    let (hint, known) = (hint.unwrap_or_default(), known.join(", "));
+    format!("no {what} is called \"{name}\"{hint}; known are: {known}")
+}
+
 /// An entry as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawEntry {
     name: String,
     description: String,
-    hdd: HddFigures,
+    hdd: Option<Spanned<HddFigures>>,
+    ssd: Option<Spanned<SsdFigures>>,
+    raid0: Option<Spanned<RawRaid0>>,
+}
+
+/// The `[raid0]` table: the figures of [`Raid0Figures`], and what the members are.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRaid0 {
+    members: u32,
+    chunk: Bytes,
+    queue_depth: u32,
+    command_overhead: Duration,
+    member: Option<Spanned<String>>,
+    hdd: Option<Spanned<HddFigures>>,
+    ssd: Option<Spanned<SsdFigures>>,
 }
 
 /// The names of the built-in entries, in order.
@@ -126,23 +190,144 @@ pub fn load(name: &str) -> Result<Entry, CatalogueError> {
 /// Parses a device description. `origin` is what errors call it: a file's path.
 ///
 /// # Errors
-/// When it is not TOML, a field is missing, unknown or lacks its unit, or a figure is out of
-/// range.
+/// When it is not TOML, a field is missing, unknown or lacks its unit, a figure is out of range,
+/// there is not exactly one model, or the members of an array are not built in.
 pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     let raw: RawEntry = toml::from_str(text).map_err(|e| CatalogueError::Syntax {
         origin: origin.to_owned(),
         message: e.to_string().trim_end().to_owned(),
     })?;
-    let hdd = Hdd::new(&raw.name, &raw.hdd).map_err(|source| CatalogueError::Figure {
-        origin: origin.to_owned(),
-        line: line_of(text, &source.field),
-        source,
-    })?;
+    let source = Source { text, origin };
+    let tables = [
+        raw.hdd.as_ref().map(|t| ("[hdd]", t.span().start)),
+        raw.ssd.as_ref().map(|t| ("[ssd]", t.span().start)),
+        raw.raid0.as_ref().map(|t| ("[raid0]", t.span().start)),
+    ];
+    source.exactly_one(&tables, "exactly one of [hdd], [ssd] and [raid0]")?;
+    let prototype = match raw.raid0 {
+        Some(raid0) => source.array(&raw.name, raid0.into_inner())?,
+        None => {
+            let (hdd, ssd) = (raw.hdd.as_ref(), raw.ssd.as_ref());
+            let single = single(
+                &raw.name,
+                hdd.map(Spanned::get_ref),
+                ssd.map(Spanned::get_ref),
+            );
+            Prototype::Single(Box::new(single.map_err(|e| source.figure(e))?))
+        }
+    };
     Ok(Entry {
         name: raw.name,
         description: raw.description,
-        prototype: Prototype::Hdd(hdd),
+        prototype,
     })
+}
+
+/// The device of the one table that there is.
+fn single(
+    name: &str,
+    hdd: Option<&HddFigures>,
+    ssd: Option<&SsdFigures>,
+) -> Result<Member, FigureError> {
+    match (hdd, ssd) {
+        (Some(figures), _) => Hdd::new(name, figures).map(Member::Hdd),
+        (None, Some(figures)) => Ssd::new(name, figures).map(Member::Ssd),
+        (None, None) => unreachable!("exactly one was found"),
+    }
+}
+
+/// A text with its name: it says where something is wrong.
+struct Source<'a> {
+    text: &'a str,
+    origin: &'a str,
+}
+
+impl Source<'_> {
+    fn line_at(&self, offset: usize) -> usize {
+        self.text[..offset].matches('\n').count() + 1
+    }
+
+    fn figure(&self, source: FigureError) -> CatalogueError {
+        CatalogueError::Figure {
+            origin: self.origin.to_owned(),
+            line: line_of(self.text, &source.field),
+            source,
+        }
+    }
+
+    /// Refuses all but one of what could be there; each comes with its place.
+    fn exactly_one(
+        &self,
+        tables: &[Option<(&str, usize)>],
+        allowed: &'static str,
+    ) -> Result<(), CatalogueError> {
+        let mut found: Vec<(usize, &str)> = tables.iter().flatten().map(|t| (t.1, t.0)).collect();
+        found.sort_unstable();
+        if found.len() == 1 {
+            return Ok(());
+        }
+        let names: Vec<&str> = found.iter().map(|t| t.1).collect();
+        let end = self.text.trim_end().len();
+        Err(CatalogueError::Kind {
+            origin: self.origin.to_owned(),
+            line: self.line_at(found.get(1).map_or(end, |t| t.0)),
+            found: match names.is_empty() {
+                true => "none".to_owned(),
+                false => names.join(" and "),
+            },
+            allowed,
+        })
+    }
+
+    fn array(&self, name: &str, raw: RawRaid0) -> Result<Prototype, CatalogueError> {
+        let tables = [
+            raw.member.as_ref().map(|m| ("member", m.span().start)),
+            raw.hdd.as_ref().map(|t| ("[raid0.hdd]", t.span().start)),
+            raw.ssd.as_ref().map(|t| ("[raid0.ssd]", t.span().start)),
+        ];
+        self.exactly_one(
+            &tables,
+            "exactly one of member, [raid0.hdd] and [raid0.ssd] in [raid0]",
+        )?;
+        let member = match &raw.member {
+            Some(member) => self.member(member)?,
+            None => {
+                let (hdd, ssd) = (raw.hdd.as_ref(), raw.ssd.as_ref());
+                single(name, hdd.map(Spanned::get_ref), ssd.map(Spanned::get_ref))
+                    .map_err(|e| self.figure(e.within("raid0")))?
+            }
+        };
+        let figures = Raid0Figures {
+            members: raw.members,
+            chunk: raw.chunk,
+            queue_depth: raw.queue_depth,
+            command_overhead: raw.command_overhead,
+        };
+        let array = Raid0::new(name, &figures, &member).map_err(|e| self.figure(e))?;
+        Ok(Prototype::Raid0(array))
+    }
+
+    /// The built-in single device of a name.
+    fn member(&self, name: &Spanned<String>) -> Result<Member, CatalogueError> {
+        let refuse = |message| CatalogueError::Member {
+            origin: self.origin.to_owned(),
+            line: self.line_at(name.span().start),
+            message,
+        };
+        // Names say what is an array, so that looking for members never builds one.
+        let known = || names().filter(|known| !known.starts_with("raid"));
+        let name = name.get_ref();
+        if !known().any(|known| known == name) {
+            let known_names: Vec<&str> = known().collect();
+            let nearest = nearest(name, known());
+            let what = "built-in single device";
+            return Err(refuse(unknown(what, name, nearest, &known_names)));
+        }
+        match load(name)?.prototype {
+            Prototype::Single(member) => Ok(*member),
+            Prototype::Raid0(_) => Err(refuse(format!("{name} is an array itself"))),
+        }
+    }
 }
 
 /// The line, from one, of a field given by its path. The text has been parsed before.
@@ -186,12 +371,13 @@ mod tests {
         assert_eq!(
             message,
             "no device is called \"hdd-7200-1t\", did you mean \"hdd-7200-1tb\"?; \
-             known are: hdd-7200-1tb"
+             known are: hdd-7200-1tb, hdd-7200-1tb-cached, hdd-7200-250gb, ssd-sata-300gb, \
+             nvme-1tb, raid0-16x250gb"
         );
-        let message = load("nvme").unwrap_err().to_string();
-        assert_eq!(
-            message,
-            "no device is called \"nvme\"; known are: hdd-7200-1tb"
+        let message = load("floppy").unwrap_err().to_string();
+        assert!(
+            message.starts_with("no device is called \"floppy\"; known are: hdd-7200-1tb, "),
+            "{message}"
         );
     }
 
@@ -253,5 +439,141 @@ mod tests {
             "capacity = \"1000 B\"",
             "hdd.capacity: found ",
         );
+    }
+
+    /// The text of a built-in entry.
+    fn built_in(name: &str) -> &'static str {
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        found.expect("built in").1
+    }
+
+    fn array(members: &str) -> String {
+        format!(
+            "name = \"my\"\ndescription = \"mine\"\n\n[raid0]\nmembers = 4\n\
+             chunk = \"64 KiB\"\nqueue_depth = 64\ncommand_overhead = \"0 ns\"\n{members}"
+        )
+    }
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        let message = parse(text, "my.toml").unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{message}\nnot\n{expected}");
+    }
+
+    #[test]
+    fn an_entry_has_exactly_one_model() {
+        refused(
+            "name = \"my\"\ndescription = \"mine\"\n",
+            "my.toml, line 2: found none, allowed: exactly one of [hdd], [ssd] and [raid0]",
+        );
+        let ssd = built_in("nvme-1tb");
+        let both = format!("{}\n{}", text(), &ssd[ssd.find("[ssd]").unwrap()..]);
+        let line = 1 + both[..both.find("[ssd]").unwrap()].matches('\n').count();
+        refused(
+            &both,
+            &format!(
+                "my.toml, line {line}: found [hdd] and [ssd], allowed: exactly one of [hdd], [ssd] \
+                 and [raid0]"
+            ),
+        );
+    }
+
+    #[test]
+    fn a_bad_figure_of_a_flash_disk_is_refused_with_its_line() {
+        let text = built_in("ssd-sata-300gb");
+        for (from, to, expected) in [
+            (
+                "channels = 10",
+                "channels = 100",
+                "ssd.channels: found 100, allowed: 1 to 64",
+            ),
+            (
+                "page = \"8 KiB\"",
+                "page = \"2 KiB\"",
+                "ssd.page: found 2 KiB, allowed: a power of two from physical_block (4 KiB)",
+            ),
+            (
+                "spare = \"21.7 GB\"",
+                "spare = \"1 GB\"",
+                "ssd.garbage_collection.spare: found 1 GB, allowed: 6.001 GB to ",
+            ),
+            (
+                "size = \"8 MiB\"",
+                "size = \"4 KiB\"",
+                "ssd.write_buffer.size: found 4 KiB, allowed: what is programmed at a time",
+            ),
+        ] {
+            assert!(text.contains(from));
+            let wrong = text.replace(from, to);
+            let line = 1 + wrong[..wrong.find(to).unwrap()].matches('\n').count();
+            refused(&wrong, &format!("my.toml, line {line}: {expected}"));
+        }
+        let wrong = text.replace("\"write\"", "\"skip\"");
+        let message = parse(&wrong, "my.toml").unwrap_err().to_string();
+        assert!(
+            message.contains("expected `deallocate` or `write`"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn members_are_built_in_or_a_table_inside() {
+        let named = parse(&array("member = \"nvme-1tb\"\n"), "my.toml").unwrap();
+        assert_eq!(named.spec().name, "my");
+        for (name, table) in [("hdd-7200-1tb", "hdd"), ("nvme-1tb", "ssd")] {
+            let one = built_in(name);
+            let inside = &one[one.find(&format!("\n[{table}]")).unwrap()..];
+            let inside = inside.replace(&format!("\n[{table}"), &format!("\n[raid0.{table}"));
+            let entry = parse(&array(&inside), "my.toml").unwrap();
+            let named = parse(&array(&format!("member = \"{name}\"\n")), "my.toml").unwrap();
+            assert_eq!(entry.spec(), named.spec());
+            // A bad figure is found where it is.
+            let wrong = array(&inside).replace("queue_depth = 32", "queue_depth = 0");
+            if wrong != array(&inside) {
+                let line = 1 + wrong[..wrong.find("= 0\n").unwrap()].matches('\n').count();
+                refused(
+                    &wrong,
+                    &format!("my.toml, line {line}: raid0.{table}.queue_depth: found 0, "),
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_member_is_refused_with_the_nearest_name() {
+        refused(
+            &array("member = \"nvme-2tb\"\n"),
+            "my.toml, line 9: raid0.member: no built-in single device is called \"nvme-2tb\", did you \
+             mean \"nvme-1tb\"?; known are: hdd-7200-1tb, hdd-7200-1tb-cached, hdd-7200-250gb, \
+             ssd-sata-300gb, nvme-1tb",
+        );
+        refused(
+            &array("member = \"raid0-16x250gb\"\n"),
+            "my.toml, line 9: raid0.member: no built-in single device is called \"raid0-16x250gb\"",
+        );
+        refused(
+            &array(""),
+            "my.toml, line 8: found none, allowed: exactly one of member, [raid0.hdd] and \
+             [raid0.ssd] in [raid0]",
+        );
+        let two = array("member = \"nvme-1tb\"\n").replace("members = 4", "members = 1");
+        refused(
+            &two,
+            "my.toml, line 5: raid0.members: found 1, allowed: 2 to 64",
+        );
+        let odd = array("member = \"nvme-1tb\"\n").replace("64 KiB", "1 KiB");
+        refused(
+            &odd,
+            "my.toml, line 6: raid0.chunk: found 1 KiB, allowed: a power of two from the members' \
+             physical block (4 KiB)",
+        );
+    }
+
+    #[test]
+    fn built_in_arrays_are_known_by_their_names() {
+        for entry in entries() {
+            let array = matches!(entry.prototype, Prototype::Raid0(_));
+            assert_eq!(array, entry.name.starts_with("raid"), "{}", entry.name);
+        }
     }
 }

@@ -17,6 +17,16 @@ pub struct FigureError {
     pub allowed: String,
 }
 
+impl FigureError {
+    /// The same of a table that lies within another.
+    pub(crate) fn within(self, table: &str) -> FigureError {
+        FigureError {
+            field: format!("{table}.{}", self.field),
+            ..self
+        }
+    }
+}
+
 /// Refuses `field` unless `ok`.
 pub(crate) fn require(
     ok: bool,

@@ -7,15 +7,18 @@
 //!
 //! - [`Model`] is what a driver sees of a device.
 //! - [`catalogue`] holds device descriptions with their figures and builds models from them.
-//! - [`hdd`] is a hard disk.
+//! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either.
 //! - [`units`] reads and writes figures with units, here and in the server's configuration.
 
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+mod divide;
 mod figures;
 pub mod hdd;
 mod model;
+pub mod raid0;
+pub mod ssd;
 pub mod units;
 
 pub use figures::FigureError;

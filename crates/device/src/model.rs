@@ -122,7 +122,8 @@ pub struct Completion {
 ///
 /// A driver that looks late loses nothing but its own time: work that was submitted proceeds in
 /// model time, so [`Completion::at`] is when the device was done, not when somebody looked. The
-/// place of an I/O in the queue is taken until it is popped.
+/// place of an I/O in the queue is taken until it is popped. I/Os may end in any order; a flush
+/// ends after everything that was submitted before it.
 ///
 /// Models allocate while they are built and never afterwards.
 ///
@@ -138,9 +139,9 @@ pub trait Model: Send {
     /// Hands an I/O over at `now`.
     fn submit(&mut self, now: Nanos, io: ModelIo);
 
-    /// When the next I/O ends: the time to call [`Model::pop_completed`] at. `None` while
-    /// nothing is in flight. A later submission may bring it forward or push it back, so ask
-    /// again after each.
+    /// When the next I/O ends: the time to call [`Model::pop_completed`] at, which then has one.
+    /// `None` while nothing is in flight. A later submission may bring it forward, so ask again
+    /// after each.
     fn next_completion(&self) -> Option<Nanos>;
 
     /// The next I/O that had ended by `now`, in order of their ends.

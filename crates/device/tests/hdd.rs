@@ -1,5 +1,8 @@
 //! The hard disk model against what its datasheet promises.
 
+mod common;
+
+use common::{KIB, Load, MIB, Rng, close, in_order, io, keep, once};
 use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -7,13 +10,10 @@ use tidegate_device::hdd::{Hdd, HddFigures, ReadAheadFigures, SeekFigures};
 use tidegate_device::units::{Bandwidth, Bytes, Duration, Rotation};
 use tidegate_device::{Completion, Model, ModelIo, catalogue};
 
-const NAME: &str = "hdd-7200-1tb";
 const OVERHEAD: f64 = 0.3e6;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 fn disk() -> Box<dyn Model> {
-    catalogue::load(NAME).unwrap().build()
+    in_order().build()
 }
 
 /// A small drive with round figures: 4 KiB physical blocks, four segments of 256 KiB.
@@ -48,57 +48,14 @@ fn small() -> Hdd {
     Hdd::new("small", &figures).unwrap()
 }
 
-/// A small generator, so that a run is a function of its seed (xorshift64*).
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % n
-    }
-}
-
-/// One I/O alone: when it ends.
-fn once(disk: &mut dyn Model, now: Nanos, io: ModelIo) -> Nanos {
-    disk.submit(now, io);
-    let at = disk.next_completion().unwrap();
-    assert_eq!(disk.pop_completed(at), Some(Completion { id: io.id, at }));
-    at
-}
-
-/// Keeps `depth` I/Os in flight until `count` have ended; returns when.
-fn keep(disk: &mut dyn Model, depth: u32, count: u64, mut io: impl FnMut(u64) -> ModelIo) -> Nanos {
-    let (mut now, mut sent, mut ended) = (Nanos::ZERO, 0, 0);
-    while ended < count {
-        while sent < count && disk.in_flight() < depth {
-            disk.submit(now, io(sent));
-            sent += 1;
-        }
-        now = disk.next_completion().unwrap();
-        while disk.pop_completed(now).is_some() {
-            ended += 1;
-        }
-    }
-    now
-}
-
 fn random_iops(op: Op, depth: u32) -> f64 {
-    let (mut disk, mut rng, count) = (disk(), Rng(7), 20_000);
-    let blocks = disk.spec().capacity / 4_096;
-    let end = keep(&mut *disk, depth, count, |id| {
-        let io = ModelIo::read(id, rng.below(blocks) * 4_096, 4_096);
-        ModelIo { op, ..io }
-    });
-    count as f64 / end.as_secs_f64()
+    Load::random(op, 4 * KIB, depth, 20_000).iops(&mut *disk())
 }
 
 fn sequential_rate(op: Op, depth: u32, from: u64) -> f64 {
     let (mut disk, count, len) = (disk(), 4_000, 128 * KIB);
-    let end = keep(&mut *disk, depth, count, |id| {
-        let io = ModelIo::read(id, from + id * len, len as u32);
-        ModelIo { op, ..io }
+    let end = keep(&mut *disk, Nanos::ZERO, depth, count, |id| {
+        io(op, id, from + id * len, len)
     });
     (count * len) as f64 / end.as_secs_f64()
 }
@@ -108,41 +65,29 @@ fn inside() -> u64 {
     (disk().spec().capacity - 4_000 * 128 * KIB) / 4_096 * 4_096
 }
 
-#[track_caller]
-fn close(found: f64, expected: f64, percent: f64) {
-    let off = (found / expected - 1.0) * 100.0;
-    assert!(off.abs() <= percent, "{found} is {off:.2} % off {expected}");
-}
-
-/// `cargo test -p tidegate-device figures -- --nocapture` prints what docs/devices.md states.
-#[test]
-fn figures() {
-    for depth in [1, 4, 32] {
-        println!(
-            "random 4 KiB read, depth {depth}: {:.1} IOPS",
-            random_iops(Op::Read, depth)
-        );
-        println!(
-            "random 4 KiB write, depth {depth}: {:.1} IOPS",
-            random_iops(Op::Write, depth)
-        );
-        for (place, from) in [("outside", 0), ("inside", inside())] {
-            let rate = |op| sequential_rate(op, depth, from) / 1e6;
-            println!(
-                "sequential 128 KiB, depth {depth}, {place}: read {:.1} MB/s, write {:.1} MB/s",
-                rate(Op::Read),
-                rate(Op::Write)
-            );
-        }
-    }
-}
-
 #[test]
 fn a_random_read_takes_overhead_seek_and_half_a_revolution() {
     let expected = OVERHEAD + 8.5e6 + 60e9 / 7_200.0 / 2.0;
     close(1e9 / random_iops(Op::Read, 1), expected, 3.0);
     let iops = random_iops(Op::Read, 1);
     assert!((70.0..85.0).contains(&iops), "{iops} IOPS");
+}
+
+#[test]
+fn with_one_command_at_a_time_queuing_changes_nothing() {
+    for op in [Op::Read, Op::Write] {
+        for load in [
+            Load::random(op, 4 * KIB, 1, 2_000),
+            Load::sequential(op, 64 * KIB, 1, 2_000),
+        ] {
+            let queued = catalogue::load("hdd-7200-1tb").unwrap();
+            let (a, b) = (
+                load.run(&mut *disk(), Nanos::ZERO),
+                load.run(&mut *queued.build(), Nanos::ZERO),
+            );
+            assert_eq!(a, b, "{load:?}");
+        }
+    }
 }
 
 #[test]
@@ -213,7 +158,7 @@ fn a_read_that_the_head_is_about_to_pass_waits_for_it() {
 fn a_stream_interleaved_with_random_reads_collapses() {
     let (mut disk, mut rng, len) = (disk(), Rng(3), 128 * KIB);
     let blocks = disk.spec().capacity / 4_096;
-    let end = keep(&mut *disk, 1, 4_000, |id| match id % 2 {
+    let end = keep(&mut *disk, Nanos::ZERO, 1, 4_000, |id| match id % 2 {
         0 => ModelIo::read(id, id / 2 * len, len as u32),
         _ => ModelIo::read(id, rng.below(blocks) * 4_096, 4_096),
     });

@@ -37,8 +37,8 @@ pub(super) struct Buffered {
     pub(super) last: u64,
 }
 
-/// How long an access would take to begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where an access begins.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Target {
     pub(super) cylinder: u64,
     pub(super) head: u64,
@@ -139,9 +139,9 @@ impl Mechanism {
     /// head reads on behind a stream that is served from the buffer.
     pub(super) fn hit(&mut self, ready: u64, start: u64, end: u64) -> bool {
         if let Some(ahead) = self.ahead
-            && (self.segments.get(ahead.segment).start..ahead.limit).contains(&start)
+            && self.coming().contains(&start)
         {
-            let read = self.ahead_at(&ahead, ready) >= end;
+            let read = self.ahead_at(&ahead, ready).0 >= end;
             let done = self.segments.get(ahead.segment).since <= ready;
             return read && done && self.read_on(ready, start, end).is_some();
         }
@@ -188,8 +188,7 @@ impl Mechanism {
         Target {
             cylinder: place.cylinder,
             head: place.head,
-            // A revolution is at most a second.
-            angle: (place.stream % self.geometry.revolution()) as u32,
+            angle: self.geometry.angle(place.stream),
         }
     }
 
@@ -199,53 +198,59 @@ impl Mechanism {
         if let Some(ahead) = &self.ahead
             && now > ahead.since
         {
-            let last = self.ahead_at(ahead, now).min(ahead.limit - 1);
-            let place = self.geometry.begin(last);
-            (cylinder, head) = (place.cylinder, place.head);
+            (_, cylinder, head) = self.ahead_at(ahead, now);
         }
         Stand {
             cylinder,
             head,
-            angle: (now % self.geometry.revolution()) as u32,
+            angle: self.geometry.angle(now),
         }
     }
 
-    /// How long an access to `target` takes to begin, from `stand` on: arm and platter.
-    pub(super) fn delay(&self, stand: &Stand, target: &Target, write: bool) -> u64 {
+    /// How long an access to `target` takes to begin, from `stand` on: arm and platter. Past
+    /// `most` it is not worked out to the end.
+    pub(super) fn delay(&self, stand: &Stand, target: &Target, write: bool, most: u64) -> u64 {
         let settle = if write { self.write_settle } else { 0 };
         let arm = self.arm(
             (stand.cylinder, stand.head),
             (target.cylinder, target.head),
             settle,
         );
-        let turn = self.geometry.revolution() as u32;
-        // A revolution is at most a second and an arm takes at most three: it fits.
-        let reached = (stand.angle + arm as u32) % turn;
-        let wait = if target.angle >= reached {
-            target.angle - reached
-        } else {
-            target.angle + turn - reached
-        };
-        arm + u64::from(wait)
-    }
-
-    /// How long after `now` the running read-ahead comes to `start`; `None` if it does not.
-    pub(super) fn coming(&self, now: u64, start: u64) -> Option<u64> {
-        let ahead = self.ahead.as_ref()?;
-        let begin = self.segments.get(ahead.segment).start;
-        (begin..ahead.limit)
-            .contains(&start)
-            .then(|| self.ahead_until(ahead, start).saturating_sub(now))
-    }
-
-    /// How far the read-ahead has come at `now`: the first byte not yet read.
-    fn ahead_at(&self, ahead: &Ahead, now: u64) -> u64 {
-        if now <= ahead.since {
-            return ahead.from;
+        if arm >= most {
+            return arm;
         }
-        self.geometry
-            .byte_at(ahead.stream + (now - ahead.since))
-            .clamp(ahead.from, ahead.limit)
+        let reached = self.geometry.angle(u64::from(stand.angle) + arm);
+        arm + self.geometry.turn(reached, target.angle)
+    }
+
+    /// The bytes that the running read-ahead has come to, or will come to.
+    pub(super) fn coming(&self) -> core::ops::Range<u64> {
+        self.ahead
+            .as_ref()
+            .map_or(0..0, |a| self.segments.get(a.segment).start..a.limit)
+    }
+
+    /// How long after `now` it comes to `start`.
+    pub(super) fn comes_in(&self, now: u64, start: u64) -> u64 {
+        let ahead = self.ahead.as_ref();
+        ahead.map_or(0, |a| self.ahead_until(a, start).saturating_sub(now))
+    }
+
+    /// How far the read-ahead has come at `now`: the first byte not yet read, and the cylinder
+    /// and head that it is at.
+    fn ahead_at(&self, ahead: &Ahead, now: u64) -> (u64, u64, u64) {
+        if now <= ahead.since {
+            // It has not begun: the head is where the last access left it.
+            return (ahead.from, self.cylinder, self.head);
+        }
+        let stream = ahead.stream + (now - ahead.since);
+        let (byte, cylinder, head) = self.geometry.at(stream);
+        if byte < ahead.limit {
+            return (byte.max(ahead.from), cylinder, head);
+        }
+        // The head stays on the track that it has read to the end.
+        let last = self.geometry.begin(ahead.limit - 1);
+        (ahead.limit, last.cylinder, last.head)
     }
 
     /// When the read-ahead has read everything before `end`.
@@ -259,15 +264,9 @@ impl Mechanism {
     /// Ends the read-ahead at `now`, keeping what it has read.
     fn stop_ahead(&mut self, now: u64) {
         if let Some(ahead) = self.ahead.take() {
-            let end = self.ahead_at(&ahead, now);
+            let (end, cylinder, head) = self.ahead_at(&ahead, now);
             self.segments.fill(ahead.segment, end, 0);
-            if now <= ahead.since {
-                // It has not begun: the head is where the last access left it.
-                return;
-            }
-            // At the limit the head stays on the track it has read to the end.
-            let place = self.geometry.begin(end.min(ahead.limit - 1));
-            (self.cylinder, self.head) = (place.cylinder, place.head);
+            (self.cylinder, self.head) = (cylinder, head);
         }
     }
 
@@ -290,13 +289,11 @@ impl Mechanism {
     /// How long the arm takes from one cylinder and head to another, with `settle` if it moves
     /// at all. Another head is found while the arm moves.
     fn arm(&self, from: (u64, u64), to: (u64, u64), settle: u64) -> u64 {
-        let distance = to.0.abs_diff(from.0);
-        match (distance == 0, from.1 == to.1) {
-            (true, true) => 0,
-            (true, false) => self.head_switch + settle,
-            (false, true) => self.seek.time(distance) + settle,
-            (false, false) => self.seek.time(distance).max(self.head_switch) + settle,
-        }
+        let other_head = u64::from(to.1 != from.1);
+        let arm = self.seek.time(to.0.abs_diff(from.0));
+        let arm = arm.max(other_head * self.head_switch);
+        let moves = u64::from(to != from);
+        arm + moves * settle
     }
 
     /// Moves the arm to `start` from `now` on and passes over everything up to `end`.
@@ -323,7 +320,7 @@ impl Mechanism {
         if elsewhere(&self.segments) {
             return None;
         }
-        let reached = self.ahead_at(&ahead, ready);
+        let (reached, ..) = self.ahead_at(&ahead, ready);
         self.segments.fill(ahead.segment, reached, 0);
         if elsewhere(&self.segments) {
             return None;

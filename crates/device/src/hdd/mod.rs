@@ -43,6 +43,7 @@ pub use figures::{
 };
 pub use seek::{AverageOutOfRange, SeekCurve};
 
+use crate::divide::Divisor;
 use crate::model::{Completion, Model, ModelIo, Spec};
 use geometry::{Geometry, Layout};
 use mechanism::Mechanism;
@@ -67,7 +68,7 @@ pub struct Hdd {
     queue: Option<Queue>,
     overhead: u64,
     /// Bytes a second.
-    interface_rate: u64,
+    interface_rate: Divisor,
 
     controller_free: u64,
     interface_free: u64,
@@ -146,7 +147,7 @@ impl Hdd {
                 .as_ref()
                 .map(|ncq| Queue::new(depth, depth, ncq.max_wait.0.0)),
             overhead: figures.command_overhead.0.0,
-            interface_rate: figures.interface_rate.0,
+            interface_rate: Divisor::new(figures.interface_rate.0),
             controller_free: 0,
             interface_free: 0,
             last_submit: Nanos::ZERO,
@@ -189,7 +190,7 @@ impl Hdd {
     /// How long `bytes` take on the interface.
     fn transfer(&self, bytes: u64) -> u64 {
         // Lengths fit 32 bits, so the product stays below 2^62.
-        (bytes * 1_000_000_000).div_ceil(self.interface_rate)
+        self.interface_rate.ceil(bytes * 1_000_000_000)
     }
 
     /// Sends `bytes` to the host, not before `from`; the last block not before it has been read
@@ -424,7 +425,13 @@ mod tests {
     #[test]
     fn a_full_queue_never_grows() {
         let entry = crate::catalogue::load("hdd-7200-1tb").unwrap();
-        let crate::catalogue::Prototype::Hdd(prototype) = &entry.prototype;
+        use crate::{catalogue::Prototype, raid0::Member};
+        let Prototype::Single(member) = &entry.prototype else {
+            panic!("it is no array");
+        };
+        let Member::Hdd(prototype) = &**member else {
+            panic!("it is a hard disk");
+        };
         let mut hdd = prototype.fresh(32);
         let room = (hdd.slow.capacity(), hdd.quick.capacity());
         assert!(room.0 >= 32);

@@ -98,9 +98,15 @@ impl Queue {
     }
 
     /// The commands that the drive may choose from at `now`.
-    fn choices(&self, now: u64) -> impl Iterator<Item = (usize, &Waiting)> {
-        let known = self.waiting.iter().take(self.depth).enumerate();
-        known.take_while(move |(_, w)| w.kind != Kind::Flush && w.ready <= now)
+    fn choices(&self, now: u64) -> &[Waiting] {
+        let mut known = &self.waiting[..self.waiting.len().min(self.depth)];
+        if self.flushes > 0 {
+            let flush = known.iter().position(|w| w.kind == Kind::Flush);
+            known = &known[..flush.unwrap_or(known.len())];
+        }
+        // In order of arrival: almost always all of them, or all but the last few.
+        let late = known.iter().rev().take_while(|w| w.ready > now).count();
+        &known[..known.len() - late]
     }
 }
 
@@ -121,7 +127,12 @@ impl Hdd {
             Op::Flush => Kind::Flush,
             Op::Discard => Kind::Discard,
         };
-        let target = self.mechanism.target(io.addr);
+        // Alone it is taken as it is; where it lies matters beside others only.
+        let alone = self.queue.as_ref().is_none_or(|q| q.len() == 0) && !self.is_busy(now);
+        let target = match alone {
+            true => Target::default(),
+            false => self.mechanism.target(io.addr),
+        };
         if let Some(queue) = &mut self.queue {
             queue.push(Waiting {
                 io,
@@ -159,13 +170,18 @@ impl Hdd {
     /// command is known, if there is one.
     pub(super) fn advance(&mut self, now: u64) {
         while self.queue.as_ref().is_some_and(|q| q.len() > 0) {
-            // A command that ends later than now is known; or the medium is still at it.
-            if self.mechanism.free().min(self.slow_end) > now {
+            if self.is_busy(now) {
                 return;
             }
             self.decide();
         }
         self.tidy(now);
+    }
+
+    /// True while the mechanism is at a command that ends after `now`. (Behind an array's
+    /// controller its end may have been collected ahead of time; then the next is settled.)
+    fn is_busy(&self, now: u64) -> bool {
+        self.mechanism.free().min(self.slow_end) > now && !self.slow.is_empty()
     }
 
     /// Begins the next operation. There is a waiting command.
@@ -206,14 +222,13 @@ impl Hdd {
         let (Some(queue), Some(cache)) = (&self.queue, &self.cache) else {
             return false;
         };
-        let mut choices = queue.choices(now);
-        let Some((index, stalled)) = choices.find(|(_, w)| w.kind == Kind::Cached) else {
+        let choices = queue.choices(now);
+        let Some(index) = choices.iter().position(|w| w.kind == Kind::Cached) else {
             return false;
         };
-        if !cache.has_room(now, u64::from(stalled.io.len)) {
+        if !cache.has_room(now, u64::from(choices[index].io.len)) {
             return false;
         }
-        drop(choices);
         let Some(queue) = &mut self.queue else {
             return false;
         };
@@ -227,26 +242,38 @@ impl Hdd {
     /// The command that the mechanism takes at `now`.
     fn choose(&self, now: u64) -> Option<usize> {
         let queue = self.queue.as_ref()?;
+        if queue.waiting.len() == 1 {
+            return (queue.stalled == 0).then_some(0);
+        }
         let stand = self.mechanism.stand(now);
-        let mut best: Option<(u64, usize)> = None;
-        for (index, w) in queue.choices(now) {
+        let (mut best, mut least) = (None, u64::MAX);
+        // Of the reads that the read-ahead comes to, only the one it comes to first matters.
+        let (coming, mut nearest) = (self.mechanism.coming(), u64::MAX);
+        for (index, w) in queue.choices(now).iter().enumerate() {
             if w.kind == Kind::Cached {
                 continue;
             }
             if best.is_none() && now - w.ready >= queue.max_wait {
                 return Some(index);
             }
-            let coming = match w.kind {
-                Kind::Read => self.mechanism.coming(now, w.io.addr),
-                Kind::Discard => Some(0),
-                _ => None,
+            let delay = match w.kind {
+                Kind::Discard => 0,
+                Kind::Read if coming.contains(&w.io.addr) => {
+                    if w.io.addr >= nearest {
+                        continue;
+                    }
+                    nearest = w.io.addr;
+                    self.mechanism.comes_in(now, w.io.addr)
+                }
+                _ => {
+                    let write = w.kind == Kind::Write;
+                    self.mechanism.delay(&stand, &w.target, write, least)
+                }
             };
-            let write = w.kind == Kind::Write;
-            let delay = coming.unwrap_or_else(|| self.mechanism.delay(&stand, &w.target, write));
-            if best.is_none_or(|(least, _)| delay < least) {
-                best = Some((delay, index));
+            if delay < least {
+                (best, least) = (Some(index), delay);
             }
         }
-        best.map(|(_, index)| index)
+        best
     }
 }

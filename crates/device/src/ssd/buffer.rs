@@ -1,0 +1,248 @@
+//! What was written and is not yet in the flash: a queue a die, and an index to find a page in.
+//!
+//! An entry is a page with the units of it that were written. Pages of one die are programmed
+//! together in the order of their arrival, as many units as a program takes. A unit written again
+//! while it waits is written once.
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    page: u32,
+    /// One bit a unit.
+    units: u32,
+    /// When the first of them came (nanoseconds).
+    since: u64,
+    /// The next one of its die, or the next one that is free.
+    next: u32,
+    /// The next one in its bucket.
+    chain: u32,
+}
+
+/// The entries of one die.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    first: u32,
+    last: u32,
+    units: u32,
+}
+
+/// The write buffer of a drive. Sizes in units.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    slots: Box<[Slot]>,
+    free: u32,
+    buckets: Box<[u32]>,
+    /// Leaves as many bits of a hash as number the buckets.
+    shift: u32,
+    lines: Box<[Line]>,
+    size: u32,
+    used: u32,
+}
+
+impl Buffer {
+    /// Holds `size` units for so many dies.
+    pub(super) fn new(size: u32, dies: u32) -> Buffer {
+        let slot = |n: u32| Slot {
+            page: 0,
+            units: 0,
+            since: 0,
+            next: if n + 1 < size { n + 1 } else { NONE },
+            chain: NONE,
+        };
+        let line = Line {
+            first: NONE,
+            last: NONE,
+            units: 0,
+        };
+        let buckets = size.next_power_of_two().max(2);
+        Buffer {
+            slots: (0..size).map(slot).collect(),
+            free: 0,
+            buckets: vec![NONE; buckets as usize].into(),
+            shift: 64 - buckets.ilog2(),
+            lines: vec![line; dies as usize].into(),
+            size,
+            used: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// True when there is room for `units` more.
+    pub(super) fn has_room(&self, units: u32) -> bool {
+        self.used + units <= self.size
+    }
+
+    /// Units that wait for a die.
+    pub(super) fn waiting(&self, die: usize) -> u32 {
+        self.lines[die].units
+    }
+
+    /// Since when the oldest of them does.
+    pub(super) fn oldest(&self, die: usize) -> u64 {
+        match self.lines[die].first {
+            NONE => u64::MAX,
+            slot => self.slots[slot as usize].since,
+        }
+    }
+
+    fn bucket(&self, page: u32) -> usize {
+        // Fibonacci hashing: neighbours are spread by the top bits.
+        let hash = u64::from(page).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> self.shift) as usize
+    }
+
+    fn find(&self, page: u32) -> Option<usize> {
+        let mut at = self.buckets[self.bucket(page)];
+        while at != NONE {
+            let slot = &self.slots[at as usize];
+            if slot.page == page {
+                return Some(at as usize);
+            }
+            at = slot.chain;
+        }
+        None
+    }
+
+    /// True when all `units` of `page` are here.
+    pub(super) fn holds(&self, page: u32, units: u32) -> bool {
+        // Reads of a drive that nobody writes to need not look.
+        self.used > 0
+            && self
+                .find(page)
+                .is_some_and(|s| self.slots[s].units & units == units)
+    }
+
+    /// Takes `units` of `page` of `die` in; there must be room for all of them.
+    pub(super) fn insert(&mut self, die: usize, page: u32, units: u32, now: u64) {
+        if let Some(slot) = self.find(page) {
+            let slot = &mut self.slots[slot];
+            let added = (units & !slot.units).count_ones();
+            slot.units |= units;
+            self.lines[die].units += added;
+            self.used += added;
+            return;
+        }
+        let added = units.count_ones();
+        assert!(self.has_room(added), "the write buffer is full");
+        let (at, bucket) = (self.free, self.bucket(page));
+        let slot = &mut self.slots[at as usize];
+        self.free = slot.next;
+        *slot = Slot {
+            page,
+            units,
+            since: now,
+            next: NONE,
+            chain: self.buckets[bucket],
+        };
+        self.buckets[bucket] = at;
+        let line = &mut self.lines[die];
+        match line.last {
+            NONE => line.first = at,
+            last => self.slots[last as usize].next = at,
+        }
+        line.last = at;
+        line.units += added;
+        self.used += added;
+    }
+
+    /// Takes up to `most` units of a die out, the oldest first; returns how many.
+    pub(super) fn take(&mut self, die: usize, most: u32) -> u32 {
+        let mut taken = 0;
+        while taken < most && self.lines[die].first != NONE {
+            let at = self.lines[die].first as usize;
+            let slot = &mut self.slots[at];
+            while slot.units != 0 && taken < most {
+                slot.units &= slot.units - 1;
+                taken += 1;
+            }
+            if slot.units == 0 {
+                self.drop_first(die);
+            }
+        }
+        self.lines[die].units -= taken;
+        self.used -= taken;
+        taken
+    }
+
+    /// Takes the first entry of a die, which has no units left, out of its queue and bucket.
+    fn drop_first(&mut self, die: usize) {
+        let at = self.lines[die].first;
+        let Slot {
+            page, next, chain, ..
+        } = self.slots[at as usize];
+        self.lines[die].first = next;
+        if next == NONE {
+            self.lines[die].last = NONE;
+        }
+        let bucket = self.bucket(page);
+        let mut link = self.buckets[bucket];
+        if link == at {
+            self.buckets[bucket] = chain;
+        } else {
+            while self.slots[link as usize].chain != at {
+                link = self.slots[link as usize].chain;
+            }
+            self.slots[link as usize].chain = chain;
+        }
+        self.slots[at as usize].next = self.free;
+        self.free = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_program_takes_the_oldest_units_of_its_die() {
+        let mut b = Buffer::new(16, 2);
+        b.insert(0, 10, 0b11, 5);
+        b.insert(1, 11, 0b1, 6);
+        b.insert(0, 12, 0b1111, 7);
+        b.insert(0, 10, 0b110, 8);
+        assert_eq!((b.waiting(0), b.waiting(1), b.oldest(0)), (7, 1, 5));
+        assert_eq!(b.take(0, 4), 4);
+        assert!(!b.holds(10, 1) && b.holds(12, 0b1110) && !b.holds(12, 0b1));
+        assert_eq!(b.take(0, 4), 3);
+        assert_eq!((b.take(0, 4), b.oldest(0)), (0, u64::MAX));
+    }
+
+    proptest! {
+        /// Against a set of units.
+        #[test]
+        fn holds_just_what_was_put_in(
+            steps in proptest::collection::vec((0_u32..40, 1_u32..16, 0..3_u8), 1..200)
+        ) {
+            let (mut b, mut set) = (Buffer::new(24, 4), BTreeSet::new());
+            for (page, units, what) in steps {
+                let die = page as usize % 4;
+                let bits = (0..4).filter(|u| units >> u & 1 == 1);
+                match what {
+                    0 | 1 if b.has_room(units.count_ones()) => {
+                        b.insert(die, page, units, 0);
+                        set.extend(bits.map(|u| (page, u)));
+                    }
+                    _ => {
+                        let most = b.waiting(die).min(3);
+                        prop_assert_eq!(b.take(die, 3), most);
+                        let all: Vec<_> = set.iter().copied().collect();
+                        set.retain(|&(p, u)| p as usize % 4 != die || b.holds(p, 1 << u));
+                        prop_assert_eq!(all.len() - set.len(), most as usize);
+                    }
+                }
+                prop_assert_eq!(b.used as usize, set.len());
+                for p in 0..40 {
+                    for u in 0..4 {
+                        prop_assert_eq!(b.holds(p, 1 << u), set.contains(&(p, u)));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Something that carries one transfer at a time, and is booked ahead.
+//!
+//! A page that leaves a busy die in a millisecond books its channel for then; one that is there
+//! before goes first, because a booking takes the first gap that it fits into. Bookings that
+//! touch are kept as one, so there are seldom more than a few; past a fixed number the gap before
+//! a new one is given up.
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Span {
+    begin: u64,
+    end: u64,
+}
+
+/// A channel or an interface. Times in nanoseconds.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// Sorted, apart from each other, from `first` on. Never grows beyond its capacity.
+    busy: Vec<Span>,
+    first: usize,
+    /// How many are kept.
+    most: usize,
+}
+
+impl Clone for Lane {
+    /// With the same room. (A derived clone would have to allocate later.)
+    fn clone(&self) -> Lane {
+        let mut lane = Lane::new(self.most);
+        lane.busy.extend_from_slice(&self.busy[self.first..]);
+        lane
+    }
+}
+
+impl Lane {
+    /// Keeps `most` bookings apart.
+    pub(super) fn new(most: usize) -> Lane {
+        Lane {
+            busy: Vec::with_capacity(2 * most),
+            first: 0,
+            most,
+        }
+    }
+
+    /// Books `time` in the first gap from `from` on; returns when it begins. `now` never
+    /// decreases: what ended before is forgotten.
+    pub(super) fn book(&mut self, now: u64, from: u64, time: u64) -> u64 {
+        while self.busy.get(self.first).is_some_and(|s| s.end <= now) {
+            self.first += 1;
+        }
+        if self.first == self.busy.len() {
+            self.busy.clear();
+            self.first = 0;
+        }
+        // The first booking that ends after `from`, then the first one after the gap.
+        let mut next = self.first + self.busy[self.first..].partition_point(|s| s.end <= from);
+        let mut begin = from;
+        while let Some(span) = self.busy.get(next)
+            && begin + time > span.begin
+        {
+            begin = span.end;
+            next += 1;
+        }
+        self.keep(next, begin, begin + time);
+        begin
+    }
+
+    /// Adds a booking before the one at `next`.
+    fn keep(&mut self, mut next: usize, begin: u64, end: u64) {
+        let joins_last = next > self.first && self.busy[next - 1].end == begin;
+        let joins_next = next < self.busy.len() && self.busy[next].begin == end;
+        match (joins_last, joins_next) {
+            (true, true) => {
+                self.busy[next - 1].end = self.busy[next].end;
+                self.busy.remove(next);
+            }
+            (true, false) => self.busy[next - 1].end = end,
+            (false, true) => self.busy[next].begin = begin,
+            (false, false) if self.busy.len() - self.first < self.most => {
+                if self.busy.len() == self.busy.capacity() {
+                    self.busy.drain(..self.first);
+                    next -= self.first;
+                    self.first = 0;
+                }
+                self.busy.insert(next, Span { begin, end });
+            }
+            (false, false) if next > self.first => self.busy[next - 1].end = end,
+            (false, false) => self.busy[next].begin = begin,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fills_gaps_and_queues_otherwise() {
+        let mut lane = Lane::new(24);
+        assert_eq!(lane.book(0, 100, 10), 100);
+        assert_eq!(lane.book(0, 0, 50), 0);
+        assert_eq!(lane.book(0, 0, 60), 110);
+        assert_eq!(lane.book(0, 40, 50), 50);
+        assert_eq!(lane.busy.len(), 1);
+        assert_eq!(lane.book(170, 0, 5), 0, "the past is forgotten");
+    }
+
+    proptest! {
+        #[test]
+        fn never_carries_two_at_a_time_nor_grows(
+            asks in proptest::collection::vec((0_u64..5_000, 1_u64..100, 0_u64..50), 1..200)
+        ) {
+            let (mut lane, mut booked, mut now) = (Lane::new(8), Vec::new(), 0);
+            let room = lane.busy.capacity();
+            for (from, time, pass) in asks {
+                now += pass;
+                let begin = lane.book(now, now + from, time);
+                prop_assert!(begin >= now + from);
+                booked.push((begin, begin + time));
+            }
+            prop_assert_eq!(lane.busy.capacity(), room);
+            booked.sort_unstable();
+            prop_assert!(booked.windows(2).all(|w| w[0].1 <= w[1].0));
+        }
+    }
+}
