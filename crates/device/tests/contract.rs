@@ -1,0 +1,257 @@
+//! What every model of the catalogue owes its driver.
+
+mod common;
+
+use common::{KIB, MIB, in_order};
+use proptest::prelude::*;
+use std::sync::LazyLock;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue::{self, Entry};
+use tidegate_device::{Completion, Model, ModelIo};
+
+/// Every built-in entry, and what none of them shows: order of arrival with a write cache, a flash
+/// disk whose garbage collection runs, arrays with parts of an I/O on every kind of member.
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let mut entries: Vec<Entry> = catalogue::entries().collect();
+    entries.push(in_order());
+    let parse = |text: &str| catalogue::parse(text, "test").unwrap();
+    let cached = include_str!("../../../devices/hdd-7200-1tb-cached.toml");
+    entries.push(parse(&cached[..cached.find("\n[hdd.ncq]").unwrap()]));
+    // A cache so small that it is always full.
+    entries.push(parse(
+        &cached.replace("size = \"16 MiB\"", "size = \"256 KiB\""),
+    ));
+    let nvme = include_str!("../../../devices/nvme-1tb.toml")
+        .replace("1000204886016 B", "512 MiB")
+        .replace("99.3 GB", "32 MiB")
+        .replace("size = \"32 MiB\"", "size = \"1 MiB\"");
+    entries.push(parse(&nvme));
+    for member in ["hdd-7200-1tb-cached", "nvme-1tb"] {
+        entries.push(parse(&format!(
+            "name = \"{member} x 3\"\ndescription = \"test\"\n[raid0]\nmembers = 3\n\
+             member = \"{member}\"\nchunk = \"16 KiB\"\nqueue_depth = 40\n\
+             command_overhead = \"10 us\"\n"
+        )));
+    }
+    entries
+});
+
+/// An I/O, as far as it does not depend on the device, and how long the driver waits before it.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    op: Op,
+    /// Where: a share of the capacity, or near the beginning, so that some overlap.
+    place: Result<u64, u16>,
+    blocks: u64,
+    fua: bool,
+    wait: u64,
+    /// Whether the driver looks for what has ended before it.
+    looks: bool,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let op = prop_oneof![
+        6 => Just(Op::Read),
+        6 => Just(Op::Write),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Discard),
+        1 => Just(Op::WriteZeroes),
+    ];
+    let place = prop_oneof![(0_u64..2_000).prop_map(Ok), any::<u16>().prop_map(Err)];
+    let blocks = prop_oneof![Just(8_u64), 1_u64..64, 1_u64..1_000];
+    let wait = prop_oneof![4 => Just(0_u64), 2 => 0..300_000_u64, 1 => 0..100_000_000_u64];
+    (op, place, blocks, any::<bool>(), wait, any::<bool>()).prop_map(
+        |(op, place, blocks, fua, wait, looks)| Step {
+            op,
+            place,
+            blocks,
+            fua: fua && op == Op::Write,
+            wait,
+            looks,
+        },
+    )
+}
+
+fn io(step: &Step, id: u64, disk: &dyn Model) -> ModelIo {
+    let spec = disk.spec();
+    let block = u64::from(spec.logical_block);
+    let len = (step.blocks * block).min(u64::from(spec.max_io));
+    let last = (spec.capacity - len) / block;
+    let at = match step.place {
+        Ok(block) => block.min(last),
+        Err(share) => (u128::from(last) * u128::from(share) / u128::from(u16::MAX)) as u64,
+    };
+    let (addr, len) = if step.op == Op::Flush {
+        (0, 0)
+    } else {
+        (at * block, len as u32)
+    };
+    ModelIo {
+        id,
+        op: step.op,
+        addr,
+        len,
+        fua: step.fua,
+    }
+}
+
+/// What a run brought about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Run {
+    sent: Vec<(Nanos, ModelIo)>,
+    ended: Vec<Completion>,
+}
+
+/// Submits all. `prompt`: looks at every time at which something ends; else only where a step says
+/// so, or the queue is full.
+fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
+    let mut disk = entry.build();
+    let (mut now, mut sent, mut ended) = (Nanos::ZERO, Vec::new(), Vec::new());
+    for (id, step) in steps.iter().enumerate() {
+        let mut target = now + Nanos(step.wait);
+        if !disk.has_room() {
+            target = target.max(disk.next_completion().unwrap());
+        }
+        while let Some(at) = disk.next_completion().filter(|at| prompt && *at <= target) {
+            // Not a nanosecond before, and then for certain.
+            if at > now {
+                assert_eq!(disk.pop_completed(Nanos(at.0 - 1)), None);
+            }
+            let completion = disk.pop_completed(at.max(now));
+            assert_eq!(completion.map(|c| c.at), Some(at));
+            ended.extend(completion);
+        }
+        now = target;
+        while (step.looks || !disk.has_room())
+            && let Some(completion) = disk.pop_completed(now)
+        {
+            ended.push(completion);
+        }
+        let io = io(step, id as u64, &*disk);
+        let (before, promised) = (disk.in_flight(), disk.next_completion());
+        disk.submit(now, io);
+        assert_eq!(disk.in_flight(), before + 1);
+        // What was promised is kept, or something ends sooner.
+        let next = disk.next_completion().expect("something is in flight");
+        assert!(promised.is_none_or(|at| next <= at));
+        sent.push((now, io));
+    }
+    while let Some(at) = disk.next_completion() {
+        let completion = disk.pop_completed(at.max(now)).expect("it was promised");
+        assert_eq!(completion.at, at);
+        ended.push(completion);
+    }
+    assert_eq!(disk.in_flight(), 0);
+    Run { sent, ended }
+}
+
+/// How long an I/O takes at least on the interface.
+fn least(entry: &Entry, io: &ModelIo) -> u64 {
+    let fastest = match entry.spec().name.as_str() {
+        name if name.contains(" x 3") => 3 * 3_500_000_000,
+        name if name.starts_with("raid0") => 16 * 300_000_000,
+        name if name.starts_with("nvme") => 3_500_000_000,
+        _ => 600_000_000,
+    };
+    match io.op {
+        Op::Read | Op::Write => u64::from(io.len) * 1_000_000_000 / fastest,
+        _ => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_io_ends_once_in_order_and_not_too_soon(
+        steps in proptest::collection::vec(any_step(), 1..150)
+    ) {
+        for entry in ENTRIES.iter() {
+            let name = &entry.name;
+            let Run { sent, ended } = run(entry, &steps, true);
+            prop_assert_eq!(ended.len(), sent.len(), "{}", name);
+            let mut at = vec![None; sent.len()];
+            for pair in ended.windows(2) {
+                prop_assert!(pair[0].at <= pair[1].at, "{}: {:?}", name, pair);
+            }
+            for c in &ended {
+                prop_assert_eq!(at[c.id as usize].replace(c.at), None, "{} twice", c.id);
+                let (begun, io) = &sent[c.id as usize];
+                prop_assert!(c.at.since(*begun).0 >= least(entry, io), "{}: {:?}", name, io);
+            }
+            // A flush ends after all that was submitted before it.
+            let mut latest = Nanos::ZERO;
+            for (id, (_, io)) in sent.iter().enumerate() {
+                let end = at[id].unwrap();
+                if io.op == Op::Flush {
+                    prop_assert!(end >= latest, "{}: flush {} at {}, {}", name, id, end, latest);
+                }
+                latest = latest.max(end);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_inputs_give_the_same_outputs(
+        steps in proptest::collection::vec(any_step(), 1..150)
+    ) {
+        for entry in ENTRIES.iter() {
+            prop_assert_eq!(run(entry, &steps, true), run(entry, &steps, true), "{}", entry.name);
+        }
+    }
+
+    /// What is done depends on when it was submitted, never on when somebody looked.
+    #[test]
+    fn a_late_driver_loses_nothing_but_its_own_time(
+        steps in proptest::collection::vec(any_step(), 1..30)
+    ) {
+        // So few that the queue is never full, or the late driver would submit later, too.
+        for entry in ENTRIES.iter() {
+            let (prompt, late) = (run(entry, &steps, true), run(entry, &steps, false));
+            prop_assert_eq!(prompt, late, "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn a_full_queue_has_no_room_and_says_so() {
+    for entry in ENTRIES.iter() {
+        let mut disk = entry.build();
+        let depth = disk.spec().queue_depth;
+        for id in 0..u64::from(depth) {
+            assert!(disk.has_room(), "{}", entry.name);
+            disk.submit(Nanos::ZERO, ModelIo::read(id, id * 64 * KIB, 4_096));
+        }
+        assert!(!disk.has_room(), "{}", entry.name);
+        let one_more = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            disk.submit(Nanos::ZERO, ModelIo::read(0, 0, 4_096));
+        }));
+        assert!(one_more.is_err(), "{}", entry.name);
+    }
+}
+
+#[test]
+fn misuse_is_refused_by_every_model() {
+    for entry in ENTRIES.iter() {
+        let spec = entry.spec().clone();
+        let refused = |ios: [(u64, ModelIo); 2]| {
+            std::panic::catch_unwind(|| {
+                let mut disk = entry.build();
+                for (now, io) in ios {
+                    disk.submit(Nanos(now), io);
+                }
+            })
+            .is_err()
+        };
+        let good = ModelIo::read(0, MIB, 4_096);
+        assert!(!refused([(0, good), (0, good)]));
+        assert!(refused([(1, good), (0, good)]), "time runs backwards");
+        assert!(refused([
+            (0, good),
+            (0, ModelIo::read(0, spec.capacity, 4_096))
+        ]));
+        assert!(refused([(0, good), (0, ModelIo::read(0, 100, 4_096))]));
+        assert!(refused([(0, good), (0, ModelIo::read(0, 0, 0))]));
+    }
+}

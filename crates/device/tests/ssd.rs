@@ -1,0 +1,374 @@
+//! The flash disk model against arithmetic on its figures.
+
+mod common;
+
+use common::{KIB, Load, MIB, Rng, close, io, keep, once};
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::ssd::{
+    GarbageFigures, PrefetchFigures, Ssd, SsdFigures, WriteBufferFigures, ZeroesFigure,
+};
+use tidegate_device::units::{Bandwidth, Bytes, Duration};
+use tidegate_device::{Model, ModelIo};
+
+fn us(n: u64) -> Duration {
+    Duration(Nanos::from_micros(n))
+}
+
+/// Eight dies on four channels, round figures, 1 GiB.
+fn figures() -> SsdFigures {
+    SsdFigures {
+        capacity: Bytes(1 << 30),
+        logical_block: Bytes(512),
+        physical_block: Bytes(4 * KIB),
+        queue_depth: 256,
+        max_io: Bytes(MIB),
+        channels: 4,
+        dies_per_channel: 2,
+        planes: 1,
+        page: Bytes(16 * KIB),
+        pages_per_block: 64,
+        read: us(50),
+        program: us(500),
+        erase: us(3_000),
+        channel_rate: Bandwidth(400_000_000),
+        interface_rate: Bandwidth(2_000_000_000),
+        full_duplex: true,
+        read_overhead: us(10),
+        write_overhead: us(20),
+        read_interval: us(0),
+        write_interval: us(0),
+        write_zeroes: ZeroesFigure::Write,
+        write_buffer: WriteBufferFigures {
+            size: Bytes(MIB),
+            power_loss_protection: false,
+        },
+        prefetch: None,
+        garbage_collection: None,
+    }
+}
+
+fn ssd(change: impl FnOnce(&mut SsdFigures)) -> Ssd {
+    let mut figures = figures();
+    change(&mut figures);
+    Ssd::new("test", &figures).unwrap()
+}
+
+fn plain() -> Ssd {
+    ssd(|_| ())
+}
+
+fn random_reads(depth: u32, disk: &mut Ssd) -> f64 {
+    Load::random(Op::Read, 4 * KIB, depth, 50_000).iops(disk)
+}
+
+/// 4 KiB on the channel and on the interface (microseconds).
+const CHANNEL: f64 = 4_096.0 / 400.0;
+const INTERFACE: f64 = 4_096.0 / 2_000.0;
+
+#[test]
+fn a_read_takes_overhead_flash_channel_and_interface() {
+    let iops = random_reads(1, &mut plain());
+    close(iops, 1e6 / (10.0 + 50.0 + CHANNEL + INTERFACE), 0.1);
+}
+
+#[test]
+fn iops_grow_with_depth_until_the_dies_are_busy() {
+    let one = random_reads(1, &mut plain());
+    // By chance two of four commands find the same one of eight dies now and then.
+    let four = random_reads(4, &mut plain());
+    assert!((2.7..3.6).contains(&(four / one)), "{}", four / one);
+    // A die is busy until its register is empty.
+    let dies = 8.0 * 1e6 / (50.0 + CHANNEL);
+    let deep = random_reads(256, &mut plain());
+    assert!(deep < dies && deep > 0.93 * dies, "{deep} of {dies}");
+}
+
+#[test]
+fn channels_saturate() {
+    let slow = || ssd(|f| f.channel_rate = Bandwidth(50_000_000));
+    let most = 4.0 * 50e6;
+    let stream = Load::sequential(Op::Read, 64 * KIB, 16, 10_000).iops(&mut slow()) * 65_536.0;
+    close(stream, most, 1.0);
+    // Booked ahead die by die, random transfers leave gaps that are too short for another.
+    let random = random_reads(256, &mut slow()) * 4_096.0;
+    assert!(random < most && random > 0.7 * most, "{random} of {most}");
+}
+
+#[test]
+fn the_interface_saturates() {
+    let mut slow = ssd(|f| f.interface_rate = Bandwidth(100_000_000));
+    close(random_reads(64, &mut slow), 100e6 / 4_096.0, 0.5);
+}
+
+#[test]
+fn the_controller_saturates() {
+    let mut slow = ssd(|f| f.read_interval = us(40));
+    close(random_reads(64, &mut slow), 1e6 / 40.0, 0.5);
+}
+
+#[test]
+fn half_duplex_shares_the_interface() {
+    let mixed = |full| {
+        let mut disk = ssd(|f| {
+            f.full_duplex = full;
+            f.interface_rate = Bandwidth(50_000_000);
+        });
+        // Writes to a few places, which stay in the buffer.
+        let end = keep(&mut disk, Nanos::ZERO, 32, 20_000, |id| match id % 2 {
+            0 => ModelIo::read(id, id * 7 % 65_536 * 16_384, 4_096),
+            _ => ModelIo::write(id, id % 16 * 4_096, 4_096),
+        });
+        20_000.0 / end.as_secs_f64()
+    };
+    close(mixed(false), 50e6 / 4_096.0, 1.0);
+    assert!(mixed(true) > 1.8 * mixed(false), "{}", mixed(true));
+}
+
+#[test]
+fn a_write_ends_in_the_buffer() {
+    let mut disk = plain();
+    let mut now = Nanos::ZERO;
+    for id in 0..32 {
+        let end = once(&mut disk, now, ModelIo::write(id, id * 16_384, 4_096));
+        close(end.since(now).0 as f64, 1e3 * (20.0 + INTERFACE), 0.1);
+        now = end;
+    }
+}
+
+#[test]
+fn a_full_buffer_writes_at_the_speed_of_the_flash() {
+    let mut disk = plain();
+    let rate = Load::sequential(Op::Write, 64 * KIB, 8, 20_000).iops(&mut disk) * 65_536.0;
+    let program = 500.0 + 16_384.0 / 400.0;
+    close(rate, 8.0 * 16_384.0 / program * 1e6, 1.0);
+    // Without garbage collection that is what it does for ever.
+    let mut disk = plain();
+    let load = Load::random(Op::Write, 4 * KIB, 8, 100_000);
+    let (first, now) = load.run(&mut disk, Nanos::ZERO);
+    let mut rest = [0.0; 4];
+    let mut now = now;
+    for rate in &mut rest {
+        (*rate, now) = load.run(&mut disk, now);
+        close(*rate, first, 1.0);
+    }
+    assert_eq!(disk.write_amplification(), 1.0);
+}
+
+#[test]
+fn what_is_in_the_buffer_is_read_from_there() {
+    let mut disk = plain();
+    let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 16_384, 4_096));
+    let end = once(&mut disk, now, ModelIo::read(1, 16_384, 4_096));
+    close(end.since(now).0 as f64, 1e3 * (10.0 + INTERFACE), 0.1);
+    // Not what was not written, and not what has been programmed since.
+    let now = end;
+    let end = once(&mut disk, now, ModelIo::read(2, 20_480, 4_096));
+    assert!(
+        end.since(now) > Nanos::from_micros(60),
+        "{}",
+        end.since(now)
+    );
+    let now = end + Nanos::from_millis(10);
+    let end = once(&mut disk, now, ModelIo::read(3, 16_384, 4_096));
+    close(
+        end.since(now).0 as f64,
+        1e3 * (10.0 + 50.0 + CHANNEL + INTERFACE),
+        0.1,
+    );
+}
+
+#[test]
+fn a_read_waits_for_the_program_of_its_die() {
+    let mut disk = plain();
+    // A full program begins as soon as it is there.
+    let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 0, 16_384));
+    let now = now + Nanos::from_micros(100);
+    let busy = once(&mut disk, now, ModelIo::read(1, 8 * 16_384, 4_096)).since(now);
+    let idle = once(
+        &mut disk,
+        now + Nanos::SECOND,
+        ModelIo::read(2, 8 * 16_384, 4_096),
+    );
+    let idle = idle.since(now + Nanos::SECOND);
+    // It takes 41 us on the channel and 500 us from its arrival, 90 us of which have passed.
+    let more = busy.since(idle);
+    assert!((430_000..455_000).contains(&more.0), "{more}");
+}
+
+#[test]
+fn flush_waits_for_the_flash_and_for_all_before_it() {
+    let mut disk = plain();
+    let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 0, 4_096));
+    let end = once(&mut disk, now, ModelIo::flush(1));
+    close(end.since(now).0 as f64, 1e3 * (20.0 + CHANNEL + 500.0), 0.1);
+    // There is nothing left for another.
+    let again = once(&mut disk, end, ModelIo::flush(2));
+    assert_eq!(again.since(end), Nanos::from_micros(20));
+
+    let mut disk = plain();
+    for id in 0..100 {
+        disk.submit(Nanos::ZERO, ModelIo::read(id, id * 16_384, 4_096));
+    }
+    disk.submit(Nanos::ZERO, ModelIo::flush(100));
+    let ends: Vec<_> = std::iter::from_fn(|| disk.pop_completed(Nanos::SECOND)).collect();
+    assert_eq!(ends.last().unwrap().id, 100);
+}
+
+#[test]
+fn fua_waits_for_its_own_program_only() {
+    let mut disk = plain();
+    let fua = |id, addr| ModelIo {
+        fua: true,
+        ..ModelIo::write(id, addr, 4_096)
+    };
+    let end = once(&mut disk, Nanos::ZERO, fua(0, 0));
+    close(
+        end.0 as f64,
+        1e3 * (20.0 + INTERFACE + CHANNEL + 500.0),
+        0.1,
+    );
+}
+
+#[test]
+fn with_protection_neither_waits() {
+    let mut disk = ssd(|f| f.write_buffer.power_loss_protection = true);
+    let fua = ModelIo {
+        fua: true,
+        ..ModelIo::write(0, 0, 4_096)
+    };
+    let now = once(&mut disk, Nanos::ZERO, fua);
+    close(now.0 as f64, 1e3 * (20.0 + INTERFACE), 0.1);
+    assert_eq!(
+        once(&mut disk, now, ModelIo::flush(1)).since(now),
+        Nanos::from_micros(20)
+    );
+}
+
+#[test]
+fn discard_and_zeroes_cost_what_the_figures_say() {
+    for (zeroes, most) in [
+        (ZeroesFigure::Deallocate, 20_000),
+        (ZeroesFigure::Write, 4_330_000),
+    ] {
+        let mut disk = ssd(|f| f.write_zeroes = zeroes);
+        let end = once(&mut disk, Nanos::ZERO, io(Op::Discard, 0, 0, 64 * MIB));
+        assert_eq!(end, Nanos::from_micros(20));
+        // More than the buffer holds, so written ones wait for the flash.
+        let mut now = Nanos::SECOND;
+        for id in 0..8 {
+            now = once(&mut disk, now, io(Op::WriteZeroes, id, id * MIB, MIB));
+        }
+        let each = now.since(Nanos::SECOND).0 / 8;
+        assert!(each <= most && each * 2 > most, "{zeroes:?}: {each}");
+    }
+}
+
+#[test]
+fn prefetch_serves_streams_and_leaves_random_reads_alone() {
+    let with = || {
+        ssd(|f| {
+            f.prefetch = Some(PrefetchFigures {
+                ahead: Bytes(256 * KIB),
+                streams: 4,
+            });
+        })
+    };
+    let stream = Load::sequential(Op::Read, 16 * KIB, 1, 10_000);
+    let (slow, fast) = (stream.iops(&mut plain()), stream.iops(&mut with()));
+    close(slow, 1e6 / (10.0 + 50.0 + 4.0 * (CHANNEL + INTERFACE)), 0.1);
+    // Only the overhead and the interface are left.
+    close(fast, 1e6 / (10.0 + 4.0 * INTERFACE), 2.0);
+    close(
+        random_reads(4, &mut with()),
+        random_reads(4, &mut plain()),
+        1.0,
+    );
+}
+
+/// A drive with so much spare flash and so much data, of all that it has.
+fn worn(spare: u64, filled: u64) -> Ssd {
+    ssd(|f| {
+        f.garbage_collection = Some(GarbageFigures {
+            spare: Bytes(spare),
+            filled: Bytes(filled),
+        });
+    })
+}
+
+#[test]
+fn random_overwrites_fall_off_the_cliff_when_the_spare_flash_is_used_up() {
+    let (spare, mut disk, mut rng) = (200 * MIB, worn(200 * MIB, 1 << 30), Rng(7));
+    let count = spare / 4_096 / 2;
+    let mut round = |disk: &mut Ssd, begun| {
+        let end = keep(disk, begun, 8, count, |id| {
+            ModelIo::write(id, rng.below(1 << 18) * 4_096, 4_096)
+        });
+        (count as f64 / end.since(begun).as_secs_f64(), end)
+    };
+    let (fresh, mut now) = round(&mut disk, Nanos::ZERO);
+    let flash = 8.0 * 4.0 * 1e6 / (500.0 + 41.0);
+    assert!(fresh > 0.95 * flash, "{fresh} of {flash}");
+    assert_eq!(disk.write_amplification(), 1.0);
+    let mut last = 0.0;
+    for _ in 0..20 {
+        (last, now) = round(&mut disk, now);
+    }
+    let amplification = disk.write_amplification();
+    assert!(amplification > 1.8, "{amplification}");
+    // A move costs 50 us more than a program and twice its channel; erases come on top.
+    let cost = 541.0 + (amplification - 1.0) * (550.0 + 82.0) + amplification * 3_000.0 / 64.0;
+    close(last, 8.0 * 4.0 * 1e6 / cost, 12.0);
+}
+
+#[test]
+fn amplification_grows_with_utilisation() {
+    let mut last = 1.0;
+    for tenths in [5, 7, 9] {
+        let filled = (1_u64 << 30) / 10 * tenths;
+        let (mut disk, mut rng, mut now) = (worn(128 * MIB, filled), Rng(9), Nanos::ZERO);
+        let (mut sum, rounds) = (0.0, 40);
+        for round in 0..rounds + 40 {
+            now = keep(&mut disk, now, 32, 10_000, |id| {
+                ModelIo::write(id, rng.below(filled / 4_096) * 4_096, 4_096)
+            });
+            if round >= 40 {
+                sum += disk.write_amplification();
+            }
+        }
+        let found = sum / f64::from(rounds);
+        assert!(found > last + 0.05, "{found} after {last} at 0.{tenths}");
+        last = found;
+    }
+}
+
+#[test]
+fn collection_delays_reads() {
+    let p99 = |mut disk: Ssd| {
+        let (mut rng, mut now, mut took) = (Rng(2), Nanos::ZERO, Vec::new());
+        // Until the spare flash is long used up.
+        now = Load::random(Op::Write, 4 * KIB, 8, 300_000)
+            .run(&mut disk, now)
+            .1;
+        for id in 0..20_000 {
+            // Two writes and a read every millisecond, well below what the flash can do.
+            now += Nanos::from_millis(1);
+            for n in 0..2 {
+                disk.submit(now, ModelIo::write(n, rng.below(1 << 18) * 4_096, 4_096));
+            }
+            disk.submit(now, ModelIo::read(2, rng.below(1 << 18) * 4_096, 4_096));
+            while disk.in_flight() > 0 {
+                let at = disk.next_completion().unwrap();
+                let ended = disk.pop_completed(at).unwrap();
+                if ended.id == 2 && id > 1_000 {
+                    took.push(at.since(now).0);
+                }
+                now = now.max(at);
+            }
+        }
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    };
+    let (without, with) = (p99(plain()), p99(worn(100 * MIB, 1 << 30)));
+    assert!(with > without + 300_000, "{with} ns, {without} ns");
+}
