@@ -248,7 +248,7 @@ impl Drr {
             let most = quantum.max(cost);
             queue.deficit = queue.deficit.max(-most).min(before);
         }
-        self.refresh(facts, io.vm);
+        // Where that was its last unit, `remove` comes next.
     }
 
     fn set_weight(&mut self, vm: usize, weight: u32) {
@@ -275,7 +275,6 @@ impl Dispatcher for Drr {
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
-        // After a service `charge` has seen to it; this is for units taken back.
         if facts.head(vm).is_none() {
             self.leave(vm.index());
         }

@@ -212,11 +212,9 @@ impl Sfq {
             flow.spend(cost);
         }
         self.latest = self.latest.max(flow.tag);
-        let tag = flow.tag;
-        if facts.head(io.vm).is_some() {
-            self.waiting.set(vm, tag);
-        } else {
-            self.waiting.remove(vm);
+        // Where that was its last unit, `remove` comes next.
+        if self.waiting.contains(vm) {
+            self.waiting.set(vm, flow.tag);
         }
     }
 
@@ -253,7 +251,6 @@ impl Dispatcher for Sfq {
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
-        // After a service `charge` has seen to it; this is for units taken back.
         if facts.head(vm).is_none() {
             self.waiting.remove(vm.index());
         }
