@@ -5,9 +5,11 @@ mod common;
 use common::lab::{self, GUESTS, Lab, MAX_IO, Model};
 use common::*;
 use proptest::prelude::*;
+use tidegate_core::dispatch::drr::{Drr, DrrParams};
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
+use tidegate_core::roles::Dispatcher;
 use tidegate_core::time::Nanos;
 
 const COST_SIZE: u64 = 16 << 10;
@@ -345,4 +347,17 @@ fn the_lightest_weight_sets_the_scale() {
         runs.push(order);
     }
     assert!(runs.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn a_weight_that_a_controller_turns_counts_from_the_next_turn() {
+    let params = DrrParams {
+        quantum: QUANTUM as u32,
+        cost_size: COST_SIZE as u32,
+    };
+    let make = |capacity: &Capacity| Box::new(Drr::new(params, capacity)) as Box<dyn Dispatcher>;
+    let [before, after] = lab::picks_with_a_knob(make, 800, 300);
+    // A turn of 100 KiB is six of 16 KiB, or seven; one of weight 300 is eighteen or nineteen.
+    assert!(before[1].abs_diff(200) <= 7, "{before:?}");
+    assert!(after[1].abs_diff(300) <= 19, "{after:?}");
 }

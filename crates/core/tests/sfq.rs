@@ -7,9 +7,11 @@ use common::lab::{self, GUESTS, Lab, Model};
 use common::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use tidegate_core::dispatch::sfq::{CostBy, Sfq, SfqParams};
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
+use tidegate_core::roles::Dispatcher;
 use tidegate_core::time::Nanos;
 
 const COST_SIZE: u32 = 16 << 10;
@@ -487,4 +489,17 @@ fn what_counts_is_what_the_parameter_says() {
             COSTS[by]
         );
     }
+}
+
+#[test]
+fn a_weight_that_a_controller_turns_counts_at_once() {
+    let params = SfqParams {
+        depth: 0,
+        cost: CostBy::Bytes,
+        cost_size: COST_SIZE,
+    };
+    let make = |capacity: &Capacity| Box::new(Sfq::new(params, capacity)) as Box<dyn Dispatcher>;
+    let [before, after] = lab::picks_with_a_knob(make, 800, 300);
+    assert_eq!(before, [200, 200]);
+    assert!(after[1].abs_diff(300) <= 1, "{after:?}");
 }

@@ -8,8 +8,11 @@ use proptest::prelude::*;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
-use tidegate_core::request::{ClientId, DeviceIo, IoError, IoId, Lane, Op, ReqId, Request, VmId};
+use tidegate_core::policy::{Capacity, PolicySpec};
+use tidegate_core::request::{
+    ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, VmId,
+};
+use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
 use tidegate_core::time::Nanos;
 
 pub const BLOCK: u32 = 4096;
@@ -384,4 +387,70 @@ pub fn run(
         lab.act(model, step);
     }
     lab.close(model);
+}
+
+/// What a dispatcher picks of two VMs that have `waiting` requests each, as if each I/O were
+/// followed by the next; after half of them a controller gives the second VM `weight`. Returns
+/// how often each VM went, before and after.
+pub fn picks_with_a_knob(
+    make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
+    picks: usize,
+    weight: u32,
+) -> [[usize; 2]; 2] {
+    let mut lab = Lab::new(
+        1,
+        false,
+        &[100, 100],
+        [(); 2].map(|()| super::policy("fifo")),
+    );
+    for guest in 0..2 {
+        for n in 0..4 {
+            lab.request(guest, Op::Read, n * 64 * BLOCK as u64, 4 * BLOCK);
+        }
+    }
+    let mut dispatcher = make(&Capacity {
+        vms: 8,
+        requests: 1024,
+        limits_kept: false,
+    });
+    let facts = lab.engine.view();
+    for guest in &lab.guests {
+        dispatcher.on_event(facts, &Event::VmAdded(guest.vm));
+    }
+    lab.waiting
+        .iter()
+        .for_each(|w| dispatcher.insert(facts, w.0));
+    let mut got = [[0; 2]; 2];
+    for (half, got) in got.iter_mut().enumerate() {
+        if half == 1 {
+            dispatcher.set(facts, lab.guests[1].vm, Knob::Weight(weight));
+        }
+        for _ in 0..picks / 2 {
+            let Pick::Start { head, .. } = dispatcher.pick(facts) else {
+                panic!("both VMs wait");
+            };
+            let unit = facts.unit(head);
+            let io = DeviceIo {
+                id: IoId::from_bits(0),
+                vm: unit.vm,
+                disk: DiskId::from_bits(0),
+                op: unit.op,
+                addr: unit.addr,
+                offset: 0,
+                len: unit.len,
+                fua: false,
+                keep_allocated: false,
+                first_ops: 1,
+                first_bytes: unit.len as u64,
+            };
+            dispatcher.on_event(facts, &Event::Started(&io));
+            got[usize::from(unit.vm == lab.guests[1].vm)] += 1;
+        }
+    }
+    for guest in &mut lab.guests {
+        let client = guest.client.take().expect("connected");
+        lab.engine.handle_disconnect(lab.now, client);
+    }
+    while lab.engine.poll_done().is_some() {}
+    got
 }
