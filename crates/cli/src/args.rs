@@ -125,6 +125,7 @@ pub(crate) enum Command {
                             broken.\n\nExamples:
   tidegate torture --seeds 10000
   tidegate torture --minutes 60 --resume torture.seeds
+  tidegate torture --seeds 5000 --policy mclock,token-bucket+mclock
   tidegate torture --seed 4711 --trace"
     )]
     Torture(TortureArgs),
@@ -331,6 +332,10 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "start_seed", "minutes",
           "jobs", "resume"])]
     pub(crate) seed: Option<u64>,
+    /// Only these policies; all of them, and all compositions, unless said
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = parse_policy)]
+    pub(crate) policies: Vec<PolicySpec>,
     /// Show everything that happens, as it happens
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,

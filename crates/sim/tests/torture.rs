@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use tidegate_core::policy::{PolicySpec, dispatchers};
 use tidegate_sim::checker::starvation;
 use tidegate_sim::fault::{Kind, Rate};
-use tidegate_sim::torture::{self, Dice, Line, Sound, Swarm, Timing, What};
+use tidegate_sim::torture::{self, Line, Options, Swarm, Timing, What};
 
 /// Few, because a test is not the place for many: `make torture` runs more, in release.
 const SEEDS: u64 = 60;
@@ -23,7 +23,11 @@ fn a_seed_does_the_same_every_time() {
     let lines = |seed| {
         let mut all: Vec<Line> = Vec::new();
         let mut sink = |line: &Line| all.push(*line);
-        let passed = torture::run_with(seed, &mut Sound, Some(&mut sink));
+        let options = Options {
+            sink: Some(&mut sink),
+            ..Options::default()
+        };
+        let passed = torture::run_with(seed, options);
         (passed.map(|passed| passed.digest).ok(), all)
     };
     let mut digests = BTreeSet::new();
@@ -55,9 +59,7 @@ fn every_dispatcher_is_tortured() {
 
 #[test]
 fn the_swarm_reaches_every_part_and_every_kind_of_fault() {
-    let swarms: Vec<Swarm> = (0..400)
-        .map(|seed| Swarm::draw(&mut Dice::new(seed, 1)))
-        .collect();
+    let swarms: Vec<Swarm> = (0..400).map(|seed| Swarm::draw(seed, &[])).collect();
     let any = |what: &str, is: &dyn Fn(&Swarm) -> bool| {
         let (with, all) = (swarms.iter().filter(|s| is(s)).count(), swarms.len());
         assert!((1..all).contains(&with), "{what}: {with} of {all} runs");

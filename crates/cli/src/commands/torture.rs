@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use tidegate_core::policy::PolicySpec;
 use tidegate_report::{Table, count};
-use tidegate_sim::torture::{self, Failure, Passed, Sound};
+use tidegate_sim::torture::{self, Failure, Options, Passed};
 
 use crate::args::TortureArgs;
 use crate::output::Output;
@@ -53,20 +54,24 @@ struct Failed {
 
 pub(super) fn run(args: &TortureArgs, out: Output) -> Result<()> {
     match args.seed {
-        Some(seed) => one(seed, args.trace, out),
+        Some(seed) => one(seed, args, out),
         None => many(args, out),
     }
 }
 
 /// One seed, perhaps with all that happens.
-fn one(seed: u64, trace: bool, out: Output) -> Result<()> {
+fn one(seed: u64, args: &TortureArgs, out: Output) -> Result<()> {
     let begun = Instant::now();
     // A closed pipe ends the showing, not the run: its verdict still counts.
     let mut show = |line: &torture::Line| {
         let _ = out.text(&format!("{line}\n"));
     };
-    let trace = trace && !out.is_json();
-    let ended = torture::run_with(seed, &mut Sound, trace.then_some(&mut show));
+    let options = Options {
+        policies: &args.policies,
+        sink: (args.trace && !out.is_json()).then_some(&mut show),
+        plant: None,
+    };
+    let ended = torture::run_with(seed, options);
     let mut summary = Summary::default();
     if let Err(failure) = &ended
         && !out.is_json()
@@ -111,7 +116,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
     thread::scope(|scope| {
         for _ in 0..jobs {
             let (source, sender) = (&source, sender.clone());
-            scope.spawn(move || work(source, &sender));
+            scope.spawn(move || work(source, &args.policies, &sender));
         }
         drop(sender);
         let resume = args.resume.as_deref();
@@ -143,9 +148,13 @@ impl Source {
     }
 }
 
-fn work(source: &Source, sender: &Sender<Ended>) {
+fn work(source: &Source, policies: &[PolicySpec], sender: &Sender<Ended>) {
     while let Some(seed) = source.take() {
-        if sender.send(torture::run(seed)).is_err() {
+        let options = Options {
+            policies,
+            ..Options::default()
+        };
+        if sender.send(torture::run_with(seed, options)).is_err() {
             return;
         }
     }

@@ -30,7 +30,7 @@ pub use world::Tally;
 use crate::checker::{Broken, Checker};
 use core::fmt;
 use journal::Journal;
-use tidegate_core::policy::Roles;
+use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{DeviceIo, Done};
 use world::World;
 
@@ -58,12 +58,18 @@ pub struct Failure {
     pub last: Vec<Line>,
     /// A digest of everything until then.
     pub digest: u64,
+    /// The policies it was drawn among, where not any.
+    pub policies: Vec<String>,
 }
 
 impl Failure {
     /// The command that shows it again.
     pub fn command(&self) -> String {
-        format!("tidegate torture --seed {} --trace", self.seed)
+        let policies = match self.policies.is_empty() {
+            true => String::new(),
+            false => format!(" --policy {}", self.policies.join(",")),
+        };
+        format!("tidegate torture --seed {}{policies} --trace", self.seed)
     }
 }
 
@@ -108,31 +114,47 @@ pub trait Plant {
 }
 
 /// No bug.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sound;
+struct Sound;
 
 impl Plant for Sound {}
+
+/// What to do with a seed beyond running it.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// Policies come from these; where there are none, any takes part.
+    pub policies: &'a [PolicySpec],
+    /// A bug to plant.
+    pub plant: Option<&'a mut dyn Plant>,
+    /// Gets each line as it happens.
+    pub sink: Option<Sink<'a>>,
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("policies", &self.policies)
+            .finish_non_exhaustive()
+    }
+}
 
 /// Runs a seed.
 ///
 /// # Errors
 /// When a promise is broken, or the engine panics.
 pub fn run(seed: u64) -> Result<Passed, Box<Failure>> {
-    run_with(seed, &mut Sound, None)
+    run_with(seed, Options::default())
 }
 
-/// Runs a seed with a planted bug, and shows each line as it happens.
+/// Runs a seed in some special way.
 ///
 /// # Errors
 /// When a promise is broken, or the engine panics.
-pub fn run_with(
-    seed: u64,
-    plant: &mut dyn Plant,
-    sink: Option<Sink>,
-) -> Result<Passed, Box<Failure>> {
-    let swarm = Swarm::draw(&mut Dice::new(seed, 1));
+pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
+    let mut sound = Sound;
+    let plant = options.plant.unwrap_or(&mut sound);
+    let swarm = Swarm::draw(seed, options.policies);
     let description = swarm.to_string();
-    let mut journal = Journal::new(sink);
+    let mut journal = Journal::new(options.sink);
     let outcome = panics::caught(|| {
         let mut world = World::new(seed, swarm, &mut journal, plant);
         let verdict = world.run();
@@ -161,6 +183,11 @@ pub fn run_with(
             swarm: description,
             last: journal.last().copied().collect(),
             digest,
+            policies: options
+                .policies
+                .iter()
+                .map(|p| p.name().to_owned())
+                .collect(),
         })),
     }
 }

@@ -117,6 +117,8 @@ pub struct Swarm {
     promises: Promises,
     /// Requests may be larger than the device's largest I/O.
     large: bool,
+    /// Policies come from here; where it is empty, any.
+    among: Vec<PolicySpec>,
 }
 
 /// The catalogue, parsed once.
@@ -126,8 +128,10 @@ pub(super) fn models() -> &'static [Entry] {
 }
 
 impl Swarm {
-    /// Draws a run.
-    pub fn draw(dice: &mut Dice) -> Swarm {
+    /// Draws a run of a seed, with policies among those given, or any where none is.
+    pub fn draw(seed: u64, among: &[PolicySpec]) -> Swarm {
+        // Policies are drawn apart, so that a new one changes nothing else of a seed.
+        let (dice, policies) = (&mut Dice::new(seed, 1), &mut Dice::new(seed, 2));
         let timing = draw_timing(dice);
         let config = draw_config(dice, timing);
         let requests = dice.octaves(200, 4000) as u32;
@@ -147,7 +151,8 @@ impl Swarm {
         };
         let mut swarm = Swarm {
             config,
-            policy: policy(dice),
+            policy: policy(policies, among),
+            among: among.to_vec(),
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
             vms: Vec::new(),
             timing,
@@ -168,6 +173,11 @@ impl Swarm {
         swarm.vms = (0..vms).map(|_| swarm.vm(dice)).collect();
         swarm.config.max_vms = vms as u32 + dice.below(3) as u32;
         swarm
+    }
+
+    /// Draws a policy as this run has them.
+    pub fn another_policy(&self, dice: &mut Dice) -> PolicySpec {
+        policy(dice, &self.among)
     }
 
     /// Draws a VM as this run has them.
@@ -314,11 +324,13 @@ fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
     }
 }
 
-/// Any policy: of the registry, or any composition, with any parameters. Dispatchers whose
-/// bound on starvation is not known are left out; a test says so.
-pub(super) fn policy(dice: &mut Dice) -> PolicySpec {
+/// One of those given, or of the registry, or any composition, with any parameters. Dispatchers
+/// whose bound on starvation is not known are left out; a test says so.
+fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
     loop {
-        let mut spec = if dice.chance(500) {
+        let mut spec = if !among.is_empty() {
+            Ok(among[dice.index(among.len())].clone())
+        } else if dice.chance(500) {
             let all = registry();
             PolicySpec::named(all[dice.index(all.len())].name)
         } else {
@@ -342,7 +354,7 @@ pub(super) fn policy(dice: &mut Dice) -> PolicySpec {
             let value = value.clamp(info.min, info.max);
             spec.set(info.name, value).expect("the value is in range");
         }
-        if starvation::bound_of(&spec).is_some() {
+        if starvation::bound_of(&spec).is_some() || !among.is_empty() {
             return spec;
         }
     }

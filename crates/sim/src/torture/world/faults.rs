@@ -3,7 +3,6 @@
 use super::{Event, What, World};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
-use crate::torture::swarm;
 use tidegate_core::time::Nanos;
 
 impl World<'_, '_> {
@@ -97,7 +96,7 @@ impl World<'_, '_> {
     }
 
     fn swap(&mut self) {
-        let policy = swarm::policy(&mut self.fresh);
+        let policy = self.swarm.another_policy(&mut self.policies);
         self.write(What::Swap, [self.order, 0, 0, 0, 0]);
         let clock = self.clock();
         self.engine.set_policy(clock, &policy);

@@ -88,6 +88,7 @@ pub(super) struct World<'a, 'j> {
     load: Dice,
     chance: Dice,
     fresh: Dice,
+    policies: Dice,
     /// What is left of the batches.
     pub(super) tally: Tally,
 }
@@ -155,6 +156,7 @@ impl<'a, 'j> World<'a, 'j> {
             load: Dice::new(seed, 4),
             chance: Dice::new(seed, 5),
             fresh: Dice::new(seed, 6),
+            policies: Dice::new(seed, 7),
             tally: Tally::default(),
             swarm,
         }

@@ -1,0 +1,31 @@
+//! Seeds that found something.
+//!
+//! A seed names a run only as long as the swarm draws the same from it, so each of them also has
+//! a test of its own where the bug was, which is named beside it.
+
+use tidegate_core::policy::PolicySpec;
+use tidegate_sim::torture::{self, Options};
+
+fn passes(seeds: &[u64], policies: &[&str]) {
+    let policies = policies.iter().map(|name| PolicySpec::named(name));
+    let policies: Vec<PolicySpec> = policies.map(|p| p.expect("registered")).collect();
+    for &seed in seeds {
+        let options = Options {
+            policies: &policies,
+            ..Options::default()
+        };
+        if let Err(failure) = torture::run_with(seed, options) {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// A VM woke at the tag of the next one that was ready, far ahead of one that its limit held;
+/// and one whose limit was lifted kept the place it had when its limit shut.
+///
+/// `core/tests/mclock_guarantees.rs`: `a_waking_vm_is_not_passed_by_one_whose_limit_is_lifted`,
+/// `a_limit_that_is_lifted_does_not_give_back_the_share_it_held`.
+#[test]
+fn a_vm_that_waits_under_mclock_is_passed_over_no_longer_than_its_bound() {
+    passes(&[147, 276, 417, 1000, 1066, 1984], &["mclock"]);
+}
