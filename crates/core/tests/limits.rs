@@ -259,6 +259,30 @@ fn a_swap_back_and_forth_never_buys_a_burst() {
 }
 
 #[test]
+fn a_swap_to_mclock_keeps_what_the_burst_rate_holds_back() {
+    let mut world = World::new("limit", MS / 10);
+    let rate = Rate::iops(49);
+    let guest = world.guest(&bursting(rate, rate, Nanos::SECOND));
+    world.load(guest, Op::Read, 4096, 4);
+    world.run(90 * MS);
+    world.swap("mclock");
+    world.run(SECOND);
+    assert_below(&world.ops(guest), 49, 1);
+}
+
+#[test]
+fn a_burst_that_is_added_does_not_repeat_what_the_limit_let_go() {
+    let mut world = World::new("limit", MS / 10);
+    let rate = Rate::bytes(20_000);
+    let guest = world.guest(&limited(rate));
+    world.load(guest, Op::Read, 4096, 4);
+    world.run(50 * MS);
+    world.set(guest, &bursting(rate, rate, Nanos::SECOND));
+    world.run(SECOND);
+    assert_below(&world.bytes(guest), 20_000, 4096);
+}
+
+#[test]
 fn swaps_do_not_lift_the_burst_rate() {
     let mut world = World::new("limit", 1000);
     let burst = bursting(

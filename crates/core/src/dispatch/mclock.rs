@@ -455,7 +455,12 @@ impl Dispatcher for MClock {
 
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
         let limit = &mut self.tags[vm.index()].limit;
-        let owed = consumed.0[0].map(|spent| spent.unwrap_or_default().owed);
+        // Without bursts here, what a burst's own rate still holds back is held back too.
+        let owed = |spent: Option<Spent>| {
+            let spent = spent.unwrap_or_default();
+            spent.owed.max(spent.burst_owed)
+        };
+        let owed = consumed.0[0].map(owed);
         limit.ops.forget_before(facts.now() + owed[0]);
         limit.bytes.forget_before(facts.now() + owed[1]);
         self.refresh(facts, vm);

@@ -59,7 +59,21 @@ impl Bucket {
             .bytes
             .shrink_tolerance(self.tolerance.1, bytes, now);
         self.steady.set_rate(limit, now);
+        let was_set = [self.burst.ops.is_set(), self.burst.bytes.is_set()];
         self.set_burst(limit, burst, now);
+        let (slow, fast) = (self.steady.per_s(), self.burst.per_s());
+        if !was_set[0] {
+            begin_burst(&self.steady.ops, &mut self.burst.ops, slow.0, fast.0, now);
+        }
+        if !was_set[1] {
+            begin_burst(
+                &self.steady.bytes,
+                &mut self.burst.bytes,
+                slow.1,
+                fast.1,
+                now,
+            );
+        }
     }
 
     fn set_burst(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
@@ -95,6 +109,12 @@ fn per_s(rate: &Rate) -> (u64, u64) {
         rate.ops.map_or(0, |o| o.per_s),
         rate.bytes_per_s.unwrap_or(0),
     )
+}
+
+/// A burst that is new begins with what its limit let go last and was not paid for yet.
+fn begin_burst(steady: &Pacer, burst: &mut Pacer, slow: u64, fast: u64, now: Nanos) {
+    let owed = steady.due().since(now).0 as u128 * slow as u128 / fast.max(1) as u128;
+    burst.forget_before(now + Nanos(u64::try_from(owed).unwrap_or(u64::MAX)));
 }
 
 /// How long the steady rate takes to save up a burst of `length` at the fast rate.
