@@ -329,10 +329,13 @@ impl<'a, 'j> World<'a, 'j> {
         answers::started(&mut self.ledger, io.op, &parts);
         let now = self.engine.view().now();
         self.limits.started(now, &self.swarm.config.device, &io)?;
-        let first = parts.iter().map(|part| part.number.into()).min();
-        let first = first.expect("it carries something");
+        let facts = self.engine.view();
+        let first = self.segments.iter().map(|segment| facts.seq(segment.req));
+        let first = first.min().unwrap_or(0);
         let engine = &self.engine;
-        self.starvation.started(engine, &io, first, promise)?;
+        let ledger = &self.ledger;
+        self.starvation
+            .started(engine, ledger, &io, first, promise)?;
         let guest = self.disks[self.disk_of(&io)].guest;
         self.guests[guest].started += io.len as u64;
         self.submit(io, parts)

@@ -1,0 +1,198 @@
+//! A VM that waits with its gate open is passed over no longer than its dispatcher's bound.
+//!
+//! The bounds are those that each dispatcher's own documentation states, here in one table; a
+//! dispatcher that has none in it is not tortured, and a test says so.
+//!
+//! | dispatcher | bound |
+//! |---|---|
+//! | `fifo` | what goes is what arrived first, among the lanes whose gate is open; nothing is left waiting while the device has room |
+//! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 I/Os of `cost_size`, or two of its own, and its own cost), plus two I/Os |
+//! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
+//! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
+//! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
+//!
+//! What a VM has been passed over is forgotten whenever an objective or the policy changes, or
+//! a VM comes or goes.
+
+mod age;
+mod arrival;
+mod shares;
+
+pub use age::Expiry;
+pub use arrival::Promise;
+pub use shares::{Cost, Lead, Shares};
+
+use super::Verdict;
+use super::ledger::Ledger;
+use age::Ages;
+use shares::Passed;
+use tidegate_core::engine::{DeviceSpec, Engine};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::time::Nanos;
+
+/// How long a dispatcher may pass over a VM.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// Not at all: first come, first served, and the device is never left idle.
+    Arrival,
+    /// By weight: while a VM waits, another gets at most so much.
+    Shares(fn(&PolicySpec, &DeviceSpec) -> Shares),
+    /// By age: once it has expired, at most so many I/Os go before it.
+    Age(fn(&PolicySpec) -> Expiry),
+}
+
+/// The bound of each dispatcher.
+pub const BOUNDS: &[(&str, Bound)] = &[
+    ("fifo", Bound::Arrival),
+    ("mclock", Bound::Shares(mclock)),
+    ("sfq", Bound::Shares(sfq)),
+    ("drr", Bound::Shares(drr)),
+    ("deadline", Bound::Age(deadline)),
+];
+
+fn mclock(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
+    let cost = Cost::Bytes {
+        least: param(policy, "cost_size"),
+    };
+    let largest = cost.largest(device);
+    Shares {
+        cost,
+        largest,
+        lead: Lead::Ahead {
+            ahead: (32 * cost.least()).max(2 * largest) + largest,
+            once: 2 * largest,
+        },
+    }
+}
+
+fn sfq(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
+    let size = param(policy, "cost_size");
+    // By the places of the parameter's words: bytes, requests, size-classes.
+    let cost = match param(policy, "cost") {
+        0 => Cost::Bytes { least: size },
+        1 => Cost::Requests,
+        _ => Cost::Classes { size },
+    };
+    let largest = cost.largest(device);
+    Shares {
+        cost,
+        largest,
+        lead: Lead::Ahead {
+            ahead: largest.max(32 * cost.least()),
+            once: largest,
+        },
+    }
+}
+
+fn drr(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
+    let cost = Cost::Bytes {
+        least: param(policy, "cost_size"),
+    };
+    Shares {
+        cost,
+        largest: cost.largest(device),
+        lead: Lead::Turns {
+            quantum: param(policy, "quantum"),
+        },
+    }
+}
+
+fn deadline(policy: &PolicySpec) -> Expiry {
+    Expiry {
+        after: ["read_expire", "write_expire"].map(|name| Nanos(param(policy, name))),
+        batch: param(policy, "fifo_batch"),
+        writes_starved: param(policy, "writes_starved"),
+    }
+}
+
+fn param(policy: &PolicySpec, name: &str) -> u64 {
+    let mut params = policy.params();
+    let found = params.find(|(info, _)| info.name == name);
+    found.map_or(0, |(_, value)| value)
+}
+
+/// The bound of a policy's dispatcher, where the table has one.
+pub fn bound_of(policy: &PolicySpec) -> Option<Bound> {
+    let (_, _, dispatcher) = policy.parts();
+    let known = BOUNDS.iter().find(|(name, _)| *name == dispatcher);
+    known.map(|(_, bound)| *bound)
+}
+
+/// The checker.
+#[derive(Debug)]
+pub struct Starvation {
+    bound: Option<Bound>,
+    passed: Passed,
+    ages: Ages,
+}
+
+impl Starvation {
+    /// For an engine with room for so many VMs.
+    pub fn new(slots: usize) -> Starvation {
+        Starvation {
+            bound: None,
+            passed: Passed::new(slots),
+            ages: Ages::new(slots),
+        }
+    }
+
+    /// An objective or the policy has changed, a VM has come or gone.
+    pub fn forget(&mut self, engine: &Engine) {
+        let policy = engine.policy();
+        self.bound = bound_of(policy);
+        match self.bound {
+            Some(Bound::Shares(shares)) => {
+                let shares = shares(policy, &engine.config().device);
+                self.passed.forget(engine, shares);
+            }
+            Some(Bound::Age(expiry)) => self.ages.forget(expiry(policy)),
+            Some(Bound::Arrival) | None => {}
+        }
+    }
+
+    /// What the next pick must be, where the bound says so. To be asked with everything that is
+    /// due done.
+    pub fn promise(&self, engine: &Engine) -> Option<Promise> {
+        match self.bound {
+            Some(Bound::Arrival) => arrival::first(engine),
+            _ => None,
+        }
+    }
+
+    /// A device I/O has started, whose unit arrived as number `first`, after a promise of what
+    /// would.
+    ///
+    /// # Errors
+    /// When it should have been another, or somebody was passed over too long.
+    pub fn started(
+        &mut self,
+        engine: &Engine,
+        ledger: &Ledger,
+        io: &DeviceIo,
+        first: u64,
+        promise: Option<Promise>,
+    ) -> Verdict {
+        if io.op != Op::Flush
+            && let Some(promise) = promise
+        {
+            promise.kept(io, first)?;
+        }
+        match self.bound {
+            Some(Bound::Shares(_)) => self.passed.started(engine, io),
+            Some(Bound::Age(_)) if io.op != Op::Flush => self.ages.started(engine, ledger),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing goes now, while the device has room: whether something should have.
+    ///
+    /// # Errors
+    /// When it should.
+    pub fn idle(&self, engine: &Engine) -> Verdict {
+        match self.promise(engine) {
+            Some(promise) => promise.broken(),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Bounds by weight: what each VM is served while another one's head waits.
+//!
+//! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
+//! held against anybody while a reservation is in force, nor for a VM that the dispatcher itself
+//! holds to a limit.
+
+use crate::checker::{Verdict, ensure};
+use tidegate_core::engine::{DeviceSpec, Engine};
+use tidegate_core::policy::{Honours, dispatchers, regulators};
+use tidegate_core::request::{DeviceIo, Op, ReqId};
+
+/// What an I/O costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cost {
+    /// Its bytes, at least so many.
+    Bytes {
+        /// The smallest cost.
+        least: u64,
+    },
+    /// One for each request it serves first.
+    Requests,
+    /// One for every `size` begun.
+    Classes {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+impl Cost {
+    fn of(self, io: &DeviceIo, device: &DeviceSpec) -> u64 {
+        let bytes = match io.op {
+            Op::Read | Op::Write => io.len as u64,
+            Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,
+            Op::WriteZeroes | Op::Discard | Op::Flush => 0,
+        };
+        match self {
+            Cost::Bytes { least } => bytes.max(least),
+            Cost::Requests => io.first_ops.into(),
+            Cost::Classes { size } => bytes.div_ceil(size).max(1),
+        }
+    }
+
+    /// The smallest cost of an I/O that costs anything.
+    pub fn least(self) -> u64 {
+        match self {
+            Cost::Bytes { least } => least,
+            Cost::Requests | Cost::Classes { .. } => 1,
+        }
+    }
+
+    /// The largest cost of an I/O. As many requests as sectors may be merged into one.
+    pub fn largest(self, device: &DeviceSpec) -> u64 {
+        let bytes = device.max_io as u64;
+        match self {
+            Cost::Bytes { least } => bytes.max(least),
+            Cost::Requests => bytes / 512,
+            Cost::Classes { size } => bytes.div_ceil(size),
+        }
+    }
+}
+
+/// How far ahead of a VM that waits others may get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lead {
+    /// So much by the other's weight to the waiting one's, and so much once.
+    Ahead {
+        /// For equal weights.
+        ahead: u64,
+        /// Whatever the weights.
+        once: u64,
+    },
+    /// In turns, with quanta by weight: so much for the lightest.
+    Turns {
+        /// In bytes.
+        quantum: u64,
+    },
+}
+
+/// A bound by weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shares {
+    /// What an I/O costs.
+    pub cost: Cost,
+    /// The largest cost of an I/O.
+    pub largest: u64,
+    /// How far others may get.
+    pub lead: Lead,
+}
+
+/// What each VM was served while another waited.
+#[derive(Debug)]
+pub(super) struct Passed {
+    shares: Option<Shares>,
+    /// Nobody's weight counts while there is a reservation.
+    reserved: bool,
+    slots: usize,
+    weights: Vec<u64>,
+    /// The dispatcher holds this VM to a limit.
+    limited: Vec<bool>,
+    /// What each VM waited for when an I/O started last.
+    heads: Vec<Option<ReqId>>,
+    /// `waits * slots + served`.
+    served: Vec<u64>,
+    lightest: u64,
+    /// In turns: the largest quantum of each VM since the policy is in force. What it was
+    /// granted stays when weights change.
+    quanta: Vec<u64>,
+    /// The power of two of the lightest weight that waits.
+    scale: u32,
+}
+
+impl Passed {
+    pub(super) fn new(slots: usize) -> Passed {
+        Passed {
+            shares: None,
+            reserved: false,
+            slots,
+            weights: vec![1; slots],
+            limited: vec![false; slots],
+            heads: vec![None; slots],
+            served: vec![0; slots * slots],
+            lightest: 1,
+            quanta: vec![0; slots],
+            scale: 0,
+        }
+    }
+
+    pub(super) fn forget(&mut self, engine: &Engine, shares: Shares) {
+        if self.shares != Some(shares) {
+            self.quanta.fill(0);
+        }
+        self.shares = Some(shares);
+        let by = honours(engine);
+        self.reserved = false;
+        self.lightest = u64::MAX;
+        for vm in engine.view().vms() {
+            let objective = engine.objective(vm);
+            self.reserved |= by.reservation && !objective.reservation.is_none();
+            let weight = if by.weight { objective.weight } else { 1 };
+            self.weights[vm.index()] = weight.into();
+            self.lightest = self.lightest.min(weight.into());
+            self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
+        }
+        self.served.fill(0);
+        if let Lead::Turns { quantum } = shares.lead {
+            // The scale is at least that of the lightest VM there is.
+            let scale = self.lightest.ilog2();
+            for (largest, weight) in self.quanta.iter_mut().zip(&self.weights) {
+                *largest = (*largest).max(quantum * weight >> scale);
+            }
+        }
+    }
+
+    pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
+        let Some(shares) = self.shares else {
+            return Ok(());
+        };
+        let (facts, served) = (engine.view(), io.vm.index());
+        if io.op == Op::Flush {
+            // It takes its turn outside the order, and is charged to its VM all the same.
+            self.served[served * self.slots..(served + 1) * self.slots].fill(0);
+            return Ok(());
+        }
+        let waits = |slot: &usize| facts.head(facts.vm_at(*slot)).is_some();
+        let waiting = (0..facts.vm_slots()).filter(waits);
+        let lightest = waiting.map(|slot| self.weights[slot]).min();
+        if let Some(scale) = lightest.map(u64::ilog2)
+            && scale != self.scale
+        {
+            self.scale = scale;
+            if matches!(shares.lead, Lead::Turns { .. }) {
+                self.served.fill(0);
+            }
+        }
+        let cost = shares.cost.of(io, &facts.device().spec);
+        for slot in 0..facts.vm_slots() {
+            let head = facts.head(facts.vm_at(slot));
+            // Another head than before: it may have waited for nothing in between.
+            let same = head == std::mem::replace(&mut self.heads[slot], head);
+            if slot == served || head.is_none() || !same {
+                self.served[slot * self.slots..(slot + 1) * self.slots].fill(0);
+                continue;
+            }
+            if self.reserved || self.limited[slot] {
+                continue;
+            }
+            let allowed = self.allowed(&shares, slot, served);
+            let passed = &mut self.served[slot * self.slots + served];
+            *passed += cost;
+            ensure!(
+                Starvation,
+                *passed <= allowed,
+                "{:?} (weight {}) waited while {:?} (weight {}) was served a cost of {passed}; \
+                 its bound is {allowed}",
+                facts.vm_at(slot),
+                self.weights[slot],
+                io.vm,
+                self.weights[served]
+            );
+        }
+        Ok(())
+    }
+
+    fn allowed(&self, shares: &Shares, waits: usize, served: usize) -> u64 {
+        let (own, other) = (self.weights[waits], self.weights[served]);
+        match shares.lead {
+            // Tags are rounded, by less than a unit of cost.
+            Lead::Ahead { ahead, once } => ahead * other / own + once + 1,
+            Lead::Turns { quantum } => {
+                // Its own scale gives the waiting one a whole quantum at least.
+                let debt = self.quanta[waits].max(shares.cost.least());
+                let turns = (shares.largest + debt).div_ceil(quantum);
+                2 * (turns + 1) * self.quanta[served] + shares.largest
+            }
+        }
+    }
+}
+
+/// What the dispatcher enforces by itself, where the regulator does not.
+fn honours(engine: &Engine) -> Honours {
+    let (_, regulator, dispatcher) = engine.policy().parts();
+    let by_dispatcher = dispatchers().iter().find(|part| part.name == dispatcher);
+    let by_regulator = regulators().iter().find(|part| part.name == regulator);
+    let mut honours = by_dispatcher.map_or(Honours::NONE, |part| part.honours);
+    honours.limit &= !by_regulator.is_some_and(|part| part.honours.limit);
+    honours
+}
