@@ -454,6 +454,12 @@ impl Facts {
         (queue.head != queue.pending).then(|| self.req_id(queue.head))
     }
 
+    /// Whether a VM has an admitted unit in a lane whose gate is open.
+    pub fn has_head(&self, vm: VmId) -> bool {
+        let vm = &self.vms[vm.index()];
+        vm.open_head(0) != NIL || vm.open_head(1) != NIL
+    }
+
     /// The admitted unit of a VM that arrived first, among the lanes whose gate is open.
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
         let vm = &self.vms[vm.index()];

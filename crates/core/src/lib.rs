@@ -40,4 +40,5 @@ pub mod request;
 pub mod roles;
 pub mod stats;
 pub mod time;
+pub mod tournament;
 pub mod tree;

@@ -49,13 +49,18 @@ use crate::policy::Capacity;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
 use crate::time::Nanos;
+use crate::tournament::Tournament;
 
 /// Virtual time: bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
-/// Compares modulo 2^64: tags of VMs that compete lie far closer together than 2^63.
+/// Compares modulo 2^64: tags of VMs that compete lie far closer together than 2^62.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Virtual(u64);
 
 const VIRTUAL_SHIFT: u32 = 8;
+
+/// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
+/// behind the clock, and anew when the clock has come as far ahead of it.
+const VIRTUAL_SPAN: u64 = 1 << 62;
 
 impl Ord for Virtual {
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
@@ -66,6 +71,13 @@ impl Ord for Virtual {
 impl Virtual {
     fn plus(self, span: u64) -> Virtual {
         Virtual(self.0.wrapping_add(span))
+    }
+}
+
+impl Virtual {
+    /// How far `earlier` lies behind.
+    fn since(self, earlier: Virtual) -> u64 {
+        self.0.wrapping_sub(earlier.0)
     }
 }
 
@@ -120,13 +132,14 @@ pub struct MClock {
     params: MClockParams,
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by when (not before their limit allows).
-    reserved: IndexedHeap<Nanos>,
-    /// VMs whose reservation is due, by when it is overdue.
+    reserved: Tournament,
+    /// VMs whose reservation is due, by when it is overdue: few, unless the device falls behind.
     overdue: IndexedHeap<Nanos>,
-    /// VMs whose limit allows their head, by P.
-    ready: IndexedHeap<Virtual>,
+    /// VMs whose limit allows their head, by P counted from `ready_from`.
+    ready: Tournament,
+    ready_from: Virtual,
     /// VMs whose limit does not, by L.
-    limited: IndexedHeap<Nanos>,
+    limited: Tournament,
     /// Smallest P among those served lately: where a waking VM joins.
     clock: Virtual,
     /// The regulator keeps the limits, so this one does not.
@@ -142,13 +155,47 @@ impl MClock {
         MClock {
             params,
             tags: vec![Tags::VACANT; vms],
-            reserved: IndexedHeap::with_capacity(vms),
+            reserved: Tournament::with_capacity(vms),
             overdue: IndexedHeap::with_capacity(vms),
             limits_kept: capacity.limits_kept,
-            ready: IndexedHeap::with_capacity(vms),
-            limited: IndexedHeap::with_capacity(vms),
+            ready: Tournament::with_capacity(vms),
+            ready_from: Virtual(0u64.wrapping_sub(VIRTUAL_SPAN)),
+            limited: Tournament::with_capacity(vms),
             clock: Virtual(0),
             by_reservation: false,
+        }
+    }
+
+    /// For tests: as if it had been running for years.
+    #[cfg(test)]
+    pub(crate) fn grown_old(mut self, clock: u64, keys_count_from: u64) -> MClock {
+        self.clock = Virtual(clock);
+        self.ready_from = Virtual(keys_count_from);
+        self
+    }
+
+    /// The smallest P of those that are ready.
+    fn least_share(&self) -> Option<Virtual> {
+        let (key, _) = self.ready.peek()?;
+        Some(self.ready_from.plus(key))
+    }
+
+    fn set_ready(&mut self, vm: usize) {
+        let key = self.tags[vm].share.since(self.ready_from);
+        self.ready.set(vm, key);
+    }
+
+    /// The clock only ever moves on. Once in years it comes two spans ahead of where keys count
+    /// from: then they count anew.
+    fn set_clock(&mut self, clock: Virtual) {
+        self.clock = clock;
+        if clock.since(self.ready_from) > 2 * VIRTUAL_SPAN {
+            self.ready_from = clock.plus(VIRTUAL_SPAN.wrapping_neg());
+            for vm in 0..self.tags.len() {
+                if self.ready.contains(vm) {
+                    self.set_ready(vm);
+                }
+            }
         }
     }
 
@@ -193,23 +240,21 @@ impl MClock {
                 self.overdue.set(vm, due + tags.period);
                 self.reserved.remove(vm);
             } else {
-                self.reserved.set(vm, asks);
+                self.reserved.set(vm, asks.0);
                 self.overdue.remove(vm);
             }
         }
         if allowed <= now {
-            tags.let_go(now);
-            // Also where the limit that held it was lifted.
-            if self.limited.remove(vm) && tags.share < self.clock {
-                tags.share = self.clock;
-                tags.share_carry = 0;
+            if tags.is_held() {
+                tags.let_go(now, self.clock);
+                self.limited.remove(vm);
             }
-            self.ready.set(vm, tags.share);
+            self.set_ready(vm);
         } else {
-            if tags.held_since == Nanos::MAX {
+            if !tags.is_held() {
                 tags.held_since = now;
             }
-            self.limited.set(vm, allowed);
+            self.limited.set(vm, allowed.0);
             self.ready.remove(vm);
         }
     }
@@ -217,26 +262,21 @@ impl MClock {
     /// Reservations that have come due, and VMs whose limit has come to allow them.
     fn release(&mut self, now: Nanos) {
         while let Some((asks, vm)) = self.reserved.peek() {
-            if asks > now {
+            if asks > now.0 {
                 break;
             }
             self.reserved.remove(vm);
             let tags = &self.tags[vm];
-            let due = tags.reservation.any_due().unwrap_or(asks);
+            let due = tags.reservation.any_due().unwrap_or(Nanos(asks));
             self.overdue.set(vm, due + tags.period);
         }
         while let Some((allowed, vm)) = self.limited.peek() {
-            if allowed > now {
+            if allowed > now.0 {
                 break;
             }
             self.limited.remove(vm);
-            let tags = &mut self.tags[vm];
-            tags.let_go(now);
-            if tags.share < self.clock {
-                tags.share = self.clock;
-                tags.share_carry = 0;
-            }
-            self.ready.set(vm, tags.share);
+            self.tags[vm].let_go(now, self.clock);
+            self.set_ready(vm);
         }
     }
 
@@ -257,20 +297,21 @@ impl MClock {
             }
         }
         // What a floor gave counts against the VM's share, but it is not a debt without end.
-        let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
-        if (self.by_reservation || io.op == Op::Flush) && tags.share > most {
-            tags.share = most;
+        if self.by_reservation || io.op == Op::Flush {
+            let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
+            tags.share = tags.share.min(most);
         }
-        if tags.active && facts.head(io.vm).is_some() {
+        if tags.active && facts.has_head(io.vm) {
             self.place(facts, vm);
         } else {
             self.sleep(vm);
         }
         let least = self
-            .ready
-            .peek()
-            .map_or(share_before, |(share, _)| share.min(share_before));
-        self.clock = self.clock.max(least);
+            .least_share()
+            .map_or(share_before, |share| share.min(share_before));
+        if least > self.clock {
+            self.set_clock(least);
+        }
     }
 
     fn set_vm(&mut self, facts: &Facts, vm: VmId) {
@@ -296,7 +337,7 @@ impl MClock {
     /// The VM's head, rates or gates changed otherwise than by a service.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         let index = vm.index();
-        match (self.tags[index].active, facts.head(vm).is_some()) {
+        match (self.tags[index].active, facts.has_head(vm)) {
             (true, true) => self.place(facts, index),
             (true, false) => self.sleep(index),
             (false, true) => self.wake(facts, index),
@@ -318,10 +359,18 @@ impl Tags {
         held: Nanos::ZERO,
     };
 
-    fn let_go(&mut self, now: Nanos) {
-        if self.held_since != Nanos::MAX {
-            self.held += now.since(self.held_since);
-            self.held_since = Nanos::MAX;
+    /// Its limit holds it back: it stands among the limited.
+    fn is_held(&self) -> bool {
+        self.held_since != Nanos::MAX
+    }
+
+    /// Its limit allows it again, or was lifted. It did not save up its share meanwhile.
+    fn let_go(&mut self, now: Nanos, clock: Virtual) {
+        self.held += now.since(self.held_since);
+        self.held_since = Nanos::MAX;
+        if self.share < clock {
+            self.share = clock;
+            self.share_carry = 0;
         }
     }
 
@@ -371,7 +420,7 @@ impl Dispatcher for MClock {
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
         // After a service `charge` has seen to it; this is for units taken back.
-        if self.tags[vm.index()].active && facts.head(vm).is_none() {
+        if self.tags[vm.index()].active && !facts.has_head(vm) {
             self.sleep(vm.index());
         }
     }
@@ -413,12 +462,12 @@ impl Dispatcher for MClock {
             (Some((_, vm)), _) => vm,
             (None, Some((_, vm))) => vm,
             (None, None) => {
-                let never = (Nanos::MAX, 0);
+                let never = (u64::MAX, 0);
                 let limited = self.limited.peek().unwrap_or(never).0;
-                return Pick::Idle(limited.min(self.reserved.peek().unwrap_or(never).0));
+                let reserved = self.reserved.peek().unwrap_or(never).0;
+                return Pick::Idle(Nanos(limited.min(reserved)));
             }
         };
-        self.tags[vm].let_go(now);
         let held = core::mem::take(&mut self.tags[vm].held);
         let head = facts
             .head(facts.vm_at(vm))
@@ -431,10 +480,10 @@ impl Dispatcher for MClock {
     }
 
     fn footprint(&self) -> Footprint {
-        // A VM stands in at most two of the four heaps, but has a position in each.
-        let heaps = 3 * IndexedHeap::<Nanos>::BYTES_PER_ID + IndexedHeap::<Virtual>::BYTES_PER_ID;
+        let vms = self.tags.len();
+        let tournaments = 3 * Tournament::bytes(vms).div_ceil(vms.max(1));
         Footprint {
-            vm: size_of::<Tags>() + heaps,
+            vm: size_of::<Tags>() + tournaments + IndexedHeap::<Nanos>::BYTES_PER_ID,
             ..Footprint::default()
         }
     }

@@ -1,7 +1,9 @@
 //! The engine's own behaviours, one by one. Random sequences are in `tests/`.
 
 use super::*;
+use crate::dispatch::mclock::{MClock, MClockParams};
 use crate::objective::Rate;
+use crate::policy::Capacity;
 use crate::regulate::credit::Credits;
 use crate::request::{IoError, Op, Request};
 use crate::roles::Controller;
@@ -253,6 +255,53 @@ fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
     b.end(&busy, Ok(()));
     let tags: Vec<u64> = b.drain().iter().map(|d| d.tag).collect();
     assert_eq!(tags, [0, 1, 3]);
+}
+
+#[test]
+fn shares_stay_what_they_are_when_virtual_time_goes_round() {
+    let order = |clock: u64, keys_count_from: u64| {
+        let capacity = Capacity {
+            vms: 8,
+            requests: 64,
+            limits_kept: false,
+        };
+        let params = MClockParams {
+            cost_size: 4096,
+            slack: Nanos::ZERO,
+            catch_up: Nanos::ZERO,
+        };
+        let mut b = Bench::new("mclock", 1);
+        let mclock = MClock::new(params, &capacity).grown_old(clock, keys_count_from);
+        b.engine.roles.dispatcher = Box::new(mclock);
+        let clients = [1, 2, 5].map(|weight| {
+            let objective = Objective {
+                weight,
+                ..Objective::default()
+            };
+            b.vm(&objective).1
+        });
+        for i in 0..8u64 {
+            for client in clients {
+                b.ask(client, Request::read(i << 20, 4096, i));
+            }
+        }
+        let mut order = Vec::new();
+        for i in 8..200u64 {
+            let io = b.dispatch()[0];
+            order.push(io.vm);
+            b.end(&io, Ok(()));
+            b.ask(clients[io.vm.index()], Request::read(i << 20, 4096, i));
+        }
+        b.drain();
+        order
+    };
+    let span = 1u64 << 62;
+    let young = order(0, 0u64.wrapping_sub(span));
+    // A service of weight 1 takes 2^20; both happen within the first few.
+    let round = u64::MAX - (1 << 21);
+    assert_eq!(order(round, round - span), young, "64 bits are full");
+    let late = 2 * span - (1 << 21);
+    assert_eq!(order(late, 0), young, "keys count anew");
 }
 
 #[test]
