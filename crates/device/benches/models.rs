@@ -1,8 +1,8 @@
 //! What each device of the catalogue does, and what its model costs to run.
 //!
-//! `cargo bench -p tidegate-device --bench models` prints a line for each load: I/Os and megabytes a second of
-//! model time, and nanoseconds of this machine's time for each I/O, with what the driver
-//! takes. The best of several rounds is shown. Names behind `--` choose devices.
+//! `cargo bench -p tidegate-device --bench models` prints a line for each load: I/Os and megabytes
+//! a second of model time, and nanoseconds of this machine's time for each I/O, with what the
+//! driver takes. The best of several rounds is shown. Names behind `--` choose devices.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
