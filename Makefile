@@ -55,6 +55,10 @@ fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each
 	@scripts/setup build
 	@scripts/fuzz --seconds $(SECONDS_EACH) $(TARGET) $(ARGS)
 
+.PHONY: torture
+torture: build ## Torture the engine under faults: 5000 seeds, or ARGS="--minutes 60"
+	@$(TIDEGATE) torture $(or $(ARGS),--seeds 5000)
+
 ##@ Measuring it
 
 .PHONY: bench

@@ -339,7 +339,8 @@ pub(crate) struct TortureArgs {
     /// Show everything that happens, as it happens
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
-    /// Remember in this file which seeds have passed, and leave those out
+    /// Remember in this file which seeds have passed, and leave those out; a file belongs to one
+    /// build and one choice of policies
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) resume: Option<PathBuf>,
 }

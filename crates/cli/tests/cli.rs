@@ -203,6 +203,27 @@ fn policies_are_shown_without_a_daemon() {
 }
 
 #[test]
+fn torture_does_the_same_on_one_processor_and_on_many_and_remembers_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let resume = dir.path().join("seeds");
+    let resume = resume.to_str().expect("a path in UTF-8");
+    let torture = |args: &[&str]| {
+        let output = tidegate(&[&["torture", "-o", "json", "--seeds"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_str::<Value>(&stdout(&output)).expect("JSON")
+    };
+    let (one, many) = (
+        torture(&["6", "--jobs", "1"]),
+        torture(&["6", "--jobs", "4", "--resume", resume]),
+    );
+    assert_eq!(one["passed"], 6);
+    assert_eq!(one["digest"], many["digest"]);
+    assert!(one["requests"].as_u64() > Some(100), "{one}");
+    let more = torture(&["8", "--resume", resume]);
+    assert_eq!((&more["passed"], &more["left_out"]), (&2.into(), &6.into()));
+}
+
+#[test]
 fn a_missing_daemon_is_said_with_its_socket() {
     let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
     assert_eq!(output.status.code(), Some(1));

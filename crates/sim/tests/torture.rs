@@ -6,8 +6,8 @@ use tidegate_sim::checker::starvation;
 use tidegate_sim::fault::{Kind, Rate};
 use tidegate_sim::torture::{self, Line, Options, Swarm, Timing, What};
 
-/// Few, because a test is not the place for many: `make torture` runs more, in release.
-const SEEDS: u64 = 60;
+/// Few where they are slow; `scripts/test torture` runs the many in release.
+const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
 
 #[test]
 fn seeds_pass() {
@@ -50,10 +50,6 @@ fn every_dispatcher_is_tortured() {
             "{}: its bound on starvation is not in the checker's table, so torture leaves it out",
             part.name
         );
-    }
-    let known: BTreeSet<&str> = dispatchers().iter().map(|part| part.name).collect();
-    for (name, _) in starvation::BOUNDS {
-        assert!(known.contains(name), "{name} is no dispatcher");
     }
 }
 

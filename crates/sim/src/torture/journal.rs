@@ -42,6 +42,8 @@ pub struct Line {
     pub what: What,
     /// Its figures; each kind of line has its own.
     pub figures: [u64; 5],
+    /// The names of a policy's regulator and dispatcher, where that is what happened.
+    pub names: [&'static str; 2],
 }
 
 const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write-zeroes"];
@@ -57,7 +59,7 @@ impl fmt::Display for Line {
         let outcome = |n: u64| OUTCOMES.get(n as usize).unwrap_or(&"?");
         let fua = |n: u64| if n & 1 == 1 { " FUA" } else { "" };
         match self.what {
-            What::VmAdded => write!(f, "VM {a} was added, objective {b:016x}"),
+            What::VmAdded => write!(f, "VM {a} was added, {}", promise(b, c, d)),
             What::VmRemoved => write!(f, "VM {a} was removed"),
             What::DiskAdded => write!(f, "disk {a} of VM {b}: {c} bytes at {d}"),
             What::Connected => write!(f, "client {a} opened disk {b}"),
@@ -83,12 +85,26 @@ impl fmt::Display for Line {
                 let name = kind.map_or("?", |kind| kind.name());
                 write!(f, "fault: {name}, for {}", Nanos(b))
             }
-            What::Objective => write!(f, "VM {a} gets objective {b:016x}"),
-            What::Swap => write!(f, "the policy is now number {a}"),
+            What::Objective => write!(f, "VM {a} now has {}", promise(b, c, d)),
+            What::Swap => {
+                let [regulator, dispatcher] = self.names;
+                write!(f, "the policy is now {regulator}+{dispatcher}")
+            }
             What::Drain => write!(f, "faults stop; {a} requests are open"),
             What::Idle => write!(f, "everything has drained"),
         }
     }
+}
+
+/// The parts of an objective that most depends on.
+fn promise(weight: u64, ops: u64, bytes: u64) -> String {
+    let limit = match (ops, bytes) {
+        (0, 0) => String::new(),
+        (ops, 0) => format!(", limit {ops} IOPS"),
+        (0, bytes) => format!(", limit {bytes} B/s"),
+        (ops, bytes) => format!(", limit {ops} IOPS and {bytes} B/s"),
+    };
+    format!("weight {weight}{limit}")
 }
 
 /// Where lines go as they happen.
@@ -113,13 +129,29 @@ impl<'a> Journal<'a> {
 
     /// Writes a line.
     pub(super) fn write(&mut self, at: Nanos, what: What, figures: [u64; 5]) {
+        self.write_named(at, what, figures, ["", ""]);
+    }
+
+    /// Writes a line with names.
+    pub(super) fn write_named(
+        &mut self,
+        at: Nanos,
+        what: What,
+        figures: [u64; 5],
+        names: [&'static str; 2],
+    ) {
         self.mix(at.0);
         self.mix(what as u64);
         figures.into_iter().for_each(|figure| self.mix(figure));
         if self.last.len() == SHOWN {
             self.last.pop_front();
         }
-        let line = Line { at, what, figures };
+        let line = Line {
+            at,
+            what,
+            figures,
+            names,
+        };
         self.last.push_back(line);
         if let Some(sink) = &mut self.sink {
             sink(&line);

@@ -97,7 +97,10 @@ impl World<'_, '_> {
 
     fn swap(&mut self) {
         let policy = self.swarm.another_policy(&mut self.policies);
-        self.write(What::Swap, [self.order, 0, 0, 0, 0]);
+        let (_, regulator, dispatcher) = policy.parts();
+        let names = [regulator, dispatcher];
+        self.journal
+            .write_named(self.now, What::Swap, [0; 5], names);
         let clock = self.clock();
         self.engine.set_policy(clock, &policy);
         self.promises_changed();

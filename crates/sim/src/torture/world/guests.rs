@@ -58,6 +58,9 @@ pub(super) struct Client {
     unread: u32,
 }
 
+/// No faults add to so many: a run is to stay short.
+const MANY_DISKS: usize = 64;
+
 /// How much of a disk its hot spot is, in sectors.
 const HOT: u64 = 32;
 
@@ -67,8 +70,7 @@ impl World<'_, '_> {
         let added = self.engine.add_vm(clock, &plan.objective).ok();
         self.ledger.vm_added(added)?;
         let Some(id) = added else { return Ok(()) };
-        let digest = self.digest_of(&plan.objective);
-        self.write(What::VmAdded, [id.index() as u64, digest, 0, 0, 0]);
+        self.write(What::VmAdded, in_short(id, &plan.objective));
         self.guests.push(Guest {
             id,
             objectives: vec![plan.objective],
@@ -84,6 +86,9 @@ impl World<'_, '_> {
     }
 
     pub(super) fn add_a_disk(&mut self) -> Verdict {
+        if self.disks.len() >= MANY_DISKS {
+            return Ok(());
+        }
         let guest = self.chance.index(self.guests.len());
         let plan = self.swarm.disk(&mut self.fresh);
         self.add_disk(guest, &plan)
@@ -410,8 +415,7 @@ impl World<'_, '_> {
     pub(super) fn set_objective(&mut self, guest: usize, objective: &Objective) -> Verdict {
         let vm = self.guests[guest].id;
         let live = self.ledger.is_live(vm);
-        let digest = self.digest_of(objective);
-        self.write(What::Objective, [vm.index() as u64, digest, 0, 0, 0]);
+        self.write(What::Objective, in_short(vm, objective));
         let clock = self.clock();
         let set = self.engine.set_objective(clock, vm, objective);
         ensure!(
@@ -424,13 +428,6 @@ impl World<'_, '_> {
             self.promises_changed();
         }
         Ok(())
-    }
-
-    /// A short name for an objective in the journal.
-    fn digest_of(&self, objective: &Objective) -> u64 {
-        let rate = objective.limit.total;
-        let ops = rate.ops.map_or(0, |ops| ops.per_s);
-        rate.bytes_per_s.unwrap_or(0) << 32 ^ ops << 16 ^ objective.weight as u64
     }
 
     /// An objective or the policy has changed, or a VM has come.
@@ -447,6 +444,9 @@ impl World<'_, '_> {
     }
 
     pub(super) fn remove_a_vm(&mut self, long: Nanos) -> Verdict {
+        if self.disks.len() >= MANY_DISKS {
+            return Ok(());
+        }
         let guest = self.chance.index(self.guests.len());
         self.at(self.now + long, Event::NewVm);
         self.remove_vm(guest)
@@ -550,4 +550,12 @@ impl World<'_, '_> {
         );
         progress::is_idle(&self.engine)
     }
+}
+
+/// An objective in the journal's figures.
+fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
+    let limit = objective.limit.total;
+    let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
+    let weight = objective.weight.into();
+    [vm.index() as u64, weight, ops, bytes.unwrap_or(0), 0]
 }
