@@ -111,7 +111,8 @@ pub(crate) struct Hot {
     /// First of a unit: bytes of all its guest requests, and how many it has.
     pub unit_len: u32,
     pub unit_reqs: u32,
-    /// Neighbours in the lane (first of a unit only). `next` also links the free list.
+    /// Neighbours in the lane (first of a unit only). `prev` means nothing in the lane's first
+    /// unit; `next` also links the free list.
     pub next: u32,
     pub prev: u32,
     /// The guest request behind this one in its unit.
@@ -127,6 +128,16 @@ pub(crate) struct Hot {
 }
 
 const _: () = assert!(size_of::<Hot>() == 64);
+
+impl Hot {
+    #[inline]
+    pub(crate) fn id(&self, slot: u32) -> ReqId {
+        ReqId {
+            index: slot,
+            generation: self.generation,
+        }
+    }
+}
 
 /// The answer's address and the account, in one cache line.
 ///
@@ -338,6 +349,14 @@ impl Edges {
 }
 
 impl Vm {
+    #[inline]
+    pub(crate) fn id(&self, slot: u32) -> VmId {
+        VmId {
+            index: slot,
+            generation: self.generation,
+        }
+    }
+
     /// How long a lane has been shut in all.
     pub(crate) fn shut_time(&self, lane: Lane, now: Nanos) -> Nanos {
         let sum = self.shut_sum[lane.index()];
@@ -407,19 +426,13 @@ impl Facts {
     pub fn vms(&self) -> impl Iterator<Item = VmId> + '_ {
         (0..self.vms.len()).filter_map(|i| {
             let live = self.vms[i].life == Life::Live;
-            live.then_some(VmId {
-                index: i as u32,
-                generation: self.vms[i].generation,
-            })
+            live.then_some(self.vm_at(i))
         })
     }
 
     /// The handle of the VM in a slot.
     pub fn vm_at(&self, index: usize) -> VmId {
-        VmId {
-            index: index as u32,
-            generation: self.vms[index].generation,
-        }
+        self.vms[index].id(index as u32)
     }
 
     /// A VM's objective.
@@ -518,10 +531,7 @@ impl Facts {
     }
 
     pub(crate) fn req_id(&self, slot: u32) -> ReqId {
-        ReqId {
-            index: slot,
-            generation: self.hot[slot as usize].generation,
-        }
+        self.hot[slot as usize].id(slot)
     }
 
     /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.

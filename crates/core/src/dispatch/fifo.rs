@@ -75,10 +75,10 @@ impl Fifo {
                 next = self.links[next as usize].next;
             }
         }
-        let prev = if next == NIL {
-            list.tail
-        } else {
-            self.links[next as usize].prev
+        let prev = match next {
+            NIL => list.tail,
+            next if next == list.head => NIL,
+            next => self.links[next as usize].prev,
         };
         self.links[slot as usize] = Link { next, prev };
         match prev {
@@ -92,15 +92,19 @@ impl Fifo {
         list
     }
 
+    /// A first unit's `prev` means nothing: to write it would mean to wait for its line.
     fn unlink(&mut self, mut list: List, slot: u32) -> List {
-        let Link { next, prev, .. } = self.links[slot as usize];
-        match prev {
-            NIL => list.head = next,
-            p => self.links[p as usize].next = next,
+        let Link { next, prev } = self.links[slot as usize];
+        let first = list.head == slot;
+        if first {
+            list.head = next;
+        } else {
+            self.links[prev as usize].next = next;
         }
-        match next {
-            NIL => list.tail = prev,
-            n => self.links[n as usize].prev = prev,
+        if next == NIL {
+            list.tail = if first { NIL } else { prev };
+        } else if !first {
+            self.links[next as usize].prev = prev;
         }
         list
     }

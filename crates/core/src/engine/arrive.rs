@@ -17,6 +17,8 @@ struct Accepted {
     disk: u32,
     addr: u64,
     flags: u8,
+    /// How long its lane has been shut in all.
+    shut: Nanos,
 }
 
 impl Engine {
@@ -92,6 +94,7 @@ impl Engine {
             disk: known.disk,
             addr,
             flags,
+            shut: of_vm.shut_time(request.op.lane(), self.facts.now),
         })
     }
 
@@ -99,7 +102,6 @@ impl Engine {
     /// field: a slot that is built elsewhere and copied here costs more than all the rest.
     fn fill(&mut self, slot: u32, client: ClientId, of: &Accepted, request: &Request) -> ReqId {
         let (now, deliberate) = (self.facts.now, self.deliberate_time());
-        let shut = self.shut_time(of.vm, request.op.lane());
         let hot = &mut self.facts.hot[slot as usize];
         self.free_req = hot.next;
         self.facts.device.requests += 1;
@@ -123,11 +125,8 @@ impl Engine {
         cold.tag = request.tag;
         cold.client = client.index;
         cold.disk = of.disk;
-        cold.open(now, shut, deliberate);
-        ReqId {
-            index: slot,
-            generation: hot.generation,
-        }
+        cold.open(now, of.shut, deliberate);
+        hot.id(slot)
     }
 
     /// Counts the request; returns whether it may continue one that came shortly before.
@@ -153,11 +152,12 @@ impl Engine {
             return None;
         }
         let room = vm.merge_limit - len;
-        let mut unit = vm.lanes[op.lane().index()].tail;
+        let lane = &vm.lanes[op.lane().index()];
+        if lane.head == NIL {
+            return None;
+        }
+        let mut unit = lane.tail;
         for _ in 0..MERGE_SCAN {
-            if unit == NIL {
-                return None;
-            }
             let other = &self.facts.hot[unit as usize];
             let first = &self.facts.hot[other.chain_first as usize];
             let fits = other.op == op
@@ -168,6 +168,9 @@ impl Engine {
             let before = of.addr + len as u64 == first.addr;
             if fits && (behind || before) && self.facts.cold[unit as usize].disk == of.disk {
                 return Some((unit, behind));
+            }
+            if unit == lane.head {
+                return None;
             }
             unit = other.prev;
         }
@@ -204,15 +207,12 @@ impl Engine {
     fn queue_unit(&mut self, id: ReqId, vm: u32, lane: Lane) {
         let slot = id.index;
         if self.stage == Stage::Admission {
-            self.facts.hot[slot as usize].state = state::PENDING;
-            self.link_last(slot, vm, lane);
+            self.link_last(slot, vm, lane, state::PENDING);
             self.emit(&Event::Arrived(id));
             self.admit(vm);
             return;
         }
-        self.facts.hot[slot as usize].state = state::ADMITTED;
-        let was_empty = self.facts.vms[vm as usize].lanes[lane.index()].head == NIL;
-        self.link_last(slot, vm, lane);
+        let was_empty = self.link_last(slot, vm, lane, state::ADMITTED);
         if self.hears(Interests::ARRIVED) {
             self.emit(&Event::Arrived(id));
         }

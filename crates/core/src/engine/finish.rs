@@ -1,7 +1,7 @@
 //! Device I/Os end, clients vanish: who is answered, who goes again.
 
 use super::Engine;
-use crate::facts::{Life, NIL, flag, state};
+use crate::facts::{Facts, Life, NIL, flag, state};
 use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
@@ -124,26 +124,35 @@ impl Engine {
 
     /// Answers a request: it leaves the engine here.
     pub(super) fn finish(&mut self, slot: u32) {
-        let hot = &self.facts.hot[slot as usize];
-        let cold = &self.facts.cold[slot as usize];
-        let (vm, op, len, client) = (hot.vm, hot.op, hot.len, cold.client);
+        let Facts {
+            now,
+            device,
+            hot,
+            cold,
+            vms,
+            ledgers,
+            ..
+        } = &mut self.facts;
+        let (this, cold) = (&mut hot[slot as usize], &cold[slot as usize]);
+        let (vm, op, len) = (this.vm, this.op, this.len);
+        let behind = match cold.behind {
+            NIL => None,
+            other => Some(vms[other as usize].id(other)),
+        };
+        let of_vm = &mut vms[vm as usize];
+        let client = &mut self.clients[cold.client as usize];
         let outcome = cold.error.map_or(Ok(()), Err);
-        let account = cold.account(self.facts.now);
+        let account = cold.account(*now);
         self.done.push_back(Done {
-            req: self.facts.req_id(slot),
+            req: this.id(slot),
             tag: cold.tag,
-            client: self.clients[client as usize].id(client),
-            vm: self.facts.vm_at(vm as usize),
+            client: client.id(cold.client),
+            vm: of_vm.id(vm),
             op,
             outcome,
             account,
         });
-        let behind = match cold.behind {
-            NIL => None,
-            other => Some(self.facts.vm_at(other as usize)),
-        };
-        let of_vm = &mut self.facts.vms[vm as usize];
-        let ledger = &mut self.facts.ledgers[vm as usize];
+        let ledger = &mut ledgers[vm as usize];
         if outcome == Err(IoError::Cancelled) {
             ledger.at_once().cancelled += 1;
         } else {
@@ -156,11 +165,20 @@ impl Engine {
             };
             ledger.answered(&mut of_vm.answered, answer);
         }
+        assert!(this.state != state::FREE, "a request ends only once");
+        this.state = state::FREE;
+        this.generation = this.generation.wrapping_add(1);
+        this.next = core::mem::replace(&mut self.free_req, slot);
+        device.requests -= 1;
         of_vm.requests -= 1;
         if of_vm.requests == 0 {
-            of_vm.quiet_since = self.facts.now;
+            of_vm.quiet_since = *now;
         }
-        self.free_req(slot);
+        client.requests -= 1;
+        // Clients and VMs that only waited for this request go with it.
+        let vm_left = of_vm.life == Life::Leaving && of_vm.requests == 0;
+        let client_left = !client.connected && client.requests == 0;
+        let client = cold.client;
         if self.hears(Interests::ANSWERED)
             && let Some(done) = self.done.back()
         {
@@ -168,7 +186,12 @@ impl Engine {
             self.ears.tell(&mut self.roles, &self.facts, &event);
             self.follow_up();
         }
-        self.leave(client, vm);
+        if client_left {
+            self.free_client_slot(client);
+        }
+        if vm_left {
+            self.vm_left(vm);
+        }
     }
 
     /// A client vanished: what waits is answered as cancelled, what is in flight is answered
@@ -198,10 +221,11 @@ impl Engine {
                 if mine > 0 && mine < all {
                     // Company of several clients: split it, then look at each by itself.
                     let prev = self.facts.hot[unit as usize].prev;
+                    let first = self.facts.vms[vm as usize].lanes[lane.index()].head == unit;
                     self.break_up(unit);
-                    unit = match prev {
-                        NIL => self.facts.vms[vm as usize].lanes[lane.index()].head,
-                        prev => self.facts.hot[prev as usize].next,
+                    unit = match first {
+                        true => self.facts.vms[vm as usize].lanes[lane.index()].head,
+                        false => self.facts.hot[prev as usize].next,
                     };
                     continue;
                 }
@@ -291,20 +315,6 @@ impl Engine {
         }
         if self.disks[disk_slot as usize].flushes == 0 {
             self.express.retain(|&waiting| waiting != disk_slot);
-        }
-    }
-
-    /// A request left: clients and VMs that only waited for it go too.
-    fn leave(&mut self, client: u32, vm: u32) {
-        let slot = &mut self.clients[client as usize];
-        slot.requests -= 1;
-        if !slot.connected && slot.requests == 0 {
-            self.free_client_slot(client);
-        }
-        if self.facts.vms[vm as usize].life == Life::Leaving
-            && self.facts.vms[vm as usize].requests == 0
-        {
-            self.vm_left(vm);
         }
     }
 

@@ -118,32 +118,28 @@ impl Engine {
         self.free_io = 0;
     }
 
-    pub(super) fn free_req(&mut self, slot: u32) {
-        let hot = &mut self.facts.hot[slot as usize];
-        assert!(hot.state != state::FREE, "a request ends only once");
-        hot.state = state::FREE;
-        hot.generation = hot.generation.wrapping_add(1);
-        hot.next = self.free_req;
-        self.free_req = slot;
-        self.facts.device.requests -= 1;
-    }
-
-    /// Puts a unit at the end of its lane: what almost every unit wants.
-    pub(super) fn link_last(&mut self, slot: u32, vm: u32, lane: Lane) {
-        let hot = &mut self.facts.hot;
-        let queue = &mut self.facts.vms[vm as usize].lanes[lane.index()];
+    /// Puts a unit at the end of its lane, where almost every unit belongs. Returns whether it
+    /// stands there alone.
+    pub(super) fn link_last(&mut self, slot: u32, vm: u32, lane: Lane, state: u8) -> bool {
+        let Facts {
+            hot, vms, device, ..
+        } = &mut self.facts;
+        let queue = &mut vms[vm as usize].lanes[lane.index()];
         let last = core::mem::replace(&mut queue.tail, slot);
-        match last {
-            NIL => queue.head = slot,
-            last => hot[last as usize].next = slot,
-        }
-        let this = &mut hot[slot as usize];
-        this.next = NIL;
-        this.prev = last;
-        if this.state == state::PENDING && queue.pending == NIL {
+        if state == state::PENDING && queue.pending == NIL {
             queue.pending = slot;
         }
-        self.facts.device.queued += 1;
+        let this = &mut hot[slot as usize];
+        this.state = state;
+        this.next = NIL;
+        this.prev = last;
+        device.queued += 1;
+        if last == NIL {
+            queue.head = slot;
+        } else {
+            hot[last as usize].next = slot;
+        }
+        last == NIL
     }
 
     /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
@@ -155,10 +151,10 @@ impl Engine {
             hot[slot as usize].op.lane().index(),
         );
         let queue = &mut self.facts.vms[vm].lanes[lane];
-        let prev = if next == NIL {
-            queue.tail
-        } else {
-            hot[next as usize].prev
+        let prev = match next {
+            NIL => queue.tail,
+            next if next == queue.head => NIL,
+            next => hot[next as usize].prev,
         };
         hot[slot as usize].next = next;
         hot[slot as usize].prev = prev;
@@ -178,24 +174,12 @@ impl Engine {
 
     /// Takes a unit out of its lane; returns the unit that stood behind it.
     pub(super) fn unlink(&mut self, slot: u32) -> u32 {
-        let hot = &mut self.facts.hot;
-        let Hot {
-            next, prev, vm, op, ..
-        } = hot[slot as usize];
-        let queue = &mut self.facts.vms[vm as usize].lanes[op.lane().index()];
-        match prev {
-            NIL => queue.head = next,
-            p => hot[p as usize].next = next,
-        }
-        match next {
-            NIL => queue.tail = prev,
-            n => hot[n as usize].prev = prev,
-        }
-        if queue.pending == slot {
-            queue.pending = next;
-        }
-        self.facts.device.queued -= 1;
-        next
+        let Facts {
+            hot, vms, device, ..
+        } = &mut self.facts;
+        device.queued -= 1;
+        let of_vm = &mut vms[hot[slot as usize].vm as usize];
+        unlink(hot, of_vm, slot)
     }
 
     /// The slots of a unit's guest requests, in the order of their addresses.
@@ -305,4 +289,27 @@ impl Engine {
     pub(super) fn shut_time(&self, vm: u32, lane: Lane) -> Nanos {
         self.facts.vms[vm as usize].shut_time(lane, self.facts.now)
     }
+}
+
+/// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev`
+/// is left as it was: with many VMs the new first unit's line is far away, and a store that
+/// waits for it holds up all later ones.
+pub(super) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
+    let Hot { next, prev, op, .. } = hot[slot as usize];
+    let queue = &mut of_vm.lanes[op.lane().index()];
+    if queue.pending == slot {
+        queue.pending = next;
+    }
+    let first = queue.head == slot;
+    if first {
+        queue.head = next;
+    } else {
+        hot[prev as usize].next = next;
+    }
+    if next == NIL {
+        queue.tail = if first { NIL } else { prev };
+    } else if !first {
+        hot[next as usize].prev = prev;
+    }
+    next
 }

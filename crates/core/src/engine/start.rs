@@ -1,7 +1,7 @@
 //! The device has room: what goes next, and how much of it.
 
-use super::Engine;
-use crate::facts::{Hot, NIL, flag, state};
+use super::{Engine, queue};
+use crate::facts::{Cold, Facts, Hot, NIL, flag, state};
 use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
 use crate::time::Nanos;
@@ -133,24 +133,48 @@ impl Engine {
     }
 
     fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
-        let Hot {
-            vm,
-            op,
-            flags,
-            unit_reqs,
-            chain_first,
-            unit_len,
-            ..
-        } = self.facts.hot[unit as usize];
-        let first = &self.facts.hot[chain_first as usize];
-        let first_offset = first.issued;
-        let addr = first.addr + first_offset as u64;
-        let (first_ops, first_bytes) = self.hand_out(unit, len);
-        let disk = self.facts.cold[chain_first as usize].disk;
+        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+        let Facts { hot, cold, vms, .. } = &mut self.facts;
+        let this = &mut hot[unit as usize];
+        let (vm, op, flags, unit_len, reqs) =
+            (this.vm, this.op, this.flags, this.unit_len, this.unit_reqs);
+        let (first, id) = (this.chain_first, this.id(unit));
+        let of_vm = &mut vms[vm as usize];
+        let moment = Moment {
+            now,
+            shut: of_vm.shut_time(op.lane(), now),
+            deliberate,
+            behind: if self.last_vm == vm {
+                NIL
+            } else {
+                self.last_vm
+            },
+        };
+        let (first_offset, addr, disk, (first_ops, first_bytes));
+        if reqs == 1 {
+            let account = &mut cold[unit as usize];
+            (first_offset, disk) = (this.issued, account.disk);
+            addr = this.addr + first_offset as u64;
+            (first_ops, first_bytes) = moment.hand_out(this, account, len, false);
+        } else {
+            (first_offset, disk) = (0, cold[first as usize].disk);
+            addr = hot[first as usize].addr;
+            (first_ops, first_bytes) = moment.hand_out_all(hot, cold, unit);
+        }
+        let whole = first_offset + len == unit_len;
+        of_vm.in_flight += 1;
+        let vm_id = of_vm.id(vm);
+        if whole {
+            of_vm.waiting -= reqs;
+            queue::unlink(hot, of_vm, unit);
+            self.facts.device.queued -= 1;
+        } else {
+            self.facts.ledgers[vm as usize].at_once().split += 1;
+        }
         let of_disk = &self.disks[disk as usize];
         let io = DeviceIo {
             id: self.next_io(),
-            vm: self.facts.vm_at(vm as usize),
+            vm: vm_id,
             disk: of_disk.id(disk),
             op,
             addr,
@@ -161,17 +185,11 @@ impl Engine {
             first_ops,
             first_bytes,
         };
-        self.enter_flight(&io, chain_first, first_offset, unit_reqs);
-        let whole = first_offset + len == unit_len;
-        if whole {
-            self.facts.vms[vm as usize].waiting -= unit_reqs;
-            self.unlink(unit);
-        } else {
-            self.facts.ledgers[vm as usize].at_once().split += 1;
+        self.enter_flight(&io, first, first_offset, reqs);
+        if self.hears(Interests::STARTED) {
+            self.emit_started(io.id);
         }
-        self.emit_started(io.id);
         if whole {
-            let id = self.facts.req_id(unit);
             self.roles.dispatcher.remove(&self.facts, id);
         }
         if self.stage == Stage::Dispatch {
@@ -181,51 +199,6 @@ impl Engine {
             }
         }
         io
-    }
-
-    /// Marks `len` bytes of a unit as handed out and settles its requests' waiting. Returns
-    /// how many requests are served here for the first time, and their bytes.
-    fn hand_out(&mut self, unit: u32, len: u32) -> (u32, u64) {
-        let Hot {
-            vm,
-            op,
-            chain_first,
-            unit_reqs,
-            ..
-        } = self.facts.hot[unit as usize];
-        let (now, deliberate) = (self.facts.now, self.deliberate_time());
-        let shut = self.shut_time(vm, op.lane());
-        let behind = if self.last_vm == vm {
-            NIL
-        } else {
-            self.last_vm
-        };
-        let (mut first_ops, mut first_bytes) = (0, 0);
-        let mut slot = chain_first;
-        for _ in 0..unit_reqs {
-            let hot = &mut self.facts.hot[slot as usize];
-            let cold = &mut self.facts.cold[slot as usize];
-            hot.issued = if unit_reqs == 1 {
-                hot.issued + len
-            } else {
-                hot.len
-            };
-            if hot.issued == hot.len {
-                hot.state = state::STARTED;
-            }
-            if hot.flags & flag::CHARGED == 0 {
-                hot.flags |= flag::CHARGED;
-                cold.behind = behind;
-                first_ops += 1;
-                first_bytes += hot.len as u64;
-            }
-            if cold.outstanding == 0 {
-                cold.end_wait(now, slot != unit, shut, deliberate);
-            }
-            cold.part_started(now);
-            slot = hot.chain_next;
-        }
-        (first_ops, first_bytes)
     }
 
     /// The dispatcher's own holding back counts as the lanes' being shut.
@@ -269,8 +242,11 @@ impl Engine {
             first_ops: reqs,
             first_bytes: 0,
         };
+        self.facts.vms[vm as usize].in_flight += 1;
         self.enter_flight(&io, first, 0, reqs);
-        self.emit_started(io.id);
+        if self.hears(Interests::STARTED) {
+            self.emit_started(io.id);
+        }
         Some(io)
     }
 
@@ -301,15 +277,57 @@ impl Engine {
         device.in_flight += 1;
         device.started += 1;
         device.last_addr = io.addr + io.len as u64;
-        self.facts.vms[io.vm.index()].in_flight += 1;
         self.last_vm = io.vm.index;
     }
 
     fn emit_started(&mut self, io: IoId) {
-        if self.hears(Interests::STARTED) {
-            let event = Event::Started(&self.in_flight[io.index()].io);
-            self.ears.tell(&mut self.roles, &self.facts, &event);
-            self.follow_up();
+        let event = Event::Started(&self.in_flight[io.index()].io);
+        self.ears.tell(&mut self.roles, &self.facts, &event);
+        self.follow_up();
+    }
+}
+
+/// What is the same for all requests of an I/O that starts.
+struct Moment {
+    now: Nanos,
+    /// What their lane and the device have seen of being held back in all.
+    shut: Nanos,
+    deliberate: Nanos,
+    /// The VM served last; `NIL`: their own.
+    behind: u32,
+}
+
+impl Moment {
+    /// Marks `len` bytes of a request as handed out and settles its waiting. Returns whether
+    /// it is served for the first time, as a count, and its bytes if so.
+    fn hand_out(&self, hot: &mut Hot, cold: &mut Cold, len: u32, passenger: bool) -> (u32, u64) {
+        hot.issued += len;
+        if hot.issued == hot.len {
+            hot.state = state::STARTED;
         }
+        if cold.outstanding == 0 {
+            cold.end_wait(self.now, passenger, self.shut, self.deliberate);
+        }
+        cold.part_started(self.now);
+        if hot.flags & flag::CHARGED != 0 {
+            return (0, 0);
+        }
+        hot.flags |= flag::CHARGED;
+        cold.behind = self.behind;
+        (1, hot.len as u64)
+    }
+
+    /// The same for all of a unit's requests, whole.
+    fn hand_out_all(&self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
+        let (reqs, mut slot) = (hot[unit as usize].unit_reqs, hot[unit as usize].chain_first);
+        let (mut first_ops, mut first_bytes) = (0, 0);
+        for _ in 0..reqs {
+            let (this, account) = (&mut hot[slot as usize], &mut cold[slot as usize]);
+            let (ops, bytes) = self.hand_out(this, account, this.len, slot != unit);
+            first_ops += ops;
+            first_bytes += bytes;
+            slot = this.chain_next;
+        }
+        (first_ops, first_bytes)
     }
 }
