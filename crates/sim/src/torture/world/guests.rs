@@ -1,10 +1,10 @@
 //! The guests: VMs, their disks, and clients that ask for things.
 
-use super::{Event, What, World, figure};
+use super::{Event, What, World, control, figure};
 use crate::checker::content::Shadow;
 use crate::checker::durability::Durable;
 use crate::checker::ledger::SECTOR;
-use crate::checker::{Verdict, answers, ensure, progress, refusals};
+use crate::checker::{Verdict, answers, ensure, refusals};
 use crate::fault::Kind;
 use crate::torture::media::Media;
 use crate::torture::swarm::{DiskPlan, VmPlan, Work};
@@ -38,7 +38,7 @@ pub(super) struct Disk {
 
 /// A client.
 pub(super) struct Client {
-    disk: usize,
+    pub(super) disk: usize,
     /// Its handle, or the last one it had.
     id: ClientId,
     connected: bool,
@@ -58,8 +58,16 @@ pub(super) struct Client {
     unread: u32,
 }
 
+impl Client {
+    /// It is not connected any more, and knows of no request.
+    pub(super) fn leave(&mut self) {
+        self.connected = false;
+        (self.open, self.unread, self.waits) = (0, 0, false);
+    }
+}
+
 /// No faults add to so many: a run is to stay short.
-const MANY_DISKS: usize = 64;
+pub(super) const MANY_DISKS: usize = 64;
 
 /// How much of a disk its hot spot is, in sectors.
 const HOT: u64 = 32;
@@ -70,7 +78,7 @@ impl World<'_, '_> {
         let added = self.engine.add_vm(clock, &plan.objective).ok();
         self.ledger.vm_added(added)?;
         let Some(id) = added else { return Ok(()) };
-        self.write(What::VmAdded, in_short(id, &plan.objective));
+        self.write(What::VmAdded, control::in_short(id, &plan.objective));
         self.guests.push(Guest {
             id,
             objectives: vec![plan.objective],
@@ -373,8 +381,7 @@ impl World<'_, '_> {
 
     pub(super) fn vanish(&mut self, number: usize) {
         let client = &mut self.clients[number];
-        client.connected = false;
-        (client.open, client.unread, client.waits) = (0, 0, false);
+        client.leave();
         let id = client.id;
         self.write(What::Vanished, [number as u64, 0, 0, 0, 0]);
         let clock = self.clock();
@@ -383,7 +390,7 @@ impl World<'_, '_> {
         self.somebody_has_gone();
     }
 
-    fn somebody_has_gone(&mut self) {
+    pub(super) fn somebody_has_gone(&mut self) {
         let now = self.engine.view().now();
         self.ledger.note_all_over(now, &mut self.over);
     }
@@ -411,151 +418,4 @@ impl World<'_, '_> {
         self.arm(number, self.now);
         Ok(())
     }
-
-    pub(super) fn set_objective(&mut self, guest: usize, objective: &Objective) -> Verdict {
-        let vm = self.guests[guest].id;
-        let live = self.ledger.is_live(vm);
-        self.write(What::Objective, in_short(vm, objective));
-        let clock = self.clock();
-        let set = self.engine.set_objective(clock, vm, objective);
-        ensure!(
-            Refusals,
-            set.is_ok() == live,
-            "an objective for {vm:?}: {set:?}, though its being there is {live}"
-        );
-        if live {
-            self.guests[guest].objectives.push(*objective);
-            self.promises_changed();
-        }
-        Ok(())
-    }
-
-    /// An objective or the policy has changed, or a VM has come.
-    pub(super) fn promises_changed(&mut self) {
-        let now = self.engine.view().now();
-        let policy = self.engine.policy();
-        for guest in &self.guests {
-            if self.ledger.is_live(guest.id) {
-                let objective = guest.objectives.last().expect("it has one");
-                self.limits.set(now, guest.id, objective, policy);
-            }
-        }
-        self.starvation.forget(&self.engine);
-    }
-
-    pub(super) fn remove_a_vm(&mut self, long: Nanos) -> Verdict {
-        if self.disks.len() >= MANY_DISKS {
-            return Ok(());
-        }
-        let guest = self.chance.index(self.guests.len());
-        self.at(self.now + long, Event::NewVm);
-        self.remove_vm(guest)
-    }
-
-    pub(super) fn remove_vm(&mut self, guest: usize) -> Verdict {
-        let vm = self.guests[guest].id;
-        let live = self.ledger.is_live(vm);
-        if live {
-            self.take_answers()?;
-            self.charges.check(vm, self.engine.vm_stats(vm))?;
-        }
-        self.write(What::VmRemoved, [vm.index() as u64, 0, 0, 0, 0]);
-        let clock = self.clock();
-        let removed = self.engine.remove_vm(clock, vm);
-        ensure!(
-            Refusals,
-            removed.is_ok() == live,
-            "{vm:?} was removed: {removed:?}, though its being there is {live}"
-        );
-        if !live {
-            return Ok(());
-        }
-        self.ledger.vm_removed(vm);
-        self.somebody_has_gone();
-        self.limits.removed(vm);
-        self.starvation.forget(&self.engine);
-        for client in &mut self.clients {
-            if self.disks[client.disk].guest == guest {
-                client.connected = false;
-                (client.open, client.unread, client.waits) = (0, 0, false);
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything has drained: what the media hold, and what was counted.
-    pub(super) fn settled(&mut self) -> Verdict {
-        for disk in &self.disks {
-            disk.shadow.settled(&self.ledger, disk.media.current())?;
-        }
-        self.cut_power()?;
-        for guest in &self.guests {
-            if self.ledger.is_live(guest.id) {
-                self.charges
-                    .check(guest.id, self.engine.vm_stats(guest.id))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Every slot is free, and may be used again: as many VMs and requests fit as ever.
-    pub(super) fn slots_are_free(&mut self) -> Verdict {
-        for guest in 0..self.guests.len() {
-            if self.ledger.is_live(self.guests[guest].id) {
-                self.remove_vm(guest)?;
-            }
-        }
-        let config = self.swarm.config;
-        let first = self.clients.len();
-        for _ in 0..config.max_vms {
-            let mut plan = self.swarm.vm(&mut self.fresh);
-            plan.objective = Objective::default();
-            plan.disks.truncate(1);
-            plan.disks[0].clients.truncate(1);
-            let before = self.guests.len();
-            self.add_vm(&plan)?;
-            ensure!(
-                Progress,
-                self.guests.len() > before,
-                "all VMs have gone, and fewer fit than in the beginning"
-            );
-        }
-        let mut fitted = 0;
-        for client in first..self.clients.len() {
-            loop {
-                let request = Request::read(0, SECTOR as u32, self.ledger.next_number());
-                match self.hand_in(client as u32, request)? {
-                    None => fitted += 1,
-                    Some(_) => break,
-                }
-            }
-        }
-        let fit = config.max_requests as u64;
-        let fit = fit.min(config.max_pending_per_vm as u64 * config.max_vms as u64);
-        ensure!(
-            Progress,
-            fitted == fit,
-            "{fitted} requests fit after everything has drained; there is room for {fit}"
-        );
-        self.drain()?;
-        for guest in 0..self.guests.len() {
-            if self.ledger.is_live(self.guests[guest].id) {
-                self.remove_vm(guest)?;
-            }
-        }
-        ensure!(
-            Progress,
-            self.ledger.free_vms() == config.max_vms as usize,
-            "a VM's slot was not given back"
-        );
-        progress::is_idle(&self.engine)
-    }
-}
-
-/// An objective in the journal's figures.
-fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
-    let limit = objective.limit.total;
-    let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
-    let weight = objective.weight.into();
-    [vm.index() as u64, weight, ops, bytes.unwrap_or(0), 0]
 }

@@ -9,7 +9,9 @@
 //! A turn is a batch of what is due (requests, ends of I/Os, faults), then the timeouts, then
 //! all that goes to the device and all answers, as the daemon's loop does it.
 
+mod control;
 mod device;
+mod end;
 mod faults;
 mod guests;
 
@@ -89,7 +91,7 @@ pub(super) struct World<'a, 'j> {
     chance: Dice,
     fresh: Dice,
     policies: Dice,
-    /// What is left of the batches.
+    /// How much it was.
     pub(super) tally: Tally,
 }
 
@@ -358,50 +360,6 @@ impl<'a, 'j> World<'a, 'j> {
             self.room_again();
         }
         Ok(())
-    }
-
-    fn drain(&mut self) -> Verdict {
-        let open = self.ledger.open.len() as u64;
-        self.write(What::Drain, [open, 0, 0, 0, 0]);
-        let (begun, bound) = (self.now, self.drain_bound());
-        loop {
-            self.dispatch()?;
-            self.take_answers()?;
-            if self.ledger.open.is_empty() && self.engine.facts().in_flight == 0 {
-                break;
-            }
-            let went_on = self.turn()?;
-            let open = self.ledger.open.len();
-            ensure!(
-                Progress,
-                went_on || open == 0,
-                "{open} requests are open, and nothing will ever happen again"
-            );
-            ensure!(
-                Progress,
-                self.now.since(begun) <= bound,
-                "{open} requests are open {} after faults have stopped; the bound is {bound}",
-                self.now.since(begun)
-            );
-        }
-        self.write(What::Idle, [0; 5]);
-        progress::is_idle(&self.engine)
-    }
-
-    /// The bound that [`progress`] states.
-    fn drain_bound(&self) -> Nanos {
-        let mut bound = Nanos::from_secs(10);
-        for guest in &self.guests {
-            let bytes = 2 * guest.asked.1 + guest.started;
-            let slowest = guest.objectives.iter();
-            let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));
-            bound += slowest.max().unwrap_or(Nanos::ZERO);
-        }
-        let block = self.swarm.config.device.physical_block;
-        let open = self.ledger.open.iter();
-        let ios = open.map(|&n| 4 + self.ledger.entries[n as usize].request.len / block);
-        let ios = ios.map(u64::from).sum::<u64>();
-        bound + Nanos(self.device.slowest().0 * 2 * (ios + 64))
     }
 }
 

@@ -1,0 +1,123 @@
+//! After the load: what is left must be right, and every slot free.
+
+use super::{What, World};
+use crate::checker::ledger::SECTOR;
+use crate::checker::{Verdict, ensure, progress};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::Request;
+use tidegate_core::time::Nanos;
+
+impl World<'_, '_> {
+    /// Nobody asks for anything new: everything must end, in the time that [`progress`] states.
+    pub(super) fn drain(&mut self) -> Verdict {
+        let open = self.ledger.open.len() as u64;
+        self.write(What::Drain, [open, 0, 0, 0, 0]);
+        let (begun, bound) = (self.now, self.drain_bound());
+        loop {
+            self.dispatch()?;
+            self.take_answers()?;
+            if self.ledger.open.is_empty() && self.engine.facts().in_flight == 0 {
+                break;
+            }
+            let went_on = self.turn()?;
+            let open = self.ledger.open.len();
+            ensure!(
+                Progress,
+                went_on || open == 0,
+                "{open} requests are open, and nothing will ever happen again"
+            );
+            ensure!(
+                Progress,
+                self.now.since(begun) <= bound,
+                "{open} requests are open {} after faults have stopped; the bound is {bound}",
+                self.now.since(begun)
+            );
+        }
+        self.write(What::Idle, [0; 5]);
+        progress::is_idle(&self.engine)
+    }
+
+    /// The bound that [`progress`] states.
+    fn drain_bound(&self) -> Nanos {
+        let mut bound = Nanos::from_secs(10);
+        for guest in &self.guests {
+            let bytes = 2 * guest.asked.1 + guest.started;
+            let slowest = guest.objectives.iter();
+            let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));
+            bound += slowest.max().unwrap_or(Nanos::ZERO);
+        }
+        let block = self.swarm.config.device.physical_block;
+        let open = self.ledger.open.iter();
+        let ios = open.map(|&n| 4 + self.ledger.entries[n as usize].request.len / block);
+        let ios = ios.map(u64::from).sum::<u64>();
+        bound + Nanos(self.device.slowest().0 * 2 * (ios + 64))
+    }
+
+    /// Everything has drained: what the media hold, and what was counted.
+    pub(super) fn settled(&mut self) -> Verdict {
+        for disk in &self.disks {
+            disk.shadow.settled(&self.ledger, disk.media.current())?;
+        }
+        self.cut_power()?;
+        for guest in &self.guests {
+            if self.ledger.is_live(guest.id) {
+                self.charges
+                    .check(guest.id, self.engine.vm_stats(guest.id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every slot is free, and may be used again: as many VMs and requests fit as ever.
+    pub(super) fn slots_are_free(&mut self) -> Verdict {
+        for guest in 0..self.guests.len() {
+            if self.ledger.is_live(self.guests[guest].id) {
+                self.remove_vm(guest)?;
+            }
+        }
+        let config = self.swarm.config;
+        let first = self.clients.len();
+        for _ in 0..config.max_vms {
+            let mut plan = self.swarm.vm(&mut self.fresh);
+            plan.objective = Objective::default();
+            plan.disks.truncate(1);
+            plan.disks[0].clients.truncate(1);
+            let before = self.guests.len();
+            self.add_vm(&plan)?;
+            ensure!(
+                Progress,
+                self.guests.len() > before,
+                "all VMs have gone, and fewer fit than in the beginning"
+            );
+        }
+        let mut fitted = 0;
+        for client in first..self.clients.len() {
+            loop {
+                let request = Request::read(0, SECTOR as u32, self.ledger.next_number());
+                match self.hand_in(client as u32, request)? {
+                    None => fitted += 1,
+                    Some(_) => break,
+                }
+            }
+        }
+        let fit = config.max_requests as u64;
+        let fit = fit.min(config.max_pending_per_vm as u64 * config.max_vms as u64);
+        ensure!(
+            Progress,
+            fitted == fit,
+            "{fitted} requests fit after everything has drained; there is room for {fit}"
+        );
+        self.drain()?;
+        for guest in 0..self.guests.len() {
+            if self.ledger.is_live(self.guests[guest].id) {
+                self.remove_vm(guest)?;
+            }
+        }
+        ensure!(
+            Progress,
+            self.ledger.free_vms() == config.max_vms as usize,
+            "a VM's slot was not given back"
+        );
+        progress::is_idle(&self.engine)
+    }
+}
