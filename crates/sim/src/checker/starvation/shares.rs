@@ -146,7 +146,7 @@ impl Passed {
             // The scale is at least that of the lightest VM there is.
             let scale = self.lightest.ilog2();
             for (largest, weight) in self.quanta.iter_mut().zip(&self.weights) {
-                *largest = (*largest).max(quantum * weight >> scale);
+                *largest = (*largest).max((quantum * weight) >> scale);
             }
         }
     }
