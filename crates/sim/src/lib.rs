@@ -1,6 +1,25 @@
-//! Deterministic worlds that run the engine: same seed, same bytes out, on any machine.
+//! A deterministic world in which the daemon's own scheduling engine runs.
+//!
+//! ```text
+//!   Scenario --> World --> Report, and a row for each VM and interval
+//!                  |
+//!                  +-- Host, one a device: engine + device model + guests
+//! ```
+//!
+//! A [`scenario::Scenario`] says which VMs lie on which devices, what their guests do and what
+//! changes when. A [`world::World`] lets virtual time pass over it and counts. Nothing here reads
+//! a clock, opens a file or starts a thread: the same scenario and seed give the same bytes on
+//! every machine.
+
 #![forbid(unsafe_code)]
 
 pub mod checker;
 pub mod fault;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+pub mod host;
+pub mod report;
+pub mod scenario;
+pub mod seed;
 pub mod torture;
+pub mod world;

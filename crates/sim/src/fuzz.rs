@@ -1,0 +1,62 @@
+//! The body of the fuzz target `scenario`, so that it stays one line.
+
+use crate::scenario::{self, Scenario};
+use crate::world::World;
+use tidegate_config::model;
+use tidegate_core::time::Nanos;
+use tidegate_workload::job::Flow;
+
+/// So long is what comes of a text simulated.
+const SPAN: Nanos = Nanos(1_000_000);
+/// Larger ones would be slow, not new.
+const MOST_OUTSTANDING: u64 = 2_000;
+
+/// Reads `data` as a scenario and lets time pass over what comes of it. Panics if it is refused
+/// without a reason, or if the world breaks.
+pub fn scenario(data: &[u8]) {
+    let Ok(text) = core::str::from_utf8(data) else {
+        return;
+    };
+    match scenario::read(text, "fuzz.toml", &model::built_in) {
+        Ok(loaded) if outstanding(&loaded.config) <= MOST_OUTSTANDING => run(loaded.config),
+        Ok(_) => {}
+        Err(errors) => {
+            assert!(!errors.0.is_empty(), "refused without a reason");
+            assert!(!errors.to_string().is_empty());
+        }
+    }
+}
+
+/// Requests outstanding at most.
+fn outstanding(scenario: &Scenario) -> u64 {
+    let jobs = scenario.tenants.iter().flat_map(|tenant| &tenant.jobs);
+    jobs.map(|job| {
+        let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = job.flow;
+        u64::from(job.numjobs) * u64::from(iodepth)
+    })
+    .sum()
+}
+
+fn run(mut scenario: Scenario) {
+    scenario.warm_up = Nanos::ZERO;
+    scenario.duration = scenario.duration.min(SPAN);
+    let mut world = World::new(scenario, Some(SPAN));
+    let mut rows = 0;
+    world.run(&mut |_| rows += 1);
+    let report = world.report();
+    assert_eq!(rows, report.vms.len());
+    let figures = report.vms.iter().map(|vm| vm.rates.iops + vm.rates.bytes_per_s);
+    assert!(figures.into_iter().all(f64::is_finite));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_example_is_survived_also_with_a_piece_missing() {
+        let text = include_str!("../../../examples/noisy-neighbour.toml");
+        for cut in (0..text.len()).step_by(17) {
+            let end = (cut + 23).min(text.len());
+            super::scenario([&text[..cut], &text[end..]].concat().as_bytes());
+        }
+    }
+}

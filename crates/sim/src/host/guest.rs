@@ -1,0 +1,190 @@
+//! Guests: what a worker (one copy of a job) does next.
+//!
+//! ```text
+//!            Start            issue: room in its depth            answered
+//!   planned -------> running ------------------------> outstanding --------+
+//!                      ^  |                                                |
+//!                      |  +-- closed loop: at once, or after a pause <-----+
+//!                      |  +-- open loop: when the next one comes           |
+//!                      +---------------------------------------------------+
+//! ```
+
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_workload::arrive::ArrivalClock;
+use tidegate_workload::job::{Flow, Job, Think};
+use tidegate_workload::stream::{Io, Stream};
+
+/// One copy of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub(super) tenant: u32,
+    stream: Stream,
+    rng: Pcg64Mcg,
+    flow: WorkerFlow,
+    iodepth: u32,
+    /// Flushes follow some of its writes.
+    flushes: bool,
+    /// Its next request, where that was looked up.
+    ahead: Option<Io>,
+    pub(super) outstanding: u32,
+    running: bool,
+    pub(super) start: Nanos,
+    pub(super) runtime: Option<Nanos>,
+    /// When it is to be woken; [`Nanos::MAX`]: not planned.
+    wake_up: Nanos,
+}
+
+#[derive(Clone, Debug)]
+enum WorkerFlow {
+    Closed,
+    /// `burst`: issued since the last pause; `paused`: a pause is planned.
+    Thinking {
+        think: Think,
+        burst: u32,
+        paused: bool,
+    },
+    /// `next`: when the next one comes.
+    Open {
+        clock: ArrivalClock,
+        next: Nanos,
+    },
+}
+
+/// What a worker does now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// It asks for this, and wanted to since then.
+    Issue(Io, Nanos),
+    /// Nothing before this time.
+    At(Nanos),
+    /// Nothing before its next answer, or ever.
+    Wait,
+}
+
+impl Worker {
+    pub(super) fn new(tenant: u32, job: &Job, stream: Stream, rng: Pcg64Mcg) -> Worker {
+        let (flow, iodepth) = match &job.flow {
+            Flow::Closed {
+                iodepth,
+                think: None,
+            } => (WorkerFlow::Closed, *iodepth),
+            Flow::Closed {
+                iodepth,
+                think: Some(think),
+            } => {
+                let (think, burst, paused) = (think.clone(), 0, false);
+                let flow = WorkerFlow::Thinking {
+                    think,
+                    burst,
+                    paused,
+                };
+                (flow, *iodepth)
+            }
+            Flow::Open { arrivals, iodepth } => {
+                let clock = ArrivalClock::new(arrivals, Nanos::ZERO);
+                let next = Nanos::MAX;
+                (WorkerFlow::Open { clock, next }, *iodepth)
+            }
+        };
+        Worker {
+            tenant,
+            stream,
+            rng,
+            flow,
+            iodepth,
+            flushes: job.fsync > 0,
+            ahead: None,
+            outstanding: 0,
+            running: false,
+            start: job.start,
+            runtime: job.runtime,
+            wake_up: Nanos::MAX,
+        }
+    }
+
+    /// It begins.
+    pub(super) fn start(&mut self, now: Nanos, job: &Job) {
+        self.running = true;
+        if let (WorkerFlow::Open { clock, next }, Flow::Open { arrivals, .. }) =
+            (&mut self.flow, &job.flow)
+        {
+            *clock = ArrivalClock::new(arrivals, now);
+            *next = clock.next(&mut self.rng);
+        }
+    }
+
+    /// It asks for nothing more.
+    pub(super) fn stop(&mut self) {
+        self.running = false;
+    }
+
+    /// It was woken: a pause is over, or its next request comes.
+    pub(super) fn woken(&mut self) {
+        self.wake_up = Nanos::MAX;
+        if let WorkerFlow::Thinking { burst, paused, .. } = &mut self.flow {
+            (*burst, *paused) = (0, false);
+        }
+    }
+
+    /// One of its requests was answered.
+    pub(super) fn answered(&mut self) {
+        self.outstanding -= 1;
+    }
+
+    /// What it does now; to be asked until it does not issue any more. Says [`Step::At`] once
+    /// for each time it is to be woken.
+    pub(super) fn step(&mut self, now: Nanos) -> Step {
+        if !self.running || self.outstanding >= self.iodepth {
+            return Step::Wait;
+        }
+        let since = match &mut self.flow {
+            WorkerFlow::Closed => now,
+            WorkerFlow::Thinking { paused: true, .. } => return Step::Wait,
+            WorkerFlow::Thinking {
+                think,
+                burst,
+                paused,
+            } => {
+                if *burst == think.blocks {
+                    if self.outstanding > 0 {
+                        return Step::Wait;
+                    }
+                    *paused = true;
+                    self.wake_up = now + think.time.draw(&mut self.rng);
+                    return Step::At(self.wake_up);
+                }
+                *burst += 1;
+                now
+            }
+            WorkerFlow::Open { clock, next } => {
+                if self.flushes && self.ahead.is_none() {
+                    self.ahead = self.stream.next(&mut self.rng);
+                }
+                if self.ahead.is_some_and(|io| io.op == Op::Flush) {
+                    // It follows the write it makes durable, with no arrival of its own.
+                    now
+                } else if *next <= now {
+                    core::mem::replace(next, clock.next(&mut self.rng))
+                } else if self.wake_up == *next {
+                    return Step::Wait;
+                } else {
+                    self.wake_up = *next;
+                    return Step::At(*next);
+                }
+            }
+        };
+        let ahead = self.ahead.take();
+        match ahead.or_else(|| self.stream.next(&mut self.rng)) {
+            Some(io) => {
+                self.outstanding += 1;
+                Step::Issue(io, since)
+            }
+            None => {
+                self.running = false;
+                Step::Wait
+            }
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! A host's device in the simulated world: the engine, a device model and the guests.
+//!
+//! ```text
+//!   guests --submit delay--> Engine --> device model
+//!     ^                        |             |
+//!     +---- complete delay ----+<------------+
+//! ```
+//!
+//! [`Host::run_until`] goes from one thing that happens to the next: the device ends an I/O, a
+//! guest wakes, the engine has a timer. At one time, what ended comes first, then the guests in
+//! the order their steps were planned, then the engine's timers; the device is given work last,
+//! when everything that happens at this time is known.
+//!
+//! Memory is a function of the scenario, not of how long it runs.
+
+mod count;
+mod events;
+mod guest;
+
+pub use count::{Kept, Tally};
+
+use crate::scenario::{Action, Change, DISK_ALIGNMENT, Scenario, Tenant};
+use crate::seed::generator;
+use count::Watch;
+use events::{Event, Events};
+use guest::{Step, Worker};
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+use tidegate_core::engine::{DiskSpec, Engine, Refusal};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::{ClientId, Done, IoError, IoId, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_device::{Model, ModelIo};
+use tidegate_workload::job::Job;
+use tidegate_workload::stream::{Io, Stream};
+
+/// A tenant while it is simulated.
+struct Guest {
+    /// Its place in the scenario.
+    index: usize,
+    spec: Tenant,
+    base: u64,
+    objective: Objective,
+    /// While it is there.
+    engine: Option<(VmId, ClientId)>,
+    /// Its workers are these of the host's.
+    workers: core::ops::Range<u32>,
+    /// Requests issued and not answered.
+    outstanding: u32,
+    tally: Tally,
+    watch: Watch,
+    /// For its delays.
+    rng: Pcg64Mcg,
+    /// Requests the engine had no room for, in order.
+    refused: VecDeque<u32>,
+}
+
+/// A request of a guest that is not answered yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    io: Io,
+    worker: u32,
+    /// When the guest wanted it.
+    since: Nanos,
+    ended: Result<(), IoError>,
+}
+
+/// What a device did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceTally {
+    /// I/Os that ended.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time with at least one I/O in flight.
+    pub busy: Nanos,
+    /// The sum over all I/Os of their time in flight, in nanoseconds.
+    pub in_flight_sum: u128,
+}
+
+/// One device with everybody who shares it.
+pub struct Host {
+    engine: Engine,
+    model: Box<dyn Model>,
+    now: Nanos,
+    events: Events,
+    guests: Vec<Guest>,
+    workers: Vec<Worker>,
+    /// The job of each worker, as its guest and its place among that guest's jobs.
+    jobs: Vec<(u32, u32)>,
+    changes: Vec<Change>,
+    pending: Vec<Pending>,
+    free: Vec<u32>,
+    /// Guests with requests the engine had no room for.
+    refused: VecDeque<u32>,
+    device: DeviceTally,
+    answered: u64,
+    last_answer: Nanos,
+}
+
+impl Host {
+    /// The `device`th device of a scenario, at time zero.
+    ///
+    /// # Panics
+    /// When [`Scenario::check`] would have refused the scenario.
+    pub fn new(scenario: &Scenario, device: usize) -> Host {
+        let of_device = &scenario.devices[device];
+        let tenants = || {
+            let all = scenario.tenants.iter().enumerate();
+            all.filter(move |(_, tenant)| tenant.device == device)
+        };
+        let engine = Engine::new(of_device.engine(tenants().count()), &of_device.policy)
+            .expect("the scenario was checked");
+        let mut host = Host {
+            engine,
+            model: of_device.model.build(),
+            now: Nanos::ZERO,
+            events: Events::default(),
+            guests: Vec::new(),
+            workers: Vec::new(),
+            jobs: Vec::new(),
+            changes: scenario.changes.clone(),
+            pending: Vec::new(),
+            free: Vec::new(),
+            refused: VecDeque::new(),
+            device: DeviceTally::default(),
+            answered: 0,
+            last_answer: Nanos::ZERO,
+        };
+        let mut base = 0;
+        for (index, tenant) in tenants() {
+            host.add_guest(scenario.seed, index, tenant, base);
+            base = (base + tenant.disk_size).next_multiple_of(DISK_ALIGNMENT);
+        }
+        for (index, change) in scenario.changes.iter().enumerate() {
+            let here = match &change.action {
+                Action::Objective { tenant, .. } => scenario.tenants[*tenant].device == device,
+                Action::Policy { device: of, .. } => *of == device,
+            };
+            if here {
+                host.events.plan(change.at, Event::Change(index as u32));
+            }
+        }
+        host
+    }
+
+    fn add_guest(&mut self, seed: u64, index: usize, tenant: &Tenant, base: u64) {
+        let guest = self.guests.len() as u32;
+        let first = self.workers.len() as u32;
+        for (j, job) in tenant.jobs.iter().enumerate() {
+            for copy in 0..job.numjobs {
+                let stream = Stream::new(job, copy, tenant.disk_size);
+                let part = (j as u64 + 1) << 32 | u64::from(copy);
+                let rng = generator(seed, &tenant.name, part);
+                let stream = stream.expect("the scenario was checked");
+                self.workers.push(Worker::new(guest, job, stream, rng));
+                self.jobs.push((guest, j as u32));
+            }
+        }
+        self.events.plan(tenant.arrives, Event::Arrive(guest));
+        if let Some(leaves) = tenant.leaves {
+            self.events.plan(leaves, Event::Leave(guest));
+        }
+        self.guests.push(Guest {
+            index,
+            spec: tenant.clone(),
+            base,
+            objective: tenant.objective,
+            engine: None,
+            workers: first..self.workers.len() as u32,
+            outstanding: 0,
+            tally: Tally::default(),
+            watch: Watch::default(),
+            rng: generator(seed, &tenant.name, 0),
+            refused: VecDeque::new(),
+        });
+    }
+
+    /// Lets time pass until `until`, everything that happens at it included.
+    pub fn run_until(&mut self, until: Nanos) {
+        loop {
+            let ends = self.model.next_completion().unwrap_or(Nanos::MAX);
+            let timer = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+            let next = ends.min(timer).min(self.events.next());
+            if next > until {
+                break;
+            }
+            self.pass_to(next);
+            if ends <= next {
+                self.complete();
+            }
+            while let Some(event) = self.events.due(next) {
+                self.happen(event);
+            }
+            if timer <= next {
+                self.engine.handle_timeout(next);
+            }
+            self.settle();
+        }
+        self.pass_to(until);
+    }
+
+    /// Time passes, and is counted.
+    fn pass_to(&mut self, now: Nanos) {
+        let in_flight = self.model.in_flight();
+        if in_flight > 0 {
+            let span = now.since(self.now);
+            self.device.busy += span;
+            self.device.in_flight_sum += u128::from(span.0) * u128::from(in_flight);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// I/Os of the device end.
+    fn complete(&mut self) {
+        while let Some(ended) = self.model.pop_completed(self.now) {
+            self.device.ios += 1;
+            let id = IoId::from_bits(ended.id);
+            self.engine.handle_completion(self.now, id, Ok(()));
+        }
+    }
+
+    /// Answers reach their guests, who ask for more; then the device is given work.
+    fn settle(&mut self) {
+        loop {
+            while let Some(done) = self.engine.poll_done() {
+                self.done(&done);
+            }
+            if !self.refused.is_empty() {
+                self.try_again();
+            }
+            while self.model.has_room()
+                && let Some(io) = self.engine.poll_dispatch(self.now)
+            {
+                self.device.bytes += u64::from(io.len);
+                self.model.submit(
+                    self.now,
+                    ModelIo {
+                        id: io.id.to_bits(),
+                        op: io.op,
+                        addr: io.addr,
+                        len: io.len,
+                        fua: io.fua,
+                    },
+                );
+            }
+            // A cancelled request is answered without the device.
+            let Some(done) = self.engine.poll_done() else {
+                return;
+            };
+            self.done(&done);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(guest) => self.arrive(guest),
+            Event::Leave(guest) => self.leave(guest),
+            Event::Start(worker) => {
+                let (guest, job) = self.jobs[worker as usize];
+                let job: &Job = &self.guests[guest as usize].spec.jobs[job as usize];
+                self.workers[worker as usize].start(self.now, job);
+                self.advance(worker);
+            }
+            Event::Stop(worker) => self.workers[worker as usize].stop(),
+            Event::Issue(worker) => {
+                self.workers[worker as usize].woken();
+                self.advance(worker);
+            }
+            Event::Submit(slot) => self.submit(slot),
+            Event::Answer(slot) => self.answer(slot),
+            Event::Change(index) => self.change(index),
+        }
+    }
+
+    fn arrive(&mut self, guest: u32) {
+        let this = &mut self.guests[guest as usize];
+        let vm = (self.engine.add_vm(self.now, &this.objective))
+            .expect("the scenario was checked, and there is a slot a tenant");
+        let spec = DiskSpec {
+            base: this.base,
+            size: this.spec.disk_size,
+            read_only: false,
+        };
+        let disk = self.engine.add_disk(vm, spec);
+        let disk = disk.expect("the VM has just come, and its disk fits the device");
+        let client = self.engine.connect(disk).expect("the disk has just come");
+        this.engine = Some((vm, client));
+        for worker in this.workers.clone() {
+            let of = &self.workers[worker as usize];
+            let start = self.now + of.start;
+            let stop = of.runtime.map(|runtime| start + runtime);
+            self.events.plan(start, Event::Start(worker));
+            if let Some(stop) = stop {
+                self.events.plan(stop, Event::Stop(worker));
+            }
+        }
+    }
+
+    fn leave(&mut self, guest: u32) {
+        let this = &mut self.guests[guest as usize];
+        for worker in this.workers.clone() {
+            self.workers[worker as usize].stop();
+        }
+        if let Some((vm, _)) = this.engine.take() {
+            (self.engine.remove_vm(self.now, vm)).expect("a tenant that is there can be removed");
+        }
+        // They never reached the engine.
+        for slot in core::mem::take(&mut this.refused) {
+            self.drop_pending(slot);
+        }
+    }
+
+    fn change(&mut self, index: u32) {
+        match self.changes[index as usize].action.clone() {
+            Action::Objective { tenant, objective } => {
+                let guest = self.guests.iter_mut().find(|guest| guest.index == tenant);
+                let guest = guest.expect("planned only for tenants of this device");
+                guest.objective = *objective;
+                if let Some((vm, _)) = guest.engine {
+                    (self.engine.set_objective(self.now, vm, &objective))
+                        .expect("the scenario was checked");
+                }
+            }
+            Action::Policy { policy, .. } => self.engine.set_policy(self.now, &policy),
+        }
+    }
+
+    /// A worker does what it can do now.
+    fn advance(&mut self, worker: u32) {
+        loop {
+            match self.workers[worker as usize].step(self.now) {
+                Step::Issue(io, since) => self.issue(worker, io, since),
+                Step::At(when) => {
+                    self.events.plan(when, Event::Issue(worker));
+                    return;
+                }
+                Step::Wait => return,
+            }
+        }
+    }
+
+    fn issue(&mut self, worker: u32, io: Io, since: Nanos) {
+        let pending = Pending {
+            io,
+            worker,
+            since,
+            ended: Ok(()),
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.pending[slot as usize] = pending;
+                slot
+            }
+            None => {
+                self.pending.push(pending);
+                self.pending.len() as u32 - 1
+            }
+        };
+        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
+        guest.outstanding += 1;
+        match &guest.spec.delay.submit {
+            Some(delay) => {
+                let at = self.now + delay.draw(&mut guest.rng);
+                self.events.plan(at, Event::Submit(slot));
+            }
+            None => self.submit(slot),
+        }
+    }
+
+    /// A request reaches the scheduler.
+    fn submit(&mut self, slot: u32) {
+        let pending = &self.pending[slot as usize];
+        let tenant = self.workers[pending.worker as usize].tenant;
+        if self.guests[tenant as usize].engine.is_none() {
+            // Its tenant was removed while it was on its way.
+            self.drop_pending(slot);
+        } else if !self.guests[tenant as usize].refused.is_empty() || !self.hand_in(slot) {
+            let guest = &mut self.guests[tenant as usize];
+            guest.refused.push_back(slot);
+            if guest.refused.len() == 1 {
+                self.refused.push_back(tenant);
+            }
+        }
+    }
+
+    /// Hands a request to the engine; false: it has no room.
+    fn hand_in(&mut self, slot: u32) -> bool {
+        let Pending { io, worker, .. } = self.pending[slot as usize];
+        let guest = &self.guests[self.workers[worker as usize].tenant as usize];
+        let (_, client) = guest.engine.expect("only asked while its tenant is there");
+        let request = Request {
+            op: io.op,
+            offset: io.offset,
+            len: io.len,
+            fua: io.fua,
+            keep_allocated: false,
+            tag: slot.into(),
+        };
+        match self.engine.handle_request(self.now, client, request) {
+            Ok(_) => true,
+            Err(Refusal::Full) => false,
+            Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
+        }
+    }
+
+    /// There may be room again.
+    fn try_again(&mut self) {
+        for _ in 0..self.refused.len() {
+            let Some(tenant) = self.refused.pop_front() else {
+                return;
+            };
+            while let Some(&slot) = self.guests[tenant as usize].refused.front()
+                && self.hand_in(slot)
+            {
+                self.guests[tenant as usize].refused.pop_front();
+            }
+            if !self.guests[tenant as usize].refused.is_empty() {
+                self.refused.push_back(tenant);
+            }
+        }
+    }
+
+    /// The engine has finished a request.
+    fn done(&mut self, done: &Done) {
+        let slot = done.tag as u32;
+        let pending = &mut self.pending[slot as usize];
+        pending.ended = done.outcome;
+        let guest = &mut self.guests[self.workers[pending.worker as usize].tenant as usize];
+        if done.outcome == Err(IoError::Cancelled) {
+            return self.drop_pending(slot);
+        }
+        guest.tally.account(&done.account);
+        match &guest.spec.delay.complete {
+            Some(delay) => {
+                let at = self.now + delay.draw(&mut guest.rng);
+                self.events.plan(at, Event::Answer(slot));
+            }
+            None => self.answer(slot),
+        }
+    }
+
+    /// An answer reaches its guest.
+    fn answer(&mut self, slot: u32) {
+        let Pending {
+            io,
+            worker,
+            since,
+            ended,
+        } = self.pending[slot as usize];
+        self.free.push(slot);
+        self.answered += 1;
+        self.last_answer = self.now;
+        self.workers[worker as usize].answered();
+        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
+        guest.outstanding -= 1;
+        let latency = self.now.since(since);
+        match ended {
+            Ok(()) => {
+                guest.tally.answered(io.op, io.len, latency);
+                if io.op != Op::Flush {
+                    guest.watch.answered(&guest.objective, io.len, latency);
+                }
+            }
+            Err(_) => guest.tally.errors += 1,
+        }
+        self.advance(worker);
+        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
+        if guest.outstanding == 0 {
+            guest.watch.quiet();
+        }
+    }
+
+    /// A request whose tenant was removed ends without an answer.
+    fn drop_pending(&mut self, slot: u32) {
+        let worker = self.pending[slot as usize].worker as usize;
+        self.free.push(slot);
+        self.workers[worker].answered();
+        self.guests[self.workers[worker].tenant as usize].outstanding -= 1;
+    }
+
+    /// A second is over: promises are judged by the second.
+    pub(crate) fn second(&mut self) {
+        for guest in &mut self.guests {
+            let reservation = guest.objective.reservation;
+            guest.watch.second(&reservation, guest.outstanding > 0);
+        }
+    }
+
+    /// What was before does not count.
+    pub(crate) fn forget(&mut self) {
+        self.device = DeviceTally::default();
+        for guest in &mut self.guests {
+            guest.tally.clear();
+            guest.watch.forget(guest.outstanding > 0);
+        }
+    }
+
+    /// Every tenant by its place in the scenario, with what was counted since it was last
+    /// cleared, which this does.
+    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally, &Kept)) {
+        for guest in &mut self.guests {
+            each(guest.index, &guest.tally, &guest.watch.kept);
+            guest.tally.clear();
+        }
+    }
+
+    /// What the device did since the warm-up.
+    pub fn device(&self) -> DeviceTally {
+        self.device
+    }
+
+    /// Requests answered since the beginning.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// When the last of them was.
+    pub fn last_answer(&self) -> Nanos {
+        self.last_answer
+    }
+
+    /// Nothing will ever happen any more: every job has done all it was to do.
+    pub fn is_done(&self) -> bool {
+        self.events.next() == Nanos::MAX && self.guests.iter().all(|g| g.outstanding == 0)
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &str {
+        self.engine.policy().name()
+    }
+
+    /// Everybody leaves and the device finishes what it has: an engine must not be dropped with
+    /// requests that nobody answered.
+    fn close(&mut self) {
+        for guest in 0..self.guests.len() as u32 {
+            self.leave(guest);
+        }
+        while !self.engine.is_idle() {
+            while self.engine.poll_done().is_some() {}
+            while self.model.has_room()
+                && let Some(io) = self.engine.poll_dispatch(self.now)
+            {
+                let id = io.id.to_bits();
+                self.model.submit(self.now, ModelIo::flush(id));
+            }
+            let Some(ended) = self.model.pop_completed(Nanos::MAX) else {
+                break;
+            };
+            self.now = self.now.max(ended.at);
+            let id = IoId::from_bits(ended.id);
+            self.engine.handle_completion(self.now, id, Ok(()));
+        }
+        while self.engine.poll_done().is_some() {}
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.close();
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What a simulation found out, as plain data.
+
+use crate::host::{DeviceTally, Kept, Tally};
+use crate::scenario::Tenant;
+use serde::Serialize;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What the scenario shows.
+    pub title: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Simulated time, in seconds.
+    pub duration_s: f64,
+    /// Part of it before anything was counted, in seconds.
+    pub warm_up_s: f64,
+    /// The devices.
+    pub devices: Vec<DeviceReport>,
+    /// Their tenants.
+    pub vms: Vec<VmReport>,
+    /// Requests answered in all, also in the warm-up.
+    pub requests: u64,
+}
+
+/// A device over the whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceReport {
+    /// Its name.
+    pub name: String,
+    /// Its model.
+    pub model: String,
+    /// Its policy at the end.
+    pub policy: String,
+    /// I/Os a second: guest requests may have been merged or split.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// The part of the time in which it had something to do, 0 to 1.
+    pub busy: f64,
+    /// I/Os in flight on average.
+    pub depth: f64,
+}
+
+/// A tenant over the part of the run in which it was there.
+#[derive(Clone, Debug, Serialize)]
+pub struct VmReport {
+    /// Its name.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// It is a process of the host, not a VM.
+    pub background: bool,
+    /// What was counted.
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// Where the time of its requests went.
+    pub waits: Waits,
+    /// Promises, and whether they were kept.
+    pub promises: Vec<Promise>,
+}
+
+/// Rates and latencies over a span of time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Rates {
+    /// Guest requests a second, of all operations.
+    pub iops: f64,
+    /// Reads a second.
+    pub read_iops: f64,
+    /// Writes a second.
+    pub write_iops: f64,
+    /// Bytes read and written a second.
+    pub bytes_per_s: f64,
+    /// Bytes read a second.
+    pub read_bytes_per_s: f64,
+    /// Bytes written a second.
+    pub write_bytes_per_s: f64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Mean latency, from the guest's wish to its answer.
+    pub latency_mean_ns: u64,
+    /// Half of the requests took at most this long.
+    pub latency_p50_ns: u64,
+    /// 99 in 100.
+    pub latency_p99_ns: u64,
+    /// 999 in 1,000.
+    pub latency_p999_ns: u64,
+    /// The longest.
+    pub latency_max_ns: u64,
+}
+
+/// Where the time of a tenant's requests went: means a request, in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Waits {
+    /// Inside the guest, and on the way to the scheduler and back.
+    pub guest_ns: u64,
+    /// Held back by its own limit or credits.
+    pub regulated_ns: u64,
+    /// Ready, while the device served others.
+    pub queued_ns: u64,
+    /// As a passenger of a request it was merged with.
+    pub merged_ns: u64,
+    /// The device was left idle on purpose.
+    pub deliberate_ns: u64,
+    /// With the device.
+    pub device_ns: u64,
+}
+
+/// Something a tenant was promised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Promise {
+    /// What, such as `reservation 40 IOPS`.
+    pub what: String,
+    /// Whether it was kept.
+    pub kept: bool,
+    /// How far it was or was not.
+    pub detail: String,
+}
+
+/// A tenant over one interval.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// End of the interval, in seconds.
+    pub time_s: f64,
+    /// The tenant.
+    pub vm: String,
+    /// What was counted.
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+impl Rates {
+    /// Of what was counted in `span`.
+    pub fn new(tally: &Tally, span: Nanos) -> Rates {
+        let per_s = |n: u64| match span {
+            Nanos::ZERO => 0.0,
+            span => n as f64 / span.as_secs_f64(),
+        };
+        let of = |counts: &[u64], op: Op| per_s(counts[op as usize]);
+        Rates {
+            iops: per_s(tally.total_ops()),
+            read_iops: of(&tally.ops, Op::Read),
+            write_iops: of(&tally.ops, Op::Write),
+            bytes_per_s: per_s(tally.data_bytes()),
+            read_bytes_per_s: of(&tally.bytes, Op::Read),
+            write_bytes_per_s: of(&tally.bytes, Op::Write),
+            errors: tally.errors,
+            latency_mean_ns: tally.mean().0,
+            latency_p50_ns: tally.quantile(0.5).0,
+            latency_p99_ns: tally.quantile(0.99).0,
+            latency_p999_ns: tally.quantile(0.999).0,
+            latency_max_ns: tally.latency_max.0,
+        }
+    }
+}
+
+impl Waits {
+    /// Of what was counted.
+    pub fn new(tally: &Tally) -> Waits {
+        let requests = tally.total_ops() + tally.errors;
+        let mean = |sum: Nanos| sum.0.checked_div(requests).unwrap_or(0);
+        let account = &tally.account;
+        Waits {
+            guest_ns: tally.mean().since(Nanos(mean(account.total()))).0,
+            regulated_ns: mean(account.regulated),
+            queued_ns: mean(account.queued),
+            merged_ns: mean(account.merged_wait),
+            deliberate_ns: mean(account.deliberate),
+            device_ns: mean(account.device),
+        }
+    }
+}
+
+impl VmReport {
+    /// Of a tenant, over `span`.
+    pub fn new(tenant: &Tenant, device: &str, tally: &Tally, kept: &Kept, span: Nanos) -> VmReport {
+        VmReport {
+            name: tenant.name.clone(),
+            device: device.to_owned(),
+            background: tenant.background,
+            rates: Rates::new(tally, span),
+            waits: Waits::new(tally),
+            promises: promises(&tenant.objective, tally, kept),
+        }
+    }
+}
+
+impl DeviceReport {
+    /// Of a device, over `span`.
+    pub fn new(name: &str, model: &str, policy: &str, did: &DeviceTally, span: Nanos) -> Self {
+        let seconds = span.as_secs_f64();
+        DeviceReport {
+            name: name.to_owned(),
+            model: model.to_owned(),
+            policy: policy.to_owned(),
+            iops: did.ios as f64 / seconds,
+            bytes_per_s: did.bytes as f64 / seconds,
+            busy: did.busy.as_secs_f64() / seconds,
+            depth: did.in_flight_sum as f64 / 1e9 / seconds,
+        }
+    }
+}
+
+/// Promises that can be judged from outside: a floor and a bound on latency.
+fn promises(objective: &Objective, tally: &Tally, kept: &Kept) -> Vec<Promise> {
+    let mut all = Vec::new();
+    if !objective.reservation.is_none() {
+        let (asked, short) = (kept.asked_s, kept.short_s);
+        all.push(Promise {
+            what: format!("reservation {}", objective.reservation),
+            kept: short == 0,
+            detail: match (asked, short) {
+                (0, _) => "in no second did it ask throughout".to_owned(),
+                (_, 0) => format!("in all {asked} s in which it asked"),
+                _ => format!("short in {short} of {asked} s in which it asked"),
+            },
+        });
+    }
+    if let Some(bound) = objective.latency {
+        let (late, all_ops) = (kept.late, tally.total_ops());
+        all.push(Promise {
+            what: format!("latency {}", tidegate_device::units::format_duration(bound)),
+            kept: late == 0,
+            detail: match late {
+                0 => "every request".to_owned(),
+                _ => format!("{late} of {all_ops} requests took longer"),
+            },
+        });
+    }
+    all
+}

@@ -1,0 +1,384 @@
+//! Reading a job: fio's words, with units.
+
+use tidegate_config::Field;
+use tidegate_config::Section;
+use tidegate_core::time::Nanos;
+use tidegate_workload::arrive::{Arrivals, Bursts, Spacing};
+use tidegate_workload::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes, Think};
+use tidegate_workload::time::TimeDistribution;
+
+/// Sizes and offsets are whole sectors.
+const SECTOR: u64 = 512;
+const LARGEST_REQUEST: u64 = 1 << 30;
+const LARGEST: u64 = 1 << 60;
+const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
+/// An open loop that does not say holds so many outstanding: as many as the engine takes of a
+/// VM unless told otherwise.
+const OPEN_DEPTH: u32 = 1024;
+const MOST_DEPTH: u64 = 1 << 16;
+
+const RW: [(&str, Word); 11] = [
+    ("read", (Kind::Read, false)),
+    ("write", (Kind::Write, false)),
+    ("trim", (Kind::Trim, false)),
+    ("randread", (Kind::Read, true)),
+    ("randwrite", (Kind::Write, true)),
+    ("randtrim", (Kind::Trim, true)),
+    ("rw", (Kind::Mixed, false)),
+    ("readwrite", (Kind::Mixed, false)),
+    ("randrw", (Kind::Mixed, true)),
+    ("trimwrite", (Kind::TrimWrite, false)),
+    ("randtrimwrite", (Kind::TrimWrite, true)),
+];
+
+type Word = (Kind, bool);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Read,
+    Write,
+    Trim,
+    Mixed,
+    TrimWrite,
+}
+
+/// Reads the `index`th job of its tenant, whose disk has so many bytes where that is known.
+/// `None`: something was wrong and has been reported.
+pub(super) fn read(field: &Field<'_>, index: usize, disk: Option<u64>) -> Option<Job> {
+    let job = parts(field, index)?;
+    // What only shows when the parts are together.
+    let mistakes = job.check().err().map(|mistakes| mistakes.list);
+    for mistake in mistakes.iter().flatten() {
+        field.error(
+            format!("{} is {}", mistake.field, mistake.found),
+            mistake.allowed,
+        );
+    }
+    let misfit = disk.and_then(|disk| (0..job.numjobs).find_map(|n| job.region(n, disk).err()));
+    if let Some(error) = &misfit {
+        field.error(
+            error.to_string(),
+            "a larger disk, or a smaller size and offset",
+        );
+    }
+    (mistakes.is_none() && misfit.is_none()).then_some(job)
+}
+
+fn parts(field: &Field<'_>, index: usize) -> Option<Job> {
+    let mut section = field.section()?;
+    let name = section.read("name", format!("job{}", index + 1), |field| field.name());
+    let rw = rw(&mut section);
+    let sizes = sizes(&mut section);
+    let bytes = |field: &Field<'_>| sectors(field, 0..=LARGEST);
+    let region = |field: &Field<'_>| sectors(field, SECTOR..=LARGEST);
+    let offset = section.read("offset", 0, bytes);
+    let offset_increment = section.read("offset_increment", 0, bytes);
+    let size = section.read("size", None, |field| region(field).map(Some));
+    let io_size = section.read("io_size", None, |field| region(field).map(Some));
+    let number_ios = section.read("number_ios", None, |field| {
+        field.count(1..=u64::MAX).map(Some)
+    });
+    let placement = section.read("random_distribution", Placement::Uniform, placement);
+    let numjobs = section.read("numjobs", 1, |field| field.count(1..=4096));
+    let flow = flow(&mut section);
+    let any = Nanos::ZERO..=LONGEST;
+    let start = section.read("startdelay", Nanos::ZERO, |field| {
+        field.duration(any.clone())
+    });
+    let runtime = section.read("runtime", None, |field| {
+        field.duration(Nanos(1)..=LONGEST).map(Some)
+    });
+    let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
+    let sync = section.read("sync", false, |field| field.flag());
+    section.finish();
+    Some(Job {
+        name: name?,
+        rw: rw?,
+        sizes: sizes?,
+        offset: offset?,
+        offset_increment: offset_increment?,
+        size: size?,
+        placement: placement?,
+        numjobs: numjobs? as u32,
+        flow: flow?,
+        io_size: io_size?,
+        number_ios: number_ios?,
+        start: start?,
+        runtime: runtime?,
+        fsync: fsync? as u32,
+        sync: sync?,
+    })
+}
+
+/// A time, or how times are drawn.
+pub(super) fn times(field: &Field<'_>) -> Option<TimeDistribution> {
+    let any = Nanos::ZERO..=LONGEST;
+    if let Some(Some(mut section)) = is_table(field).then(|| field.section()) {
+        let kind = section
+            .need("distribution", "distribution = \"exponential\"")
+            .and_then(|field| {
+                field.choice(&[
+                    ("uniform", 0),
+                    ("exponential", 1),
+                    ("normal", 2),
+                    ("lognormal", 3),
+                ])
+            });
+        let mut time = |key, example: &str| {
+            let field = section.need(key, example)?;
+            field.duration(any.clone())
+        };
+        let drawn = match kind {
+            Some(0) => {
+                let (from, to) = (time("from", "from = \"1 ms\""), time("to", "to = \"3 ms\""));
+                from.zip(to)
+                    .map(|(from, to)| TimeDistribution::Uniform { from, to })
+            }
+            Some(1) => {
+                let mean = time("mean", "mean = \"2 ms\"");
+                mean.map(|mean| TimeDistribution::Exponential { mean })
+            }
+            Some(2) => {
+                let mean = time("mean", "mean = \"2 ms\"");
+                let deviation = time("deviation", "deviation = \"500 us\"");
+                let both = mean.zip(deviation);
+                both.map(|(mean, deviation)| TimeDistribution::Normal { mean, deviation })
+            }
+            Some(_) => {
+                let median = time("median", "median = \"2 ms\"");
+                let sigma = section
+                    .need("sigma", "the logarithm's standard deviation: sigma = 0.5")
+                    .and_then(|field| field.decimal(0.0..=10.0));
+                let both = median.zip(sigma);
+                both.map(|(median, sigma)| TimeDistribution::LogNormal { median, sigma })
+            }
+            None => None,
+        };
+        // Where the kind is unknown nobody can say which keys belong there.
+        if kind.is_some() {
+            section.finish();
+        }
+        return drawn;
+    }
+    field.duration(any).map(TimeDistribution::Fixed)
+}
+
+fn is_table(field: &Field<'_>) -> bool {
+    matches!(field.node().value, tidegate_config::node::Value::Table(_))
+}
+
+fn sectors(field: &Field<'_>, range: core::ops::RangeInclusive<u64>) -> Option<u64> {
+    let bytes = field.bytes(range)?;
+    if !bytes.is_multiple_of(SECTOR) {
+        field.error(
+            format!("{} is not in whole sectors", field.describe()),
+            "a multiple of 512 B",
+        );
+        return None;
+    }
+    Some(bytes)
+}
+
+fn rw(section: &mut Section<'_>) -> Option<Rw> {
+    let word = section
+        .need("rw", "what it asks for: rw = \"randread\"")
+        .and_then(|field| field.choice(&RW));
+    let share = section.take("rwmixread");
+    let read_percent = match &share {
+        Some(field) => field.count(0..=100),
+        None => Some(50),
+    };
+    let (kind, random) = word?;
+    if let (Some(field), false) = (&share, kind == Kind::Mixed) {
+        field.error(
+            "only a mix of reads and writes has a share of reads",
+            "rw = \"randrw\" or \"rw\", or leave it out",
+        );
+        return None;
+    }
+    let mix = match kind {
+        Kind::Read => Mix::Read,
+        Kind::Write => Mix::Write,
+        Kind::Trim => Mix::Trim,
+        Kind::TrimWrite => Mix::TrimWrite,
+        Kind::Mixed => Mix::ReadWrite {
+            read_percent: read_percent? as u8,
+        },
+    };
+    Some(Rw { mix, random })
+}
+
+/// Sizes of reads, writes and discards: one size or several with their weights, for all
+/// operations or each.
+fn sizes(section: &mut Section<'_>) -> Option<[Sizes; 3]> {
+    let (bs, split) = (section.take("bs"), section.take("bssplit"));
+    match (bs, split) {
+        (None, None) => Some([(); 3].map(|()| Sizes::fixed(4096))),
+        (Some(field), None) => by_operation(&field, |field| {
+            let bytes = sectors(field, SECTOR..=LARGEST_REQUEST)?;
+            Some(Sizes::fixed(bytes as u32))
+        }),
+        (None, Some(field)) => by_operation(&field, split_sizes),
+        (Some(_), Some(field)) => {
+            field.error("bs and bssplit together", "one of them");
+            None
+        }
+    }
+}
+
+fn by_operation(
+    field: &Field<'_>,
+    read: impl Fn(&Field<'_>) -> Option<Sizes>,
+) -> Option<[Sizes; 3]> {
+    if !is_table(field) {
+        let all = read(field)?;
+        return Some([all.clone(), all.clone(), all]);
+    }
+    let mut section = field.section()?;
+    let of = ["read", "write", "trim"];
+    let sizes = of.map(|key| section.read(key, Sizes::fixed(4096), &read));
+    section.finish();
+    let [read, write, trim] = sizes;
+    Some([read?, write?, trim?])
+}
+
+/// `"4 KiB/60 : 64 KiB/40"`.
+fn split_sizes(field: &Field<'_>) -> Option<Sizes> {
+    let text = field.text()?;
+    let mut shares = Vec::new();
+    for part in text.split(':') {
+        let share = part.split_once('/').and_then(|(size, weight)| {
+            let bytes = tidegate_device::units::parse_bytes(size.trim()).ok()?;
+            let weight = weight.trim().parse().ok()?;
+            let fits = bytes.is_multiple_of(SECTOR) && (SECTOR..=LARGEST_REQUEST).contains(&bytes);
+            (fits && weight > 0).then_some(SizeShare {
+                bytes: bytes as u32,
+                weight,
+            })
+        });
+        match share {
+            Some(share) => shares.push(share),
+            None => {
+                field.error(
+                    format!("{:?} is not a size with its share", part.trim()),
+                    "\"4 KiB/60 : 64 KiB/40\": sizes from 512 B to 1 GiB in whole sectors, and \
+                     how often each comes",
+                );
+                return None;
+            }
+        }
+    }
+    Some(Sizes(shares))
+}
+
+/// `random`, `shuffle`, `zipf:1.1`, `pareto:0.9` or `normal:20`.
+fn placement(field: &Field<'_>) -> Option<Placement> {
+    let text = field.text()?;
+    let (word, figure) = text.split_once(':').unwrap_or((text, ""));
+    let figure = figure.trim().parse::<f64>().ok();
+    let placement = match (word.trim(), figure) {
+        ("random", None) if !text.contains(':') => Some(Placement::Uniform),
+        ("shuffle", None) if !text.contains(':') => Some(Placement::Shuffle),
+        ("zipf", Some(theta)) if theta > 0.0 && theta <= 10.0 && theta != 1.0 => {
+            Some(Placement::Zipf { theta })
+        }
+        ("pareto", Some(h)) if h > 0.0 && h < 1.0 => Some(Placement::Pareto { h }),
+        ("normal", Some(percent)) if percent > 0.0 && percent <= 100.0 => Some(Placement::Normal {
+            deviation_percent: percent,
+        }),
+        _ => None,
+    };
+    if placement.is_none() {
+        field.error(
+            format!("found {}", field.describe()),
+            "\"random\", \"shuffle\", \"zipf:1.1\" (above 0 to 10, not 1), \"pareto:0.9\" (between 0 and 1) \
+             or \"normal:20\" (above 0 to 100, percent of the region)",
+        );
+    }
+    placement
+}
+
+/// Closed unless a rate makes it open.
+fn flow(section: &mut Section<'_>) -> Option<Flow> {
+    let rate = section.take("rate_iops");
+    let spacing = section.take("rate_process");
+    let bursts = section.take("bursts");
+    let depth = section.take("iodepth");
+    let think = section.take("thinktime");
+    let blocks = section.take("thinktime_blocks");
+    let iodepth = |default: u32| match &depth {
+        Some(field) => field.count(1..=MOST_DEPTH).map(|n| n as u32),
+        None => Some(default),
+    };
+    let without = |field: &Option<Field<'_>>, what: &str, allowed: &str| {
+        if let Some(field) = field {
+            field.error(what, allowed);
+        }
+        field.is_none()
+    };
+    let Some(rate) = rate else {
+        let add = "add rate_iops = \"200 IOPS\", or leave it out";
+        let lonely = without(&spacing, "there is no rate for it", add)
+            & without(&bursts, "there is no rate for it", add);
+        let think = match think {
+            Some(field) => times(&field).and_then(|time| {
+                let blocks = match &blocks {
+                    Some(field) => field.count(1..=u32::MAX.into())?,
+                    None => 1,
+                };
+                let blocks = blocks as u32;
+                Some(Some(Think { time, blocks }))
+            }),
+            None => {
+                let add = "add thinktime = \"2 ms\", or leave it out";
+                without(&blocks, "there is no pause for it", add).then_some(None)
+            }
+        };
+        let iodepth = iodepth(1);
+        return lonely.then_some(Flow::Closed {
+            iodepth: iodepth?,
+            think: think?,
+        });
+    };
+    let what = "a job with a rate does not wait for its answers";
+    let either = "leave out either this or rate_iops";
+    let open = without(&think, what, either) & without(&blocks, what, either);
+    let per_s = rate
+        .rate()
+        .and_then(|found| match (found.ops, found.bytes_per_s) {
+            (Some(ops), None) if ops.norm.is_none() && ops.per_s <= 10_000_000 => Some(ops.per_s),
+            _ => {
+                rate.error(
+                    format!("found {}", rate.describe()),
+                    "requests a second up to 10 million, such as \"200 IOPS\"",
+                );
+                None
+            }
+        });
+    let spacing = match spacing {
+        Some(field) => field.choice(&[("linear", Spacing::Fixed), ("poisson", Spacing::Poisson)]),
+        None => Some(Spacing::Fixed),
+    };
+    let bursts = match bursts {
+        Some(field) => on_and_off(&field).map(Some),
+        None => Some(None),
+    };
+    let iodepth = iodepth(OPEN_DEPTH);
+    let arrivals = Arrivals {
+        per_s: per_s? as f64,
+        spacing: spacing?,
+        bursts: bursts?,
+    };
+    open.then_some(Flow::Open {
+        arrivals,
+        iodepth: iodepth?,
+    })
+}
+
+fn on_and_off(field: &Field<'_>) -> Option<Bursts> {
+    let mut section = field.section()?;
+    let on = section.need("on", "on = \"1 s\"").and_then(|f| times(&f));
+    let off = section.need("off", "off = \"4 s\"").and_then(|f| times(&f));
+    section.finish();
+    Some(Bursts { on: on?, off: off? })
+}

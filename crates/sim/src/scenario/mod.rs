@@ -1,0 +1,321 @@
+//! What is simulated: devices, the tenants that share them, and what changes when.
+//!
+//! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
+
+mod job;
+mod read;
+
+pub use read::read;
+
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
+use tidegate_core::objective::{Objective, ObjectiveError};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_workload::Mistakes;
+use tidegate_workload::job::{Job, RegionError};
+use tidegate_workload::time::TimeDistribution;
+
+/// Disks begin on multiples of this many bytes of their device, so that every block size divides
+/// their addresses.
+pub const DISK_ALIGNMENT: u64 = 1 << 20;
+
+/// A whole scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it shows, in a line; may be empty.
+    pub title: String,
+    /// How long it lasts, at most.
+    pub duration: Nanos,
+    /// It ends earlier, once every job has done all it was to do.
+    pub until_done: bool,
+    /// Nothing is counted before; below `duration`.
+    pub warm_up: Nanos,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// The devices, each with a scheduling engine of its own.
+    pub devices: Vec<Device>,
+    /// Who shares them.
+    pub tenants: Vec<Tenant>,
+    /// What changes while it runs, in the order of time.
+    pub changes: Vec<Change>,
+}
+
+/// A device and its scheduler.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its name, unique.
+    pub name: String,
+    /// What it is.
+    pub model: catalogue::Entry,
+    /// Which requests go first.
+    pub policy: PolicySpec,
+    /// I/Os in flight at most; at most the model's queue depth.
+    pub depth: u32,
+    /// Largest I/O in bytes; larger requests are split.
+    pub max_io: u32,
+    /// Adjacent requests are merged up to this many bytes; 0: never.
+    pub merge_limit: u32,
+    /// Requests inside the engine at most, over all tenants.
+    pub max_requests: u32,
+    /// Requests one tenant may have inside the engine.
+    pub max_pending_per_vm: u32,
+}
+
+/// Somebody who shares a device.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// Its name, unique.
+    pub name: String,
+    /// Index into [`Scenario::devices`].
+    pub device: usize,
+    /// A process of the host (a backup, a scrub), not a VM: nothing virtualised delays it.
+    pub background: bool,
+    /// What it was promised.
+    pub objective: Objective,
+    /// Bytes of its disk.
+    pub disk_size: u64,
+    /// What it does.
+    pub jobs: Vec<Job>,
+    /// What virtualisation adds to each request.
+    pub delay: Delay,
+    /// When it comes.
+    pub arrives: Nanos,
+    /// When it is removed, with whatever it has outstanding.
+    pub leaves: Option<Nanos>,
+}
+
+/// What virtualisation adds to each request: the exits, copies and wake-ups between the guest and
+/// the scheduler. `None`: nothing.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Delay {
+    /// From the guest to the scheduler.
+    pub submit: Option<TimeDistribution>,
+    /// From the device's completion to the guest.
+    pub complete: Option<TimeDistribution>,
+}
+
+/// Something that changes while it runs.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub action: Action,
+}
+
+/// What changes.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// What a tenant was promised. Without effect while the tenant is not there.
+    Objective {
+        /// Index into [`Scenario::tenants`].
+        tenant: usize,
+        /// From now on.
+        objective: Box<Objective>,
+    },
+    /// How a device is scheduled.
+    Policy {
+        /// Index into [`Scenario::devices`].
+        device: usize,
+        /// From now on.
+        policy: PolicySpec,
+    },
+}
+
+/// Why a scenario cannot be run.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The whole.
+    #[error("{0}")]
+    Whole(String),
+    /// A device's figure.
+    #[error("device {device:?}: {what}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
+    /// The disks do not fit their device.
+    #[error(
+        "device {device:?} holds {capacity} bytes, the disks of its tenants need {needed} \
+         (each begins on a multiple of {DISK_ALIGNMENT})"
+    )]
+    Capacity {
+        /// Its name.
+        device: String,
+        /// Bytes there are.
+        capacity: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// A promise contradicts itself.
+    #[error("{tenant}: {source}")]
+    Objective {
+        /// Whose.
+        tenant: String,
+        /// Why.
+        source: ObjectiveError,
+    },
+    /// A job is wrong in itself.
+    #[error("{tenant}: {source}")]
+    Job {
+        /// Whose.
+        tenant: String,
+        /// Why.
+        source: Mistakes,
+    },
+    /// A job does not fit its disk.
+    #[error("{tenant}: {source}")]
+    Region {
+        /// Whose.
+        tenant: String,
+        /// Why.
+        source: RegionError,
+    },
+}
+
+impl Device {
+    /// The same on another model, as far as that goes.
+    pub fn put_on(&mut self, model: &catalogue::Entry) {
+        let spec = model.spec();
+        self.depth = self.depth.min(spec.queue_depth);
+        self.max_io = self.max_io.min(spec.max_io);
+        self.merge_limit = self.merge_limit.min(self.max_io);
+        self.model = model.clone();
+    }
+
+    /// The engine's configuration, for so many tenants.
+    pub(crate) fn engine(&self, tenants: usize) -> EngineConfig {
+        EngineConfig {
+            device: DeviceSpec {
+                depth: self.depth,
+                physical_block: self.model.spec().physical_block,
+                max_io: self.max_io,
+                zeroes_are_writes: true,
+            },
+            max_requests: self.max_requests,
+            max_pending_per_vm: self.max_pending_per_vm,
+            merge_limit: self.merge_limit,
+            max_vms: tenants.max(1) as u32,
+        }
+    }
+}
+
+impl Scenario {
+    /// Whether it can be run: sizes fit, references lead somewhere, figures are in range.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        if self.duration == Nanos::ZERO || self.warm_up >= self.duration {
+            let (warm_up, duration) = (self.warm_up, self.duration);
+            return Err(ScenarioError::Whole(format!(
+                "a warm-up of {warm_up} leaves nothing of a duration of {duration}"
+            )));
+        }
+        for (index, device) in self.devices.iter().enumerate() {
+            self.check_device(index, device)?;
+        }
+        for tenant in &self.tenants {
+            self.check_tenant(tenant)?;
+        }
+        for change in &self.changes {
+            if let Action::Objective { tenant, objective } = &change.action {
+                let tenant = self.tenants[*tenant].name.clone();
+                (objective.validate())
+                    .map_err(|source| ScenarioError::Objective { tenant, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_device(&self, index: usize, device: &Device) -> Result<(), ScenarioError> {
+        let spec = device.model.spec();
+        let fail = |what: String| {
+            let device = device.name.clone();
+            Err(ScenarioError::Device { device, what })
+        };
+        if device.depth > spec.queue_depth {
+            let (found, most) = (device.depth, spec.queue_depth);
+            return fail(format!("depth is {found}; {} takes 1 to {most}", spec.name));
+        }
+        if device.max_io > spec.max_io {
+            let (found, most) = (device.max_io, spec.max_io);
+            return fail(format!(
+                "max_io is {found} bytes; {} takes at most {most}",
+                spec.name
+            ));
+        }
+        let tenants = || self.tenants.iter().filter(|t| t.device == index);
+        // The engine knows what else it can do with.
+        let engine =
+            tidegate_core::engine::Engine::new(device.engine(tenants().count()), &device.policy);
+        if let Err(error) = engine {
+            return fail(error.to_string());
+        }
+        let sizes = tenants().map(|t| t.disk_size);
+        let needed = sizes.fold(0u64, |sum, size| {
+            sum.saturating_add(
+                size.saturating_add(DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT,
+            )
+        });
+        // The last disk needs no alignment behind it.
+        let capacity = spec.capacity.saturating_add(DISK_ALIGNMENT - 1);
+        if needed > capacity {
+            let (device, capacity) = (device.name.clone(), spec.capacity);
+            return Err(ScenarioError::Capacity {
+                device,
+                capacity,
+                needed,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_tenant(&self, tenant: &Tenant) -> Result<(), ScenarioError> {
+        let name = || tenant.name.clone();
+        if tenant.leaves.is_some_and(|leaves| leaves <= tenant.arrives) {
+            return Err(ScenarioError::Whole(format!(
+                "{} leaves before it arrives, at {}",
+                name(),
+                tenant.arrives
+            )));
+        }
+        if let Err(source) = tenant.objective.validate() {
+            return Err(ScenarioError::Objective {
+                tenant: name(),
+                source,
+            });
+        }
+        let block = self.devices[tenant.device].model.spec().logical_block;
+        for job in &tenant.jobs {
+            job.check().map_err(|source| ScenarioError::Job {
+                tenant: name(),
+                source,
+            })?;
+            for copy in 0..job.numjobs {
+                job.region(copy, tenant.disk_size)
+                    .map_err(|source| ScenarioError::Region {
+                        tenant: name(),
+                        source,
+                    })?;
+            }
+            let odd = |bytes: u64| !bytes.is_multiple_of(block.into());
+            let sizes = job.sizes.iter().flat_map(|sizes| &sizes.0);
+            if sizes.map(|s| s.bytes.into()).any(odd)
+                || odd(job.offset)
+                || odd(job.offset_increment)
+            {
+                return Err(ScenarioError::Whole(format!(
+                    "{}, job {:?}: sizes and offsets must be whole blocks of {block} bytes, as \
+                     the device has them",
+                    name(),
+                    job.name
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,343 @@
+//! Reading a scenario: the document as a whole.
+//!
+//! What a scenario has in common with the daemon's configuration (devices' bounds, policies,
+//! objectives) it says in the same words, read by the same code.
+
+use super::job;
+use super::{Action, Change, Delay, Device, Scenario, Tenant};
+use tidegate_config::device::Bounds;
+use tidegate_config::model::Models;
+use tidegate_config::{
+    ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, enforced, model,
+    objective, policy,
+};
+use tidegate_core::objective::Objective;
+use tidegate_core::time::Nanos;
+
+/// The longest a scenario may last: a year.
+const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
+/// Shorter ones show nothing.
+const SHORTEST: Nanos = Nanos(1_000_000);
+/// The largest disk: as the daemon's.
+const LARGEST_DISK: u64 = 1 << 60;
+/// VMs in one scenario.
+const MOST_TENANTS: usize = 100_000;
+
+/// Reads and checks a scenario. `file` is its name in messages, `models` finds device models.
+///
+/// # Errors
+/// Everything that is wrong with it, each mistake with its line, what was found and what is
+/// allowed.
+pub fn read(text: &str, file: &str, models: &Models<'_>) -> Result<Loaded<Scenario>, ConfigErrors> {
+    let loaded = document::read(text, file, |root| whole(root, models))?;
+    // What only shows when everything is there.
+    match loaded.config.check() {
+        Ok(()) => Ok(loaded),
+        Err(error) => {
+            let error = Diagnostic::error(format!("{file}: {error}"));
+            Err(ConfigErrors(vec![error]))
+        }
+    }
+}
+
+fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
+    let mut section = root.section()?;
+    let title = section.read("title", String::new(), |field| {
+        field.text().map(str::to_owned)
+    });
+    let duration = section
+        .need("duration", "how long it lasts: duration = \"60 s\"")
+        .and_then(|field| field.duration(SHORTEST..=LONGEST));
+    let warm_up = section.read("warm_up", Nanos::ZERO, |field| {
+        field.duration(Nanos::ZERO..=LONGEST)
+    });
+    let seed = section.read("seed", 1, |field| field.count(0..=u64::MAX));
+    let tables = [
+        (
+            "device",
+            "disks lie nowhere",
+            "name = \"disk\" and model = \"hdd-7200-1tb\"",
+        ),
+        (
+            "vm",
+            "nobody asks for anything",
+            "name = \"oltp\" and a [[vm.job]]",
+        ),
+    ];
+    for (key, why, example) in tables {
+        if !section.has(key) {
+            let what = format!("there is no [[{key}]]: {why}");
+            section.error(what, &format!("add a [[{key}]] with {example}"));
+        }
+    }
+    let mut names = Names::default();
+    let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
+        .map(|field| read_device(field, &mut names, models))
+        .collect();
+    let mut reader = Reader {
+        devices: &devices,
+        names: Names::default(),
+        tenants: Some(Vec::new()),
+    };
+    for (key, background) in [("vm", false), ("background", true)] {
+        for field in section.take_tables(key) {
+            reader.tenants(&field, key, background);
+        }
+    }
+    let tenants = reader.tenants;
+    let changes = changes(&section.take_tables("event"), &devices, tenants.as_deref());
+    section.finish();
+    Some(Scenario {
+        title: title?,
+        duration: duration?,
+        until_done: false,
+        warm_up: warm_up?,
+        seed: seed?,
+        devices: devices.into_iter().collect::<Option<_>>()?,
+        tenants: tenants?,
+        changes: changes?,
+    })
+}
+
+fn read_device(field: &Field<'_>, names: &mut Names, models: &Models<'_>) -> Option<Device> {
+    let field = field.labelled("device");
+    let mut section = field.section()?;
+    let name = section.own_name("device", "disk", names);
+    let model = section
+        .need("model", "what it is: model = \"hdd-7200-1tb\"")
+        .and_then(|field| model::from_field(&field, models));
+    let policy = device::policy(&mut section);
+    let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
+    section.finish();
+    let bounds = bounds?;
+    Some(Device {
+        name: name?,
+        model: model?,
+        policy: policy?,
+        depth: bounds.depth,
+        max_io: bounds.max_io,
+        merge_limit: bounds.merge_limit,
+        max_requests: bounds.max_requests,
+        max_pending_per_vm: bounds.max_pending_per_vm,
+    })
+}
+
+/// Reads tenants one after the other.
+struct Reader<'a> {
+    /// `None`: something was wrong with it.
+    devices: &'a [Option<Device>],
+    names: Names,
+    /// `None`: something was wrong with one of them.
+    tenants: Option<Vec<Tenant>>,
+}
+
+impl Reader<'_> {
+    fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
+        let read = self.tenant(field, key, background);
+        let all = self.tenants.as_mut();
+        match (read, all) {
+            (Some((tenant, count)), Some(all)) => all.extend(copies(tenant, count)),
+            _ => self.tenants = None,
+        }
+    }
+
+    fn tenant(
+        &mut self,
+        field: &Field<'_>,
+        key: &str,
+        background: bool,
+    ) -> Option<(Tenant, Option<u64>)> {
+        let field = field.labelled(key);
+        let mut section = field.section()?;
+        let (what, example) = match background {
+            false => ("VM", "oltp"),
+            true => ("background process", "backup"),
+        };
+        let name = section.own_name(what, example, &mut self.names);
+        let most = MOST_TENANTS as u64;
+        let count = section.read("count", None, |field| field.count(1..=most).map(Some));
+        let device = which_device(&mut section, self.devices);
+        let disk_size = section
+            .need("disk", "how large its disk is: disk = \"20 GiB\"")
+            .and_then(|field| field.bytes(512..=LARGEST_DISK));
+        let objective = section.read("objective", Objective::default(), |field| {
+            let objective = objective::from_field(field, &Objective::default())?;
+            let on = device.and_then(|device| self.devices[device].as_ref());
+            if let Some(on) = on {
+                enforced::warn(field, &objective, &on.policy);
+            }
+            Some(objective)
+        });
+        let delay = match background {
+            // Nothing virtual stands between a process of the host and its disk.
+            true => Some(Delay::default()),
+            false => section.read("delay", Delay::default(), delay),
+        };
+        let any = Nanos::ZERO..=LONGEST;
+        let arrives = section.read("arrives", Nanos::ZERO, |field| field.duration(any.clone()));
+        let leaves = section.read("leaves", None, |field| {
+            field.duration(any.clone()).map(Some)
+        });
+        let fields = section.take_tables("job");
+        if fields.is_empty() {
+            let add = format!("add a [[{key}.job]] below it, with rw = \"randread\"");
+            section.error("it has no job, so it does nothing", &add);
+        }
+        let jobs: Vec<_> = (fields.iter().enumerate())
+            .map(|(i, field)| job::read(field, i, disk_size))
+            .collect();
+        section.finish();
+        let tenant = Tenant {
+            name: name?,
+            device: device?,
+            background,
+            objective: objective?,
+            disk_size: disk_size?,
+            jobs: jobs.into_iter().collect::<Option<_>>()?,
+            delay: delay?,
+            arrives: arrives?,
+            leaves: leaves?,
+        };
+        Some((tenant, count?))
+    }
+}
+
+/// `count` tenants like this one, numbered from 1; just this one where no count was given.
+fn copies(tenant: Tenant, count: Option<u64>) -> Vec<Tenant> {
+    let Some(count) = count else {
+        return vec![tenant];
+    };
+    (1..=count)
+        .map(|n| Tenant {
+            name: format!("{}-{n}", tenant.name),
+            ..tenant.clone()
+        })
+        .collect()
+}
+
+/// Which device a tenant or an event is about: the only one unless it says.
+fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
+    let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
+    let names: Vec<Option<String>> = devices.iter().map(name).collect();
+    let Some(field) = section.take("device") else {
+        if devices.len() > 1 {
+            section.error(
+                "does not say which device it is on",
+                "device = \"NAME\", one of the [[device]]s' names",
+            );
+        }
+        return (devices.len() == 1).then_some(0);
+    };
+    if names.iter().any(Option::is_none) {
+        // Which names there are is not known: a device was wrong, and that was reported.
+        let wanted = field.text()?;
+        return names
+            .iter()
+            .position(|name| name.as_deref() == Some(wanted));
+    }
+    let wanted = field.reference("device", names.iter().flatten().map(String::as_str))?;
+    names
+        .iter()
+        .position(|name| name.as_deref() == Some(wanted))
+}
+
+fn delay(field: &Field<'_>) -> Option<Delay> {
+    let mut section = field.section()?;
+    let submit = section.read("submit", None, |field| job::times(field).map(Some));
+    let complete = section.read("complete", None, |field| job::times(field).map(Some));
+    section.finish();
+    Some(Delay {
+        submit: submit?,
+        complete: complete?,
+    })
+}
+
+/// Everything that changes, in the order of time: what an event does not name stays as the ones
+/// before it left it.
+fn changes(
+    fields: &[Field<'_>],
+    devices: &[Option<Device>],
+    tenants: Option<&[Tenant]>,
+) -> Option<Vec<Change>> {
+    let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
+        .map(|field| {
+            let mut section = field.section()?;
+            let at = section
+                .need("at", "when: at = \"30 s\"")
+                .and_then(|field| field.duration(Nanos::ZERO..=LONGEST));
+            // Without a time the rest is read all the same, for there may be more to say.
+            Some((at.unwrap_or(Nanos::MAX), section))
+        })
+        .collect();
+    events.sort_by_key(|event| event.as_ref().map(|(at, _)| *at));
+    let mut objectives: Option<Vec<Objective>> =
+        tenants.map(|tenants| tenants.iter().map(|tenant| tenant.objective).collect());
+    let mut all = Some(Vec::new());
+    for event in events {
+        let read = event.and_then(|(at, section)| {
+            let now = tenants.zip(objectives.as_deref_mut());
+            Some((at, actions(section, devices, now)?))
+        });
+        match (&mut all, read) {
+            (Some(all), Some((at, actions))) if at != Nanos::MAX => {
+                all.extend(actions.into_iter().map(|action| Change { at, action }));
+            }
+            _ => all = None,
+        }
+    }
+    all
+}
+
+/// What one event changes. `tenants`: all of them with their objectives at that time, where all
+/// of them are good.
+fn actions(
+    mut section: Section<'_>,
+    devices: &[Option<Device>],
+    tenants: Option<(&[Tenant], &mut [Objective])>,
+) -> Option<Vec<Action>> {
+    let (vm, to_objective) = (section.take("vm"), section.take("objective"));
+    let to_policy = section.take("policy");
+    let actions = match (vm, to_objective, to_policy) {
+        (Some(vm), Some(to), None) => tenants.and_then(|(t, now)| objectives(&vm, &to, t, now)),
+        (None, None, Some(to)) => {
+            let policy = policy::from_field(&to);
+            let device = which_device(&mut section, devices);
+            let action = device.zip(policy);
+            action.map(|(device, policy)| vec![Action::Policy { device, policy }])
+        }
+        _ => {
+            section.error(
+                "changes nothing, or too much at once",
+                "a vm and its objective, or a policy",
+            );
+            None
+        }
+    };
+    section.finish();
+    actions
+}
+
+/// Changed objectives. A name with a count means all of them.
+fn objectives(
+    vm: &Field<'_>,
+    to: &Field<'_>,
+    tenants: &[Tenant],
+    now: &mut [Objective],
+) -> Option<Vec<Action>> {
+    let wanted = vm.text()?;
+    let numbered = |tenant: &Tenant| {
+        let number = tenant.name.strip_prefix(wanted)?.strip_prefix('-')?;
+        number.parse::<u64>().ok()
+    };
+    let meant = |tenant: &Tenant| tenant.name == wanted || numbered(tenant).is_some();
+    let found: Vec<usize> = (0..tenants.len()).filter(|&i| meant(&tenants[i])).collect();
+    if found.is_empty() {
+        vm.reference("VM", tenants.iter().map(|tenant| tenant.name.as_str()))?;
+    }
+    let change = |tenant: usize| {
+        now[tenant] = objective::from_field(to, &now[tenant])?;
+        let objective = Box::new(now[tenant]);
+        Some(Action::Objective { tenant, objective })
+    };
+    found.into_iter().map(change).collect()
+}

@@ -1,0 +1,51 @@
+//! One generator a component: what one draws does not depend on what others do, or whether they
+//! are there.
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+/// A hash of a name or a text: FNV-1a, 64 bits.
+pub fn fnv1a(text: &[u8]) -> u64 {
+    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The finaliser of SplitMix64: neighbouring numbers become unlike ones.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The generator of one part of one tenant.
+pub(crate) fn generator(seed: u64, tenant: &str, part: u64) -> Pcg64Mcg {
+    let of_tenant = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ fnv1a(tenant.as_bytes()));
+    Pcg64Mcg::seed_from_u64(mix(of_tenant ^ mix(part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_component_draws_something_else() {
+        let mut first = BTreeSet::new();
+        for seed in 0..10 {
+            for tenant in ["a", "b", "vm-1", "vm-2"] {
+                for part in [0, 1, 2, 1 << 32, 1 << 32 | 1] {
+                    assert!(first.insert(generator(seed, tenant, part).next_u64()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // Test vectors of the algorithm's authors.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,182 @@
+//! All devices of a scenario, side by side through virtual time.
+
+use crate::host::{Host, Kept, Tally};
+use crate::report::{DeviceReport, Rates, Report, Row, VmReport};
+use crate::scenario::Scenario;
+use tidegate_core::time::Nanos;
+
+/// A scenario while it runs.
+///
+/// Devices do not see each other: a VM's disk lies on one of them. They are taken through time
+/// together all the same, so that rows come in the order of time.
+pub struct World {
+    scenario: Scenario,
+    hosts: Vec<Host>,
+    now: Nanos,
+    /// Counted since the warm-up, by tenant.
+    totals: Vec<(Tally, Kept)>,
+    /// Counted in the interval, by tenant.
+    interval: Option<Interval>,
+}
+
+/// A row for each tenant every so often.
+struct Interval {
+    every: Nanos,
+    next: Nanos,
+    tallies: Vec<Tally>,
+}
+
+impl World {
+    /// A scenario at time zero; `interval`: a row for each tenant every so often.
+    ///
+    /// # Panics
+    /// When [`Scenario::check`] would have refused the scenario.
+    pub fn new(scenario: Scenario, interval: Option<Nanos>) -> World {
+        let hosts = (0..scenario.devices.len()).map(|device| Host::new(&scenario, device));
+        let tenants = scenario.tenants.len();
+        World {
+            hosts: hosts.collect(),
+            now: Nanos::ZERO,
+            totals: vec![(Tally::default(), Kept::default()); tenants],
+            interval: interval.map(|every| Interval {
+                every: every.max(Nanos(1)),
+                next: every.max(Nanos(1)),
+                tallies: vec![Tally::default(); tenants],
+            }),
+            scenario,
+        }
+    }
+
+    /// What is simulated.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// How far it has come.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.now >= self.scenario.duration
+            || (self.scenario.until_done && self.hosts.iter().all(Host::is_done))
+    }
+
+    /// Requests answered so far.
+    pub fn answered(&self) -> u64 {
+        self.hosts.iter().map(Host::answered).sum()
+    }
+
+    /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to
+    /// `rows`.
+    pub fn step(&mut self, rows: &mut dyn FnMut(&Row)) {
+        let Scenario {
+            duration, warm_up, ..
+        } = self.scenario;
+        let second = Nanos((self.now.0 / Nanos::SECOND.0 + 1) * Nanos::SECOND.0);
+        let mut until = second.min(duration);
+        if self.now < warm_up {
+            until = until.min(warm_up);
+        }
+        if let Some(interval) = &self.interval {
+            until = until.min(interval.next);
+        }
+        for host in &mut self.hosts {
+            host.run_until(until);
+        }
+        self.now = until;
+        if self.scenario.until_done && self.hosts.iter().all(Host::is_done) {
+            // What came after the last answer is nobody's time.
+            let last = self.hosts.iter().map(Host::last_answer).max();
+            self.now = last.unwrap_or(until).max(warm_up);
+        }
+        if until == second && until != warm_up {
+            self.hosts.iter_mut().for_each(Host::second);
+        }
+        self.end_interval(rows);
+        if until == warm_up {
+            self.collect();
+            self.hosts.iter_mut().for_each(Host::forget);
+            self.totals.fill((Tally::default(), Kept::default()));
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self, rows: &mut dyn FnMut(&Row)) {
+        while !self.is_over() {
+            self.step(rows);
+        }
+    }
+
+    /// Moves what the hosts counted to the totals.
+    fn collect(&mut self) {
+        let (totals, interval) = (&mut self.totals, &mut self.interval);
+        for host in &mut self.hosts {
+            host.collect(|tenant, tally, kept| {
+                totals[tenant].0.add(tally);
+                totals[tenant].1 = *kept;
+                if let Some(interval) = interval {
+                    interval.tallies[tenant].add(tally);
+                }
+            });
+        }
+    }
+
+    fn end_interval(&mut self, rows: &mut dyn FnMut(&Row)) {
+        let now = self.now;
+        let over = self.is_over();
+        let due = |interval: &Interval| now >= interval.next || over;
+        if !self.interval.as_ref().is_some_and(due) {
+            return;
+        }
+        self.collect();
+        let Some(interval) = &mut self.interval else {
+            return;
+        };
+        let began = interval.next - interval.every;
+        for (tenant, tally) in self.scenario.tenants.iter().zip(&mut interval.tallies) {
+            rows(&Row {
+                time_s: now.as_secs_f64(),
+                vm: tenant.name.clone(),
+                rates: Rates::new(tally, now.since(began)),
+            });
+            *tally = Tally::default();
+        }
+        interval.next += interval.every;
+    }
+
+    /// What was found out so far.
+    pub fn report(&mut self) -> Report {
+        self.collect();
+        let scenario = &self.scenario;
+        let span = self.now.since(scenario.warm_up);
+        let devices = scenario.devices.iter().zip(&self.hosts);
+        let vms = scenario.tenants.iter().zip(&self.totals);
+        Report {
+            title: scenario.title.clone(),
+            seed: scenario.seed,
+            duration_s: self.now.as_secs_f64(),
+            warm_up_s: scenario.warm_up.as_secs_f64(),
+            devices: devices
+                .map(|(device, host)| {
+                    let model = &device.model.name;
+                    let (policy, did) = (host.policy(), host.device());
+                    DeviceReport::new(&device.name, model, policy, &did, span)
+                })
+                .collect(),
+            vms: vms
+                .map(|(tenant, (tally, kept))| {
+                    let device = &scenario.devices[tenant.device].name;
+                    // Its rates are those of the time in which it was there.
+                    let came = tenant.arrives.max(scenario.warm_up);
+                    let went = tenant
+                        .leaves
+                        .map_or(self.now, |leaves| leaves.min(self.now));
+                    VmReport::new(tenant, device, tally, kept, went.since(came))
+                })
+                .collect(),
+            requests: self.answered(),
+        }
+    }
+}

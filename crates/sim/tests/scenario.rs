@@ -1,0 +1,212 @@
+//! What is wrong with a scenario is said where it is, all of it together.
+
+mod common;
+
+use common::{DISK, good, read};
+use tidegate_core::time::Nanos;
+use tidegate_workload::arrive::Spacing;
+use tidegate_workload::job::{Flow, Mix, Placement};
+use tidegate_workload::time::TimeDistribution;
+
+const VM: &str = "[[vm]]\nname = \"a\"\ndisk = \"10 GiB\"\n";
+
+fn job(words: &str) -> String {
+    format!("{DISK}{VM}[[vm.job]]\n{words}\n")
+}
+
+/// What is said of `text`, as one text.
+fn refused(text: &str) -> String {
+    let errors = read(text).map(|_| ()).expect_err("refused");
+    errors.to_string()
+}
+
+#[test]
+fn every_word_of_a_job_is_understood() {
+    let scenario = good(&job("
+        name = \"mixed\"
+        rw = \"randrw\"
+        rwmixread = 70
+        bssplit = { read = \"4 KiB/60 : 64 KiB/40\", write = \"8 KiB/1\" }
+        iodepth = 8
+        thinktime = { distribution = \"normal\", mean = \"2 ms\", deviation = \"500 us\" }
+        thinktime_blocks = 16
+        offset = \"1 GiB\"
+        offset_increment = \"1 MiB\"
+        size = \"2 GiB\"
+        io_size = \"3 GiB\"
+        number_ios = 1000
+        random_distribution = \"zipf:1.1\"
+        numjobs = 3
+        startdelay = \"5 s\"
+        runtime = \"50 s\"
+        fsync = 32
+        sync = true
+    "));
+    let job = &scenario.tenants[0].jobs[0];
+    assert_eq!(job.name, "mixed");
+    assert_eq!(job.rw.mix, Mix::ReadWrite { read_percent: 70 });
+    assert!(job.rw.random);
+    let shares = |i: usize| -> Vec<(u32, u32)> {
+        job.sizes[i].0.iter().map(|s| (s.bytes, s.weight)).collect()
+    };
+    assert_eq!(shares(0), [(4096, 60), (65536, 40)]);
+    assert_eq!((shares(1), shares(2)), (vec![(8192, 1)], vec![(4096, 1)]));
+    let Flow::Closed {
+        iodepth: 8,
+        think: Some(think),
+    } = &job.flow
+    else {
+        panic!("{:?}", job.flow);
+    };
+    assert_eq!(think.blocks, 16);
+    assert!(matches!(think.time, TimeDistribution::Normal { .. }));
+    assert_eq!((job.offset, job.offset_increment), (1 << 30, 1 << 20));
+    assert_eq!((job.size, job.io_size), (Some(2 << 30), Some(3 << 30)));
+    assert_eq!(job.number_ios, Some(1000));
+    assert_eq!(job.placement, Placement::Zipf { theta: 1.1 });
+    assert_eq!((job.numjobs, job.fsync, job.sync), (3, 32, true));
+    assert_eq!(job.start, Nanos::from_secs(5));
+    assert_eq!(job.runtime, Some(Nanos::from_secs(50)));
+}
+
+#[test]
+fn a_rate_makes_a_job_open() {
+    let scenario = good(&job("
+        rw = \"randwrite\"
+        bs = \"16 KiB\"
+        rate_iops = \"250 IOPS\"
+        rate_process = \"poisson\"
+        bursts = { on = \"1 s\", off = { distribution = \"exponential\", mean = \"4 s\" } }
+    "));
+    let Flow::Open { arrivals, iodepth } = &scenario.tenants[0].jobs[0].flow else {
+        panic!("a closed loop");
+    };
+    assert_eq!((arrivals.per_s, *iodepth), (250.0, 1024));
+    assert_eq!(arrivals.spacing, Spacing::Poisson);
+    assert!(arrivals.bursts.is_some());
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_line_and_what_is_allowed() {
+    let text = "\
+duration = 60
+sede = 3
+[[device]]
+name = \"disk\"
+model = \"hdd-7200\"
+[[vm]]
+name = \"a\"
+disk = \"10 GiB\"
+[[vm.job]]
+rw = \"randraed\"
+bs = \"4 KiB\"
+bssplit = \"4k/50\"
+rwmixread = 120
+[[vm]]
+name = \"a\"
+disk = \"10 GiB\"
+[[event]]
+at = \"5 s\"
+";
+    let said = refused(text);
+    let expected = [
+        ("test.toml:1:12", "60 is a bare number, its unit is missing"),
+        ("test.toml:2:1", "unknown key `sede`"),
+        ("test.toml:5:9", "no device is called \"hdd-7200\""),
+        ("test.toml:10:6", "did you mean \"randread\"?"),
+        ("test.toml:12:11", "bs and bssplit together"),
+        ("test.toml:13:13", "120 is out of range"),
+        ("test.toml:15:8", "VM \"a\" is there twice"),
+        ("test.toml:14:1", "it has no job"),
+        ("test.toml:17:1", "changes nothing, or too much at once"),
+    ];
+    for (place, what) in expected {
+        assert!(said.contains(place), "{place}:\n{said}");
+        assert!(said.contains(what), "{what}:\n{said}");
+    }
+    assert!(said.contains("did you mean `seed`?"), "{said}");
+}
+
+#[test]
+fn a_job_that_does_not_fit_its_disk_is_refused_where_it_is() {
+    let said = refused(&job("rw = \"read\"\noffset = \"9 GiB\"\nsize = \"2 GiB\""));
+    assert!(
+        said.contains("must lie on the disk of 10737418240 bytes"),
+        "{said}"
+    );
+    assert!(said.contains("test.toml:12:1"), "{said}");
+}
+
+#[test]
+fn disks_that_do_not_fit_their_device_are_refused() {
+    let vm = "[[vm]]\nname = \"b\"\ncount = 200\ndisk = \"10 GiB\"\n[[vm.job]]\nrw = \"read\"\n";
+    let said = refused(&(job("rw = \"read\"") + vm));
+    assert!(said.contains("holds 1000204886016 bytes"), "{said}");
+}
+
+#[test]
+fn closed_and_open_words_do_not_mix() {
+    let said = refused(&job(
+        "rw = \"read\"\nrate_iops = \"5 IOPS\"\nthinktime = \"1 ms\"",
+    ));
+    assert!(said.contains("does not wait for its answers"), "{said}");
+    let said = refused(&job("rw = \"read\"\nrate_process = \"poisson\""));
+    assert!(said.contains("there is no rate for it"), "{said}");
+    let said = refused(&job("rw = \"read\"\nrwmixread = 50"));
+    assert!(said.contains("only a mix of reads and writes"), "{said}");
+}
+
+#[test]
+fn placements_and_sizes_out_of_range_are_refused() {
+    for wrong in [
+        "zipf", "zipf:1", "zipf:-2", "pareto:1", "normal:0", "random:3", "circle:1",
+    ] {
+        let words = format!("rw = \"randread\"\nrandom_distribution = \"{wrong}\"");
+        assert!(refused(&job(&words)).contains("zipf:1.1"), "{wrong}");
+    }
+    for wrong in ["4 KiB", "4 KiB/0", "100 B/5", "2 GiB/1", "4 KiB/1:", "x/1"] {
+        let words = format!("rw = \"randread\"\nbssplit = \"{wrong}\"");
+        assert!(
+            refused(&job(&words)).contains("a size with its share"),
+            "{wrong}"
+        );
+    }
+    assert!(refused(&job("rw = \"read\"\nbs = \"1000 B\"")).contains("multiple of 512 B"));
+}
+
+#[test]
+fn what_a_policy_does_not_enforce_is_said() {
+    let promised = VM.to_owned() + "[vm.objective]\nreservation = \"10 IOPS\"\n";
+    let text = format!("{DISK}{promised}[[vm.job]]\nrw = \"read\"\n");
+    let loaded = read(&text).expect("good");
+    assert_eq!(loaded.warnings.len(), 1);
+    let said = loaded.warnings[0].to_string();
+    assert!(said.contains("fifo enforces no reservation"), "{said}");
+}
+
+#[test]
+fn a_background_process_has_no_delay() {
+    let text = job("rw = \"read\"")
+        + "[[background]]\nname = \"backup\"\ndisk = \"1 GiB\"\n[background.delay]\n\
+           submit = \"1 ms\"\n[[background.job]]\nrw = \"read\"\n";
+    assert!(refused(&text).contains("unknown key `delay`"));
+    let text = text.replace("[background.delay]\nsubmit = \"1 ms\"\n", "");
+    assert!(good(&text).tenants[1].background);
+}
+
+#[test]
+fn an_event_names_who_it_is_about() {
+    let event = |words: &str| job("rw = \"read\"") + "[[event]]\nat = \"1 s\"\n" + words;
+    let said = refused(&event("vm = \"b\"\nobjective = { weight = 5 }"));
+    assert!(said.contains("there is no VM \"b\""), "{said}");
+    let said = refused(&event("policy = \"mcloc\""));
+    assert!(said.contains("mclock"), "{said}");
+    let said = refused(&event("vm = \"a\"\nobjective = { wieght = 5 }"));
+    assert!(said.contains("did you mean `weight`?"), "{said}");
+}
+
+#[test]
+fn a_warm_up_leaves_something() {
+    let text = format!("warm_up = \"60 s\"\n{}", job("rw = \"read\""));
+    assert!(refused(&text).contains("leaves nothing of a duration"));
+}

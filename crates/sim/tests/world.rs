@@ -1,0 +1,365 @@
+//! What happens in the world, seen from outside: by arithmetic that knows nothing of its code.
+
+mod common;
+
+use common::{DISK, good, near, run, run_with_rows, vm};
+use tidegate_core::time::Nanos;
+use tidegate_sim::world::World;
+
+/// A VM with one job of these words.
+fn with(name: &str, job: &str) -> String {
+    format!("[[vm]]\nname = \"{name}\"\ndisk = \"10 GiB\"\n[[vm.job]]\n{job}\n")
+}
+
+fn alone(job: &str) -> String {
+    DISK.to_owned() + &with("a", job)
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_bytes() {
+    let text = format!(
+        "seed = 7\n{DISK}{}{}",
+        with(
+            "a",
+            "rw = \"randrw\"\nrate_iops = \"30 IOPS\"\nrate_process = \"poisson\""
+        ),
+        with(
+            "b",
+            "rw = \"randread\"\niodepth = 4\nrandom_distribution = \"zipf:1.2\""
+        ),
+    );
+    let bytes = |text: &str| {
+        let (report, rows) = run_with_rows(text);
+        serde_json::to_string(&(report, rows)).expect("plain data")
+    };
+    assert_eq!(bytes(&text), bytes(&text));
+    assert_ne!(bytes(&text), bytes(&text.replace("seed = 7", "seed = 8")));
+}
+
+#[test]
+fn what_a_vm_asks_for_does_not_depend_on_its_neighbours() {
+    let open = "rw = \"randread\"\nrate_iops = \"10 IOPS\"\nrate_process = \"poisson\"";
+    let by_itself = run(&alone(open));
+    let beside = format!("{DISK}{}{}", with("z", "rw = \"write\""), with("a", open));
+    let beside = run(&beside);
+    // Those still outstanding at the end are the only difference.
+    let ops = |report, name| vm(report, name).rates.iops * 60.0;
+    near(ops(&beside, "a"), ops(&by_itself, "a"), 0.5);
+}
+
+#[test]
+fn a_closed_loop_keeps_its_depth_outstanding() {
+    for depth in [1, 4, 16] {
+        let report = run(&alone(&format!("rw = \"randread\"\niodepth = {depth}")));
+        let rates = &vm(&report, "a").rates;
+        // Little's law.
+        let outstanding = rates.iops * rates.latency_mean_ns as f64 / 1e9;
+        near(outstanding, f64::from(depth), 2.0);
+        near(report.devices[0].depth, 1.0, 0.5);
+    }
+}
+
+#[test]
+fn copies_of_a_job_run_side_by_side() {
+    let report = run(&alone("rw = \"randread\"\nnumjobs = 6"));
+    let rates = &vm(&report, "a").rates;
+    near(rates.iops * rates.latency_mean_ns as f64 / 1e9, 6.0, 2.0);
+}
+
+#[test]
+fn a_guest_that_thinks_follows_the_response_time_law() {
+    let report = run(&alone(
+        "rw = \"randread\"\nnumjobs = 3\nthinktime = \"200 ms\"",
+    ));
+    let rates = &vm(&report, "a").rates;
+    // N = X (R + Z).
+    let n = rates.iops * (rates.latency_mean_ns as f64 / 1e9 + 0.2);
+    near(n, 3.0, 2.0);
+}
+
+#[test]
+fn a_pause_comes_after_so_many_requests_and_their_answers() {
+    let job = "rw = \"read\"\niodepth = 4\nthinktime = \"1 s\"\nthinktime_blocks = 10";
+    let report = run(&alone(job));
+    // Ten sequential reads take a few milliseconds, the pause a second: sixty times ten at most.
+    let ops = vm(&report, "a").rates.iops * 60.0;
+    assert!((590.0..=600.0).contains(&ops), "{ops}");
+}
+
+#[test]
+fn an_open_loop_comes_at_its_rate_whatever_the_disk_does() {
+    let fixed = run(&alone("rw = \"randread\"\nrate_iops = \"20 IOPS\""));
+    // The last one may be on its way.
+    let ops = vm(&fixed, "a").rates.iops * 60.0;
+    assert!((1199.0..=1200.5).contains(&ops), "{ops}");
+    let poisson = "rw = \"randread\"\nrate_iops = \"20 IOPS\"\nrate_process = \"poisson\"";
+    let poisson = run(&alone(poisson));
+    near(vm(&poisson, "a").rates.iops, 20.0, 10.0);
+}
+
+#[test]
+fn a_flush_takes_no_arrival_from_the_writes_of_an_open_loop() {
+    let report = run(&alone(
+        "rw = \"randwrite\"\nrate_iops = \"20 IOPS\"\nfsync = 4",
+    ));
+    let rates = &vm(&report, "a").rates;
+    let writes = rates.write_iops * 60.0;
+    assert!((1199.0..=1200.5).contains(&writes), "{writes}");
+    near(rates.iops * 60.0, writes * 1.25, 0.1);
+}
+
+#[test]
+fn bursts_come_in_their_time_and_nothing_between() {
+    let job =
+        "rw = \"randread\"\nrate_iops = \"40 IOPS\"\nbursts = { on = \"1 s\", off = \"4 s\" }";
+    let (_, rows) = run_with_rows(&alone(job));
+    for (second, row) in rows.iter().enumerate() {
+        match second % 5 {
+            0 => assert!(
+                row.rates.iops >= 38.0,
+                "second {second}: {}",
+                row.rates.iops
+            ),
+            // What came last is answered just after.
+            1 => assert!(row.rates.iops <= 2.0, "second {second}: {}", row.rates.iops),
+            _ => assert_eq!(row.rates.iops, 0.0, "second {second}"),
+        }
+    }
+}
+
+#[test]
+fn waiting_inside_the_guest_counts_into_the_latency_of_an_open_loop() {
+    // More than the disk can do: each second leaves more behind, and the last ones have waited
+    // for almost as long as the backlog takes.
+    let report = run(&alone(
+        "rw = \"randread\"\nrate_iops = \"200 IOPS\"\niodepth = 8",
+    ));
+    let rates = &vm(&report, "a").rates;
+    let backlog_s = (200.0 - rates.iops) * 60.0 / 200.0;
+    near(rates.latency_max_ns as f64 / 1e9, backlog_s, 5.0);
+    // On average half of that, nearly all of it inside the guest.
+    near(
+        vm(&report, "a").waits.guest_ns as f64 / 1e9,
+        backlog_s / 2.0,
+        5.0,
+    );
+}
+
+#[test]
+fn virtualisation_adds_its_delay_to_each_request() {
+    let job = "rw = \"randread\"";
+    let bare = run(&alone(job));
+    let delayed = alone(job).replace(
+        "[[vm.job]]",
+        "[vm.delay]\nsubmit = \"2 ms\"\ncomplete = { distribution = \"uniform\", from = \"1 ms\", \
+         to = \"3 ms\" }\n[[vm.job]]",
+    );
+    let delayed = run(&delayed);
+    near(vm(&delayed, "a").waits.guest_ns as f64, 4e6, 2.0);
+    assert_eq!(vm(&bare, "a").waits.guest_ns, 0);
+    let mean = |report| vm(report, "a").rates.latency_mean_ns as f64;
+    near(mean(&delayed) - mean(&bare), 4e6, 20.0);
+}
+
+#[test]
+fn a_job_ends_when_it_has_done_its_bytes() {
+    let report = run(&alone(
+        "rw = \"write\"\nbs = \"64 KiB\"\nio_size = \"1 MiB\"\nfsync = 4",
+    ));
+    let rates = &vm(&report, "a").rates;
+    near(rates.write_iops * 60.0, 16.0, 0.01);
+    near(rates.iops * 60.0, 20.0, 0.01);
+    near(rates.write_bytes_per_s * 60.0, f64::from(1 << 20), 0.01);
+}
+
+#[test]
+fn jobs_start_and_end_in_their_time() {
+    let job = "rw = \"randread\"\nstartdelay = \"10 s\"\nruntime = \"20 s\"";
+    let (_, rows) = run_with_rows(&alone(job));
+    for (second, row) in rows.iter().enumerate() {
+        let expected = (10..30).contains(&second);
+        // The last answer may come after the end.
+        let late = second == 30;
+        assert!(
+            late || (row.rates.iops > 0.0) == expected,
+            "second {second}"
+        );
+    }
+}
+
+#[test]
+fn tenants_come_and_go() {
+    let text = format!(
+        "{DISK}{}{}",
+        with("stays", "rw = \"randread\"\niodepth = 4"),
+        with("guest", "rw = \"randread\"\niodepth = 4")
+            .replace("disk =", "arrives = \"20 s\"\nleaves = \"40 s\"\ndisk ="),
+    );
+    let (report, rows) = run_with_rows(&text);
+    let mut alone_iops = 0.0;
+    for row in &rows {
+        let guest_is_there = row.time_s > 20.0 && row.time_s <= 40.0;
+        match row.vm.as_str() {
+            "guest" => assert_eq!(row.rates.iops > 0.0, guest_is_there, "{}", row.time_s),
+            _ if guest_is_there => assert!(row.rates.iops < 0.7 * alone_iops),
+            _ => alone_iops = row.rates.iops,
+        }
+    }
+    // Its rate is that of the time in which it was there.
+    let there = |row: &&tidegate_sim::report::Row| row.vm == "guest";
+    let answered: f64 = rows.iter().filter(there).map(|row| row.rates.iops).sum();
+    near(vm(&report, "guest").rates.iops * 20.0, answered, 1e-6);
+    // Requests that were taken away with their VM are no errors.
+    assert_eq!(vm(&report, "guest").rates.errors, 0);
+}
+
+#[test]
+fn objectives_change_at_run_time() {
+    let text = DISK.replace("fifo", "limit")
+        + &with("a", "rw = \"read\"\niodepth = 4")
+        + "[[event]]\nat = \"30 s\"\nvm = \"a\"\nobjective = { limit = \"10 IOPS\" }\n";
+    let (_, rows) = run_with_rows(&text);
+    for row in &rows {
+        match row.time_s {
+            t if t <= 30.0 => assert!(row.rates.iops > 100.0, "{t}"),
+            t => assert!(row.rates.iops <= 11.0, "{t}: {}", row.rates.iops),
+        }
+    }
+}
+
+#[test]
+fn an_event_leaves_what_it_does_not_name_as_the_one_before_did() {
+    let text = DISK.replace("fifo", "limit")
+        + &with("a", "rw = \"read\"\niodepth = 4")
+        // Out of order: time decides.
+        + "[[event]]\nat = \"20 s\"\nvm = \"a\"\nobjective = { weight = 7 }\n"
+        + "[[event]]\nat = \"10 s\"\nvm = \"a\"\nobjective = { limit = \"10 IOPS\" }\n";
+    let (_, rows) = run_with_rows(&text);
+    assert!(rows[5].rates.iops > 100.0);
+    assert!(rows[55].rates.iops <= 11.0, "{}", rows[55].rates.iops);
+}
+
+#[test]
+fn an_event_for_a_counted_vm_is_for_all_of_them() {
+    let vms = with("a", "rw = \"read\"").replace("disk =", "count = 3\ndisk =");
+    let text = DISK.replace("fifo", "limit")
+        + &vms
+        + "[[event]]\nat = \"0 s\"\nvm = \"a\"\nobjective = { limit = \"10 IOPS\" }\n";
+    let report = run(&text);
+    for name in ["a-1", "a-2", "a-3"] {
+        near(vm(&report, name).rates.iops, 10.0, 2.0);
+    }
+}
+
+#[test]
+fn policies_change_under_load_and_nothing_is_lost() {
+    let text = DISK.to_owned()
+        + &with("a", "rw = \"randread\"\niodepth = 16")
+        + &with("b", "rw = \"randwrite\"\niodepth = 16")
+        + "[[event]]\nat = \"20 s\"\npolicy = \"mclock\"\n"
+        + "[[event]]\nat = \"40 s\"\npolicy = \"limit\"\n";
+    let report = run(&text);
+    assert_eq!(report.devices[0].policy, "limit");
+    for name in ["a", "b"] {
+        let rates = &vm(&report, name).rates;
+        // Whatever was lost would be missing here for the rest of the time.
+        near(rates.iops * rates.latency_mean_ns as f64 / 1e9, 16.0, 3.0);
+    }
+}
+
+#[test]
+fn requests_the_engine_has_no_room_for_wait_and_are_served() {
+    let text = alone("rw = \"randread\"\niodepth = 64").replace(
+        "depth = 1",
+        "depth = 1\nmax_pending_per_vm = 4\nmax_requests = 5",
+    );
+    let report = run(&(text + &with("b", "rw = \"randread\"\niodepth = 8")));
+    for (name, depth) in [("a", 64.0), ("b", 8.0)] {
+        let rates = &vm(&report, name).rates;
+        near(rates.iops * rates.latency_mean_ns as f64 / 1e9, depth, 6.0);
+    }
+}
+
+#[test]
+fn nothing_is_counted_during_the_warm_up() {
+    // All of it happens in the first ten seconds.
+    let job = "rw = \"randread\"\nruntime = \"9 s\"";
+    let report = run(&format!("warm_up = \"10 s\"\n{}", alone(job)));
+    assert_eq!(vm(&report, "a").rates.iops, 0.0);
+    assert_eq!(report.devices[0].busy, 0.0);
+    assert!(report.requests > 0);
+}
+
+#[test]
+fn rows_add_up_to_the_report() {
+    let text = alone("rw = \"randrw\"\niodepth = 8");
+    let (report, rows) = run_with_rows(&text);
+    let total: f64 = rows.iter().map(|row| row.rates.iops).sum();
+    near(total, vm(&report, "a").rates.iops * 60.0, 1e-6);
+    let longest = rows.iter().map(|row| row.rates.latency_max_ns).max();
+    assert_eq!(longest, Some(vm(&report, "a").rates.latency_max_ns));
+    // Keeping rows changes nothing.
+    let without = run(&text);
+    let json = |report| serde_json::to_string(report).expect("plain data");
+    assert_eq!(json(&report), json(&without));
+}
+
+#[test]
+fn devices_do_not_see_each_other() {
+    let second = "[[device]]\nname = \"other\"\nmodel = \"hdd-7200-1tb\"\npolicy = \"fifo\"\n";
+    let (a, b) = (with("a", "rw = \"randread\""), with("b", "rw = \"write\""));
+    let on = |text: &str, device: &str| {
+        text.replace("disk =", &format!("device = \"{device}\"\ndisk ="))
+    };
+    let both = run(&format!(
+        "{DISK}{second}{}{}",
+        on(&a, "disk"),
+        on(&b, "other")
+    ));
+    let one = run(&(DISK.to_owned() + &a));
+    assert_eq!(vm(&both, "a").rates.iops, vm(&one, "a").rates.iops);
+    assert_eq!(both.devices[0].iops, one.devices[0].iops);
+    assert!(vm(&both, "b").rates.iops > 0.0);
+}
+
+#[test]
+fn a_reservation_that_does_not_fit_is_reported_broken() {
+    let greedy = with("a", "rw = \"randread\"\niodepth = 4").replace(
+        "[[vm.job]]",
+        "[vm.objective]\nreservation = \"500 IOPS\"\n[[vm.job]]",
+    );
+    let report = run(&(DISK.replace("fifo", "mclock") + &greedy));
+    let promise = &vm(&report, "a").promises[0];
+    assert!(!promise.kept, "{promise:?}");
+    let modest = greedy.replace("500 IOPS", "20 IOPS");
+    let report = run(&(DISK.replace("fifo", "mclock") + &modest));
+    let promise = &vm(&report, "a").promises[0];
+    assert!(promise.kept, "{promise:?}");
+    assert!(promise.detail.contains("in all"), "{promise:?}");
+}
+
+#[test]
+fn a_scenario_that_ends_when_its_jobs_are_done_is_as_long_as_they_take() {
+    let mut scenario = good(&alone("rw = \"randread\"\nnumber_ios = 100"));
+    scenario.until_done = true;
+    scenario.duration = Nanos::from_secs(100_000);
+    let mut world = World::new(scenario, None);
+    world.run(&mut |_| {});
+    let report = world.report();
+    let rates = &vm(&report, "a").rates;
+    near(rates.iops * report.duration_s, 100.0, 1e-6);
+    // One after the other: the time is the sum of theirs.
+    near(
+        report.duration_s,
+        100.0 * rates.latency_mean_ns as f64 / 1e9,
+        0.01,
+    );
+}
+
+#[test]
+fn a_world_can_be_left_in_the_middle() {
+    let mut world = World::new(good(&alone("rw = \"randwrite\"\niodepth = 32")), None);
+    world.step(&mut |_| {});
+    // An engine that is dropped with requests inside panics.
+    drop(world);
+}
