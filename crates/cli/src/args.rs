@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args as ClapArgs, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{self, PolicySpec};
+use tidegate_core::time::Nanos;
+use tidegate_device::units;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 /// Gives every virtual machine the disk it was promised.
@@ -20,6 +22,7 @@ use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
   tidegate demo                                what scheduling is worth, in under a minute
   tidegate check tidegate.toml                 is this configuration good, and what does it say?
   tidegate serve tidegate.toml                 serve it
+  tidegate sim examples/noisy-neighbour.toml   who would get what, in virtual time
   tidegate vm list                             who is served
   tidegate vm set oltp --reservation \"120 IOPS\"
   tidegate stats --follow                      who gets what, every second"
@@ -54,8 +57,12 @@ pub(crate) struct Global {
 /// How results are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Format {
+    /// For people
     Table,
+    /// For machines
     Json,
+    /// For spreadsheets and plots: `sim` and `sweep` only
+    Csv,
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,7 +86,7 @@ pub(crate) enum Command {
         )]
         log: LogLevel,
     },
-    /// Check a configuration and print what it would serve
+    /// Check a configuration or a scenario, and print what it says
     #[command(
         after_help = "Reports everything that is wrong with the file, each with its line, and \
                             exits with 1\nif anything is. It opens no disk and no socket: that \
@@ -88,7 +95,7 @@ pub(crate) enum Command {
                             Example:\n  tidegate check examples/limits.toml"
     )]
     Check {
-        /// The configuration, TOML
+        /// The configuration or the scenario, TOML
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
@@ -108,6 +115,26 @@ pub(crate) enum Command {
                             --interval 2\n  tidegate stats --follow -o json | jq .vms[].iops"
     )]
     Stats(StatsArgs),
+    /// Simulate a scenario, or a fio job file, in virtual time
+    #[command(
+        after_help = "The daemon's own engine runs against a device model: what it does here is \
+                            what it does\nserving disks. The same scenario and seed give the same \
+                            bytes on every machine.\n\nExamples:
+  tidegate sim examples/noisy-neighbour.toml
+  tidegate sim examples/noisy-neighbour.toml --policy fifo
+  tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv > series.csv
+  tidegate sim jobs.fio --device nvme-1tb      each [section] is a VM"
+    )]
+    Sim(Box<SimArgs>),
+    /// Simulate a grid of scenarios, policies and seeds, on all cores
+    #[command(
+        after_help = "Each result is a line of the results file. A sweep that was stopped goes on \
+                            where it was;\na scenario that has changed is simulated \
+                            anew.\n\nExamples:
+  tidegate sweep examples/noisy-neighbour.toml --policy fifo,mclock --seeds 1..20
+  tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
+    )]
+    Sweep(Box<SweepArgs>),
     /// Show what scheduling is worth: three VMs on one emulated disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \
@@ -267,6 +294,68 @@ pub(crate) struct StatsArgs {
     pub(crate) count: Option<u64>,
 }
 
+/// What changes a scenario for one run.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ChangeArgs {
+    /// This model under every device: a name of the catalogue, or a TOML file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) device: Option<String>,
+    /// This long, such as "60 s"
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) duration: Option<Nanos>,
+    /// Leave out what is not understood of a fio job file, with a warning
+    #[arg(long)]
+    pub(crate) lenient: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SimArgs {
+    /// A scenario (.toml), or a fio job file (any other ending)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// This policy on every device
+    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    pub(crate) policy: Option<PolicySpec>,
+    /// This seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// A row for each VM every so often, such as "1 s"
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) interval: Option<Nanos>,
+    #[command(flatten)]
+    pub(crate) changes: ChangeArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    /// Scenarios (.toml) and fio job files
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// These policies, each on every device; the scenarios' own unless said
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = parse_policy)]
+    pub(crate) policies: Vec<PolicySpec>,
+    /// Seeds: 1..20 (both included), or 1,2,3
+    #[arg(long, value_name = "N..N|N,...", default_value = "1..10", value_parser = parse_seeds)]
+    pub(crate) seeds: Seeds,
+    /// Where results are kept, a line of JSON each
+    #[arg(long, value_name = "FILE", default_value = "sweep.jsonl",
+          value_hint = ValueHint::FilePath)]
+    pub(crate) results: PathBuf,
+    /// Simulate everything anew, whatever the results file holds
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Simulations at once; as many as there are cores unless said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(crate) changes: ChangeArgs,
+}
+
+/// Seeds, in order, each once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seeds(pub(crate) Vec<u64>);
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// How long, over all policies
@@ -378,6 +467,34 @@ fn parse_weight(text: &str) -> Result<u32, String> {
         })
 }
 
+fn parse_time(text: &str) -> Result<Nanos, String> {
+    match units::parse_duration(text) {
+        Ok(Nanos(0)) => Err("it must be longer than nothing".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// More are a mistake in typing.
+const MOST_SEEDS: u64 = 1_000_000;
+
+fn parse_seeds(text: &str) -> Result<Seeds, String> {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let seeds: Option<Vec<u64>> = match text.split_once("..") {
+        Some((from, to)) => match (number(from), number(to)) {
+            (Some(from), Some(to)) if from <= to && to - from < MOST_SEEDS => {
+                Some((from..=to).collect())
+            }
+            _ => None,
+        },
+        None => text.split(',').map(number).collect(),
+    };
+    let mut seeds = seeds.ok_or("write 1..20 (both included) or 1,2,3; at most a million")?;
+    seeds.sort_unstable();
+    seeds.dedup();
+    Ok(Seeds(seeds))
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text
         .parse::<f64>()
@@ -429,6 +546,15 @@ mod tests {
                 .contains("mclock")
         );
         assert!(parse_policy("a+b+c+d").is_err());
+    }
+
+    #[test]
+    fn seeds_are_a_range_or_a_list() {
+        assert_eq!(parse_seeds("3..5"), Ok(Seeds(vec![3, 4, 5])));
+        assert_eq!(parse_seeds("9,1,9"), Ok(Seeds(vec![1, 9])));
+        for wrong in ["", "5..3", "1..", "1,x", "0..1000000"] {
+            assert!(parse_seeds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod commands;
 mod demo;
 mod output;
 mod problem;
+mod progress;
+mod simulate;
 
 use std::process::ExitCode;
 

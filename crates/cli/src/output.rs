@@ -33,6 +33,10 @@ impl Output {
         self.format == Format::Json
     }
 
+    pub(crate) fn format(self) -> Format {
+        self.format
+    }
+
     pub(crate) fn style(self) -> Style {
         self.style
     }

@@ -6,6 +6,7 @@ use tidegate_server::backing::OpenError;
 use tidegate_server::config::ConfigErrors;
 use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
 use tidegate_server::reception::BindError;
+use tidegate_workload::fio::FioErrors;
 
 /// An error with its place and its remedy.
 #[derive(Debug)]
@@ -90,7 +91,11 @@ pub(crate) fn report(error: &anyhow::Error) {
 }
 
 fn text(error: &anyhow::Error) -> String {
-    if error.is::<Problem>() || error.is::<Problems>() || error.is::<ConfigErrors>() {
+    let speaks_for_itself = error.is::<Problem>()
+        || error.is::<Problems>()
+        || error.is::<ConfigErrors>()
+        || error.is::<FioErrors>();
+    if speaks_for_itself {
         return format!("{error}\n");
     }
     let mut text = format!("error: {error}\n");

@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod csv;
 mod number;
 mod table;
 
+pub use csv::csv_record;
 pub use number::{bytes, bytes_per_s, count, duration, exact_bytes, percent, rate};
 pub use table::{Align, Cell, Style, Table, Tone};

@@ -1,18 +1,22 @@
-//! `tidegate check`: what a configuration would serve, or everything wrong with it.
+//! `tidegate check`: what a configuration would serve or a scenario simulate, or everything wrong
+//! with it.
 
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
+use tidegate_config::document;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
+use tidegate_sim::scenario::Tenant;
 
 use super::show;
 use crate::output::Output;
+use crate::simulate::{self, Changes};
 
 /// What was found, as JSON.
 #[derive(Serialize)]
@@ -34,10 +38,76 @@ struct Vm<'a> {
 
 /// Checks a file.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    if is_scenario(file) {
+        return scenario(file, out);
+    }
     match config::load(file) {
         Ok(loaded) => accepted(&loaded, out),
         Err(errors) => refused(errors, out),
     }
+}
+
+/// Only a scenario says how long it lasts. A file that cannot be read is no scenario: reading it
+/// as a configuration says why.
+fn is_scenario(file: &Path) -> bool {
+    let Ok(text) = document::read_text(file) else {
+        return false;
+    };
+    let duration = document::read(&text, "", |root| Some(root.section()?.has("duration")));
+    duration.is_ok_and(|loaded| loaded.config)
+}
+
+fn scenario(file: &Path, out: Output) -> Result<()> {
+    let ready = match simulate::load(file, &Changes::default()) {
+        Ok(ready) => ready,
+        Err(error) => {
+            return match error.downcast::<ConfigErrors>() {
+                Ok(errors) => refused(errors, out),
+                Err(error) => Err(error),
+            };
+        }
+    };
+    let devices = &ready.scenario.devices;
+    let device = |tenant: &Tenant| &devices[tenant.device];
+    let tenants = || ready.scenario.tenants.iter();
+    if out.is_json() {
+        let vms = tenants().map(|tenant| Vm {
+            name: &tenant.name,
+            device: &device(tenant).name,
+            policy: PolicyView::new(&device(tenant).policy),
+            objective: ObjectiveView::new(&tenant.objective),
+            exports: Vec::new(),
+        });
+        return out.json(&Report {
+            good: true,
+            errors: &[],
+            warnings: &ready.warnings,
+            vms: vms.collect(),
+        });
+    }
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("DEVICE", Align::Left),
+        ("POLICY", Align::Left),
+        ("DISK", Align::Right),
+        ("JOBS", Align::Right),
+        ("OBJECTIVE", Align::Left),
+    ]);
+    for tenant in tenants() {
+        table.row([
+            Cell::from(tenant.name.clone()).tone(Tone::Strong),
+            device(tenant).name.clone().into(),
+            device(tenant).policy.name().into(),
+            exact_bytes(tenant.disk_size).into(),
+            tenant.jobs.len().to_string().into(),
+            show::objective(&ObjectiveView::new(&tenant.objective)).into(),
+        ]);
+    }
+    out.table(&table)?;
+    for warning in &ready.warnings {
+        writeln!(std::io::stderr(), "\n{warning}")?;
+    }
+    Ok(())
 }
 
 fn refused(errors: ConfigErrors, out: Output) -> Result<()> {

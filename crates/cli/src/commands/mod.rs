@@ -6,20 +6,30 @@ mod device;
 mod policy;
 mod serve;
 mod show;
+mod sim;
 mod stats;
+mod sweep;
 mod torture;
 mod vm;
 
 use anyhow::Result;
 use clap::CommandFactory;
 
-use crate::args::{Args, BenchCommand, Command};
+use crate::args::{Args, BenchCommand, Command, Format};
 use crate::client::Client;
 use crate::output::Output;
+use crate::problem::Problem;
 
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
     let out = Output::new(&args.global);
+    let has_csv = matches!(args.command, Command::Sim(_) | Command::Sweep(_));
+    if args.global.output == Format::Csv && !has_csv {
+        let problem = Problem::new("this command has no CSV").at("-o csv");
+        return Err(problem
+            .help("-o json, or -o csv with `sim` and `sweep`")
+            .into());
+    }
     let client = || Client::new(&args.global.socket);
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
@@ -28,6 +38,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global.socket, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
+        Command::Sim(sim) => sim::run(&sim, out),
+        Command::Sweep(sweep) => sweep::run(&sweep, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,

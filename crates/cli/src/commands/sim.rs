@@ -1,0 +1,293 @@
+//! `tidegate sim`: runs a scenario or a job file in virtual time and says who got what.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use tidegate_report::{Align, Cell, Table, Tone, count, csv_record, duration, percent};
+use tidegate_sim::report::{Promise, Rates, Report, Row, VmReport};
+use tidegate_sim::world::World;
+
+use crate::args::{Format, SimArgs};
+use crate::output::Output;
+use crate::progress::Patient;
+use crate::simulate::{self, Changes, Ready};
+
+pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
+    let ready = simulate::load(
+        &args.file,
+        &Changes {
+            policy: args.policy.clone(),
+            seed: args.seed,
+            ..Changes::from(&args.changes)
+        },
+    )?;
+    ready.tell();
+    let began = Instant::now();
+    let mut printer = Printer::new(out, &ready);
+    let mut world = World::new(ready.scenario, args.interval);
+    let total = world.scenario().duration.0 / 1_000_000;
+    let mut progress = Patient::new(total, "simulating");
+    while !world.is_over() {
+        let mut result = Ok(());
+        world.step(&mut |row| {
+            if result.is_ok() {
+                result = printer.row(row);
+            }
+        });
+        result?;
+        progress.at(world.now().0 / 1_000_000, || {
+            format!("{} of {}", world.now(), world.scenario().duration)
+        });
+    }
+    drop(progress);
+    let report = world.report();
+    printer.report(&report)?;
+    if out.format() == Format::Table {
+        let took = began.elapsed().as_secs_f64();
+        eprintln!(
+            "{} requests simulated in {took:.2} s, {:.2} million a second",
+            count(report.requests),
+            report.requests as f64 / took / 1e6
+        );
+    }
+    Ok(())
+}
+
+/// Prints rows as they come, so that memory does not grow with them, and the report.
+struct Printer {
+    out: Output,
+    /// As wide as the longest name.
+    name: usize,
+    rows: u64,
+}
+
+const RATE_COLUMNS: [&str; 12] = [
+    "iops",
+    "read_iops",
+    "write_iops",
+    "bytes_per_s",
+    "read_bytes_per_s",
+    "write_bytes_per_s",
+    "errors",
+    "latency_mean_ns",
+    "latency_p50_ns",
+    "latency_p99_ns",
+    "latency_p999_ns",
+    "latency_max_ns",
+];
+
+fn rate_cells(rates: &Rates) -> [String; 12] {
+    [
+        rates.iops.to_string(),
+        rates.read_iops.to_string(),
+        rates.write_iops.to_string(),
+        rates.bytes_per_s.to_string(),
+        rates.read_bytes_per_s.to_string(),
+        rates.write_bytes_per_s.to_string(),
+        rates.errors.to_string(),
+        rates.latency_mean_ns.to_string(),
+        rates.latency_p50_ns.to_string(),
+        rates.latency_p99_ns.to_string(),
+        rates.latency_p999_ns.to_string(),
+        rates.latency_max_ns.to_string(),
+    ]
+}
+
+impl Printer {
+    fn new(out: Output, ready: &Ready) -> Printer {
+        let names = ready
+            .scenario
+            .tenants
+            .iter()
+            .map(|t| t.name.chars().count());
+        Printer {
+            out,
+            name: names.max().unwrap_or(0).max(2),
+            rows: 0,
+        }
+    }
+
+    fn row(&mut self, row: &Row) -> Result<()> {
+        self.rows += 1;
+        match self.out.format() {
+            Format::Json => self.out.json_line(row),
+            Format::Csv => {
+                if self.rows == 1 {
+                    self.csv_heading("time_s")?;
+                }
+                let cells = [row.time_s.to_string(), row.vm.clone()];
+                let cells = cells.into_iter().chain(rate_cells(&row.rates));
+                Ok(self.out.text(&csv_record(cells))?)
+            }
+            Format::Table => {
+                let mut text = String::new();
+                if self.rows == 1 {
+                    text = format!(
+                        "{:>9}  {:name$}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n",
+                        "TIME",
+                        "VM",
+                        "IOPS",
+                        "MB/S",
+                        "P50",
+                        "P99",
+                        "MAX",
+                        name = self.name
+                    );
+                }
+                let rates = &row.rates;
+                text += &format!(
+                    "{:>7.1} s  {:name$}  {:>9.1}  {:>9.2}  {:>9}  {:>9}  {:>9}\n",
+                    row.time_s,
+                    row.vm,
+                    rates.iops,
+                    rates.bytes_per_s / 1e6,
+                    duration(rates.latency_p50_ns),
+                    duration(rates.latency_p99_ns),
+                    duration(rates.latency_max_ns),
+                    name = self.name
+                );
+                Ok(self.out.text(&text)?)
+            }
+        }
+    }
+
+    fn csv_heading(&self, first: &str) -> Result<()> {
+        let heading = [first, "vm"].into_iter().chain(RATE_COLUMNS);
+        Ok(self.out.text(&csv_record(heading))?)
+    }
+
+    fn report(&mut self, report: &Report) -> Result<()> {
+        match self.out.format() {
+            // After rows, a line like theirs.
+            Format::Json if self.rows > 0 => self.out.json_line(report),
+            Format::Json => self.out.json(report),
+            // A series is one table: its rows are all there is to say.
+            Format::Csv if self.rows > 0 => Ok(()),
+            Format::Csv => {
+                self.csv_heading("duration_s")?;
+                for vm in &report.vms {
+                    let cells = [report.duration_s.to_string(), vm.name.clone()];
+                    let cells = cells.into_iter().chain(rate_cells(&vm.rates));
+                    self.out.text(&csv_record(cells))?;
+                }
+                Ok(())
+            }
+            Format::Table => {
+                let gap = if self.rows > 0 { "\n" } else { "" };
+                let text = table(report, self.out);
+                Ok(self.out.text(&format!("{gap}{text}"))?)
+            }
+        }
+    }
+}
+
+/// The whole report for people.
+fn table(report: &Report, out: Output) -> String {
+    let mut head = String::new();
+    if !report.title.is_empty() {
+        head += &format!("{}\n", report.title);
+    }
+    let warm_up = match report.warm_up_s {
+        0.0 => String::new(),
+        s => format!(", the first {s} s not counted"),
+    };
+    let (duration_s, seed) = (report.duration_s, report.seed);
+    head += &format!("{duration_s} s simulated{warm_up}, seed {seed}\n");
+    let mut parts = vec![
+        head,
+        devices(report).render(out.style()),
+        vms(report).render(out.style()),
+    ];
+    let promises = promises(&report.vms);
+    if !promises.is_empty() {
+        parts.push(promises.render(out.style()));
+    }
+    parts.join("\n")
+}
+
+fn devices(report: &Report) -> Table {
+    let mut table = Table::new([
+        ("DEVICE", Align::Left),
+        ("MODEL", Align::Left),
+        ("POLICY", Align::Left),
+        ("IOPS", Align::Right),
+        ("MB/S", Align::Right),
+        ("BUSY", Align::Right),
+        ("DEPTH", Align::Right),
+    ]);
+    for device in &report.devices {
+        table.row([
+            Cell::from(device.name.as_str()).tone(Tone::Strong),
+            device.model.as_str().into(),
+            device.policy.as_str().into(),
+            format!("{:.1}", device.iops).into(),
+            format!("{:.2}", device.bytes_per_s / 1e6).into(),
+            percent(device.busy, 1.0).into(),
+            format!("{:.1}", device.depth).into(),
+        ]);
+    }
+    table
+}
+
+fn vms(report: &Report) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("IOPS", Align::Right),
+        ("MB/S", Align::Right),
+        ("MEAN", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("P99.9", Align::Right),
+        ("MAX", Align::Right),
+        ("GUEST", Align::Right),
+        ("HELD", Align::Right),
+        ("QUEUED", Align::Right),
+        ("DEVICE", Align::Right),
+    ]);
+    for vm in &report.vms {
+        let (rates, waits) = (&vm.rates, &vm.waits);
+        table.row([
+            Cell::from(vm.name.as_str()).tone(Tone::Strong),
+            format!("{:.1}", rates.iops).into(),
+            format!("{:.2}", rates.bytes_per_s / 1e6).into(),
+            duration(rates.latency_mean_ns).into(),
+            duration(rates.latency_p50_ns).into(),
+            duration(rates.latency_p99_ns).into(),
+            duration(rates.latency_p999_ns).into(),
+            duration(rates.latency_max_ns).into(),
+            duration(waits.guest_ns).into(),
+            duration(waits.regulated_ns).into(),
+            duration(waits.queued_ns + waits.merged_ns + waits.deliberate_ns).into(),
+            duration(waits.device_ns).into(),
+        ]);
+    }
+    table
+}
+
+fn promises(vms: &[VmReport]) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("PROMISED", Align::Left),
+        ("KEPT", Align::Left),
+        ("", Align::Left),
+    ]);
+    let promises = vms
+        .iter()
+        .flat_map(|vm| vm.promises.iter().map(move |p| (vm, p)));
+    for (vm, promise) in promises {
+        table.row([
+            Cell::from(vm.name.as_str()).tone(Tone::Strong),
+            promise.what.as_str().into(),
+            verdict(promise),
+            promise.detail.as_str().into(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn verdict(promise: &Promise) -> Cell {
+    match promise.kept {
+        true => Cell::from("yes").tone(Tone::Good),
+        false => Cell::from("no").tone(Tone::Bad),
+    }
+}

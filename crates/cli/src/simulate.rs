@@ -1,0 +1,205 @@
+//! What is to be simulated: scenarios and fio's job files, and what the command line changes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tidegate_config::{ConfigErrors, Diagnostic, document, model};
+use tidegate_core::engine::EngineConfig;
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Scenario, Tenant};
+use tidegate_sim::seed::fnv1a;
+use tidegate_workload::fio::{self, JobFile};
+
+use crate::args::ChangeArgs;
+use crate::problem::Problem;
+
+/// The device under a job file that names none.
+pub(crate) const DEFAULT_MODEL: &str = "hdd-7200-1tb";
+/// The policy under a job file: what fio itself would meet.
+const DEFAULT_POLICY: &str = "fifo";
+/// A job file is simulated until its jobs end, which they all do, but not beyond a year.
+const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
+
+/// What the command line says about a scenario.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Changes {
+    /// This policy on every device.
+    pub(crate) policy: Option<PolicySpec>,
+    /// This model under every device.
+    pub(crate) model: Option<String>,
+    /// This seed.
+    pub(crate) seed: Option<u64>,
+    /// This long.
+    pub(crate) duration: Option<Nanos>,
+    /// Options of a job file that are not understood are left out.
+    pub(crate) lenient: bool,
+}
+
+/// A scenario that can be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    /// What its file is called.
+    pub(crate) file: PathBuf,
+    /// What its file says, as one number.
+    pub(crate) digest: u64,
+    /// It.
+    pub(crate) scenario: Scenario,
+    /// What it seems to say and does not do.
+    pub(crate) warnings: Vec<Diagnostic>,
+    /// What was left out of a job file, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Ready {
+    /// Says on standard error what is to be said about it.
+    pub(crate) fn tell(&self) {
+        for warning in &self.warnings {
+            eprintln!("{warning}\n");
+        }
+        for note in &self.notes {
+            eprintln!("{note}");
+        }
+    }
+}
+
+/// Reads a scenario, or a job file: what does not end in `.toml` is one.
+pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
+    let text =
+        document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
+    let file = path.display().to_string();
+    let base = path.parent().unwrap_or(Path::new(""));
+    let find = |name: &str| model::find(name, base);
+    let mut warnings = Vec::new();
+    let mut notes = Vec::new();
+    let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
+        let loaded = scenario::read(&text, &file, &find)?;
+        warnings = loaded.warnings;
+        loaded.config
+    } else {
+        let jobs = fio::parse(&text, &file, changes.lenient)?;
+        notes = jobs.notes.iter().map(ToString::to_string).collect();
+        from_jobs(&jobs, &file, changes)?
+    };
+    if let Some(name) = &changes.model {
+        let model = find_model(name)?;
+        scenario
+            .devices
+            .iter_mut()
+            .for_each(|device| device.put_on(&model));
+    }
+    if let Some(policy) = &changes.policy {
+        for device in &mut scenario.devices {
+            // The scenario's own parameters of the same policy are meant.
+            if device.policy.name() != policy.name() {
+                device.policy = policy.clone();
+            }
+        }
+    }
+    if let Some(seed) = changes.seed {
+        scenario.seed = seed;
+    }
+    if let Some(duration) = changes.duration {
+        scenario.duration = duration;
+    }
+    scenario
+        .check()
+        .map_err(|error| Problem::new(error.to_string()).at(file))?;
+    Ok(Ready {
+        file: path.to_owned(),
+        digest: fnv1a(text.as_bytes()),
+        scenario,
+        warnings,
+        notes,
+    })
+}
+
+/// A model by what the command line calls it: there a path is relative to where one stands.
+fn find_model(name: &str) -> Result<catalogue::Entry> {
+    model::find(name, Path::new("")).map_err(|what| {
+        let known: Vec<&str> = catalogue::names().collect();
+        let problem = Problem::new(what).at("--device");
+        let help = format!(
+            "there are: {}; or the path of a .toml file",
+            known.join(", ")
+        );
+        problem.help(help).into()
+    })
+}
+
+/// Each section of a job file becomes a VM, with an equal part of the device as its disk.
+fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
+    let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
+    let share = model.spec().capacity / jobs.sections.len() as u64;
+    let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
+    let mut tenants = Vec::new();
+    for section in &jobs.sections {
+        let at = || format!("{file}:{}, [{}]", section.line, section.name);
+        let job = section.job(share).map_err(|error| {
+            let help = format!(
+                "each of the {} sections has an equal part of {}; a larger --device, or a \
+                 smaller size",
+                jobs.sections.len(),
+                model.name
+            );
+            Problem::new(error.to_string()).at(at()).help(help)
+        })?;
+        tenants.push(Tenant {
+            name: section.name.clone(),
+            device: 0,
+            background: false,
+            objective: Objective::default(),
+            disk_size: share,
+            jobs: vec![job],
+            delay: Delay::default(),
+            arrives: Nanos::ZERO,
+            leaves: None,
+        });
+    }
+    let description = jobs.sections.iter().find_map(|s| s.description.clone());
+    let policy = match &changes.policy {
+        Some(policy) => policy.clone(),
+        None => PolicySpec::named(DEFAULT_POLICY)?,
+    };
+    let bounds = EngineConfig::default();
+    let mut device = Device {
+        name: "device".to_owned(),
+        model: model.clone(),
+        policy,
+        depth: bounds.device.depth,
+        max_io: bounds.device.max_io,
+        merge_limit: bounds.merge_limit,
+        max_requests: bounds.max_requests,
+        max_pending_per_vm: bounds.max_pending_per_vm,
+    };
+    device.put_on(&model);
+    Ok(Scenario {
+        title: description.unwrap_or_default(),
+        duration: changes.duration.unwrap_or(LONGEST),
+        until_done: true,
+        // Counting begins for all of them once it has begun for the last.
+        warm_up: jobs
+            .sections
+            .iter()
+            .map(|s| s.ramp_time)
+            .max()
+            .unwrap_or_default(),
+        seed: 1,
+        devices: vec![device],
+        tenants,
+        changes: Vec::new(),
+    })
+}
+
+impl From<&ChangeArgs> for Changes {
+    fn from(args: &ChangeArgs) -> Changes {
+        Changes {
+            model: args.device.clone(),
+            duration: args.duration,
+            lenient: args.lenient,
+            ..Changes::default()
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! `tidegate sim` and `tidegate sweep` as their users meet them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that succeeds prints.
+fn said(args: &[&str]) -> String {
+    let output = tidegate(args);
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// What a command that fails says.
+fn refused(args: &[&str]) -> String {
+    let output = tidegate(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    text(&output.stderr)
+}
+
+fn example(name: &str) -> String {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    examples.join(name).display().to_string()
+}
+
+/// Every scenario of `examples/`: what says how long it lasts.
+fn scenarios() -> Vec<PathBuf> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = std::fs::read_dir(examples).expect("examples are there");
+    let files = files.map(|entry| entry.expect("readable").path());
+    let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let mut scenarios: Vec<_> = files
+        .filter(|f| text(f).contains("\nduration = "))
+        .collect();
+    scenarios.sort();
+    scenarios
+}
+
+const SMALL: &str = "
+duration = \"5 s\"
+[[device]]
+name = \"disk\"
+model = \"hdd-7200-1tb\"
+policy = \"mclock\"
+[[vm]]
+name = \"a\"
+disk = \"1 GiB\"
+objective = { reservation = \"5 IOPS\" }
+[[vm.job]]
+rw = \"randread\"
+iodepth = 2
+[[vm]]
+name = \"b\"
+disk = \"1 GiB\"
+[[vm.job]]
+rw = \"write\"
+bs = \"64 KiB\"
+";
+
+fn small(dir: &tempfile::TempDir) -> String {
+    let path = dir.path().join("small.toml");
+    std::fs::write(&path, SMALL).expect("writable");
+    path.display().to_string()
+}
+
+#[test]
+fn every_scenario_gives_the_same_bytes_twice() {
+    let scenarios = scenarios();
+    assert!(scenarios.len() >= 5, "{scenarios:?}");
+    for path in scenarios {
+        let path = path.display().to_string();
+        let run = || said(&["sim", &path, "--interval", "10 s", "-o", "json"]);
+        assert_eq!(run(), run(), "{path}");
+    }
+}
+
+#[test]
+fn a_table_says_who_got_what_and_whether_promises_were_kept() {
+    let table = said(&["sim", &example("noisy-neighbour.toml")]);
+    for part in [
+        "120 s simulated",
+        "hdd-7200-1tb",
+        "oltp",
+        "bulk",
+        "reservation 40 IOPS",
+    ] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+}
+
+#[test]
+fn json_is_a_report_and_with_an_interval_rows_come_before_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let report: Value = serde_json::from_str(&said(&["sim", &file, "-o", "json"])).expect("JSON");
+    assert_eq!(report["vms"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["vms"][0]["promises"][0]["kept"], true);
+    let lines = said(&["sim", &file, "--interval", "1 s", "-o", "json"]);
+    let lines: Vec<Value> = (lines.lines())
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    assert_eq!(lines.len(), 5 * 2 + 1);
+    assert_eq!(lines[0]["time_s"], 1.0);
+    assert_eq!(lines[10], report);
+}
+
+#[test]
+fn csv_has_a_heading_and_cells_for_all_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    for (args, rows, first) in [
+        (vec!["sim", &file, "-o", "csv"], 2, "duration_s,vm,iops,"),
+        (
+            vec!["sim", &file, "-o", "csv", "--interval", "1 s"],
+            10,
+            "time_s,vm,iops,",
+        ),
+    ] {
+        let csv = said(&args);
+        assert!(csv.starts_with(first), "{csv}");
+        assert_eq!(csv.lines().count(), 1 + rows, "{csv}");
+        let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert!(cells.iter().all(|&n| n == cells[0]), "{csv}");
+    }
+    let said = refused(&["policy", "list", "-o", "csv"]);
+    assert!(said.contains("no CSV"), "{said}");
+}
+
+#[test]
+fn the_command_line_changes_policy_seed_device_and_duration() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let args = [
+        "sim", &file, "-o", "json", "--policy", "fifo", "--seed", "9",
+    ];
+    let more = ["--duration", "2 s", "--device", "hdd-7200-1tb"];
+    let report = said(&[&args[..], &more[..]].concat());
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["devices"][0]["policy"], "fifo");
+    assert_eq!(
+        (&report["seed"], &report["duration_s"]),
+        (&9.into(), &2.0.into())
+    );
+    let said = refused(&["sim", &file, "--device", "hdd-7200"]);
+    assert!(said.contains("hdd-7200-1tb"), "{said}");
+}
+
+#[test]
+fn a_broken_scenario_is_located() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("broken.toml");
+    std::fs::write(&path, SMALL.replace("randread", "randraed")).expect("writable");
+    let path = path.display().to_string();
+    for command in ["sim", "sweep", "check"] {
+        let said = refused(&[command, &path]);
+        assert!(said.contains("broken.toml:12:6"), "{said}");
+        assert!(said.contains("did you mean \"randread\"?"), "{said}");
+    }
+    let said = refused(&["sim", "nowhere.toml"]);
+    assert!(said.contains("cannot read nowhere.toml"), "{said}");
+}
+
+#[test]
+fn check_knows_a_scenario() {
+    let table = said(&["check", &example("noisy-neighbour.toml")]);
+    assert!(table.contains("at least 40 IOPS"), "{table}");
+    let json = said(&["check", &example("noisy-neighbour.toml"), "-o", "json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (&json["good"], &json["vms"][0]["name"]),
+        (&true.into(), &"oltp".into())
+    );
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_was_stopped_and_leaves_the_same_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let results = dir.path().join("r.jsonl");
+    let path = results.display().to_string();
+    let args = [
+        "sweep",
+        &file,
+        "--policy",
+        "fifo,mclock",
+        "--seeds",
+        "1..3",
+        "--results",
+        &path,
+    ];
+    let table = said(&args);
+    assert!(
+        table.contains("mclock") && table.contains("fifo"),
+        "{table}"
+    );
+    let whole = std::fs::read_to_string(&results).expect("results are kept");
+    assert_eq!(whole.lines().count(), 6);
+
+    // Killed after two results and in the middle of the third.
+    let cut = whole
+        .lines()
+        .take(2)
+        .map(|line| line.len() + 1)
+        .sum::<usize>()
+        + 40;
+    std::fs::write(&results, &whole[..cut]).expect("writable");
+    let output = tidegate(&args);
+    let told = text(&output.stderr);
+    assert!(told.contains("2 of 6 results are in"), "{told}");
+    assert_eq!(text(&output.stdout), table);
+    assert_eq!(std::fs::read_to_string(&results).expect("kept"), whole);
+
+    // Another text is another scenario.
+    std::fs::write(&file, SMALL.replace("iodepth = 2", "iodepth = 3")).expect("writable");
+    let told = text(&tidegate(&args).stderr);
+    assert!(!told.contains("results are in"), "{told}");
+}
+
+#[test]
+fn a_sweep_sums_up_over_its_seeds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let path = dir.path().join("r.jsonl").display().to_string();
+    let sweep = [
+        "sweep",
+        &file,
+        "--seeds",
+        "1,2,3",
+        "--results",
+        &path,
+        "-o",
+        "json",
+    ];
+    let summary: Value = serde_json::from_str(&said(&sweep)).expect("JSON");
+    let a = &summary[0];
+    assert_eq!((&a["vm"], &a["seeds"]), (&"a".into(), &3.into()));
+    assert_eq!(
+        (&a["promises"], &a["promises_kept"]),
+        (&3.into(), &3.into())
+    );
+    let figure = |of: &Value| of.as_f64().expect("a number");
+    let by_hand: f64 = (1..=3)
+        .map(|seed| {
+            let seed = seed.to_string();
+            let report = said(&["sim", &file, "--seed", &seed, "-o", "json"]);
+            let report: Value = serde_json::from_str(&report).expect("JSON");
+            figure(&report["vms"][0]["iops"])
+        })
+        .sum();
+    assert!((figure(&a["iops"]["mean"]) - by_hand / 3.0).abs() < 1e-9);
+    assert!(figure(&a["iops"]["min"]) <= figure(&a["iops"]["max"]));
+}
+
+#[test]
+fn a_file_that_holds_no_results_is_not_overwritten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let path = dir.path().join("precious.txt");
+    std::fs::write(&path, "dear diary\nand more\n").expect("writable");
+    let said = refused(&["sweep", &file, "--results", &path.display().to_string()]);
+    assert!(said.contains("not a result of a sweep"), "{said}");
+    assert!(said.contains("precious.txt, line 1"), "{said}");
+    let kept = std::fs::read_to_string(&path).expect("there");
+    assert_eq!(kept, "dear diary\nand more\n");
+}
+
+#[test]
+fn a_fio_job_file_is_simulated_as_it_is() {
+    let file = example("mixed.fio");
+    let output = tidegate(&["sim", &file, "-o", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let vms = report["vms"].as_array().expect("a list");
+    let names: Vec<_> = vms.iter().map(|vm| vm["name"].as_str()).collect();
+    assert_eq!(names, [Some("database"), Some("mail"), Some("backup")]);
+    // It ends with its jobs, just after their minute.
+    let duration = report["duration_s"].as_f64().expect("a number");
+    assert!((60.0..62.0).contains(&duration), "{duration}");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("mixed.fio:8: [global] ioengine: ignored"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_not_understood_of_a_job_file_is_refused_unless_lenient() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("odd.fio");
+    let job = "[a]\nrw=randread\nsize=1g\nruntime=2\ntime_based\niodepht=4\n";
+    std::fs::write(&path, job).expect("writable");
+    let path = path.display().to_string();
+    let said = refused(&["sim", &path]);
+    assert!(said.contains("odd.fio:6:1"), "{said}");
+    assert!(said.contains("iodepth"), "{said}");
+    let output = tidegate(&["sim", &path, "--lenient"]);
+    assert!(output.status.success());
+    let told = text(&output.stderr);
+    assert!(told.contains("warning: [a] iodepht"), "{told}");
+}
+
+#[test]
+fn a_job_file_is_simulated_until_its_jobs_end_or_as_long_as_was_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("short.fio");
+    std::fs::write(&path, "[a]\nrw=randread\nnumber_ios=100\n").expect("writable");
+    let path = path.display().to_string();
+    let run = |more: &[&str]| -> Value {
+        let report = said(&[&["sim", &path, "-o", "json"], more].concat());
+        serde_json::from_str(&report).expect("JSON")
+    };
+    assert_eq!(run(&[])["requests"], 100);
+    assert_eq!(run(&["--duration", "100 ms"])["duration_s"], 0.1);
+}
