@@ -214,6 +214,13 @@ fn tenants_come_and_go() {
 }
 
 #[test]
+fn a_job_that_was_to_start_after_its_vm_left_never_does() {
+    let words = "rw = \"randread\"\nstartdelay = \"20 s\"";
+    let text = alone(words).replace("disk =", "leaves = \"10 s\"\ndisk =");
+    assert_eq!(run(&text).requests, 0);
+}
+
+#[test]
 fn objectives_change_at_run_time() {
     let text = DISK.replace("fifo", "limit")
         + &with("a", "rw = \"read\"\niodepth = 4")

@@ -29,11 +29,20 @@ pub(super) struct Worker {
     /// Its next request, where that was looked up.
     ahead: Option<Io>,
     pub(super) outstanding: u32,
-    running: bool,
+    life: Life,
     pub(super) start: Nanos,
     pub(super) runtime: Option<Nanos>,
     /// When it is to be woken; [`Nanos::MAX`]: not planned.
     wake_up: Nanos,
+}
+
+/// How far a worker has come. It never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Planned,
+    Running,
+    /// It asks for nothing more: its time is over, or it has done all it was to do.
+    Over,
 }
 
 #[derive(Clone, Debug)]
@@ -97,16 +106,19 @@ impl Worker {
             flushes: job.fsync > 0,
             ahead: None,
             outstanding: 0,
-            running: false,
+            life: Life::Planned,
             start: job.start,
             runtime: job.runtime,
             wake_up: Nanos::MAX,
         }
     }
 
-    /// It begins.
+    /// It begins, unless it was stopped before.
     pub(super) fn start(&mut self, now: Nanos, job: &Job) {
-        self.running = true;
+        if self.life == Life::Over {
+            return;
+        }
+        self.life = Life::Running;
         if let (WorkerFlow::Open { clock, next }, Flow::Open { arrivals, .. }) =
             (&mut self.flow, &job.flow)
         {
@@ -117,7 +129,7 @@ impl Worker {
 
     /// It asks for nothing more.
     pub(super) fn stop(&mut self) {
-        self.running = false;
+        self.life = Life::Over;
     }
 
     /// It was woken: a pause is over, or its next request comes.
@@ -136,7 +148,7 @@ impl Worker {
     /// What it does now; to be asked until it does not issue any more. Says [`Step::At`] once
     /// for each time it is to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
-        if !self.running || self.outstanding >= self.iodepth {
+        if self.life != Life::Running || self.outstanding >= self.iodepth {
             return Step::Wait;
         }
         let since = match &mut self.flow {
@@ -182,7 +194,7 @@ impl Worker {
                 Step::Issue(io, since)
             }
             None => {
-                self.running = false;
+                self.life = Life::Over;
                 Step::Wait
             }
         }
