@@ -1,9 +1,8 @@
 //! What a simulation found out, as plain data.
 
-use crate::host::{DeviceTally, Kept, Tally};
+use crate::host::{DeviceTally, Judged, Kept, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
-use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -175,15 +174,21 @@ impl Waits {
 }
 
 impl VmReport {
-    /// Of a tenant, over `span`.
-    pub fn new(tenant: &Tenant, device: &str, tally: &Tally, kept: &Kept, span: Nanos) -> VmReport {
+    /// Of a tenant, over `span`; `judged`: what it was promised, one after the other.
+    pub fn new(
+        tenant: &Tenant,
+        device: &str,
+        tally: &Tally,
+        judged: &[Judged],
+        span: Nanos,
+    ) -> VmReport {
         VmReport {
             name: tenant.name.clone(),
             device: device.to_owned(),
             background: tenant.background,
             rates: Rates::new(tally, span),
             waits: Waits::new(tally),
-            promises: promises(&tenant.objective, tally, kept),
+            promises: promises(judged),
         }
     }
 }
@@ -204,31 +209,61 @@ impl DeviceReport {
     }
 }
 
-/// Promises that can be judged from outside: a floor and a bound on latency.
-fn promises(objective: &Objective, tally: &Tally, kept: &Kept) -> Vec<Promise> {
-    let mut all = Vec::new();
-    if !objective.reservation.is_none() {
-        let (asked, short) = (kept.asked_s, kept.short_s);
-        all.push(Promise {
-            what: format!("reservation {}", objective.reservation),
-            kept: short == 0,
-            detail: match (asked, short) {
-                (0, _) => "in no second did it ask throughout".to_owned(),
-                (_, 0) => format!("in all {asked} s in which it asked"),
-                _ => format!("short in {short} of {asked} s in which it asked"),
-            },
-        });
+/// Promises that can be judged from outside, a floor and a bound on latency, in the order in which
+/// they were made. One that was taken back and made again is one.
+fn promises(judged: &[Judged]) -> Vec<Promise> {
+    let mut all: Vec<(String, Kind, Kept)> = Vec::new();
+    let mut count = |what: String, kind, kept: &Kept| match all.iter_mut().find(|p| p.0 == what) {
+        Some((_, _, sum)) => sum.add(kept),
+        None => all.push((what, kind, *kept)),
+    };
+    for Judged { objective, kept } in judged {
+        if !objective.reservation.is_none() {
+            let what = format!("reservation {}", objective.reservation);
+            count(what, Kind::Reservation, kept);
+        }
+        if let Some(bound) = objective.latency {
+            let bound = tidegate_device::units::format_duration(bound);
+            count(format!("latency {bound}"), Kind::Latency, kept);
+        }
     }
-    if let Some(bound) = objective.latency {
-        let (late, all_ops) = (kept.late, tally.total_ops());
-        all.push(Promise {
-            what: format!("latency {}", tidegate_device::units::format_duration(bound)),
-            kept: late == 0,
-            detail: match late {
-                0 => "every request".to_owned(),
-                _ => format!("{late} of {all_ops} requests took longer"),
-            },
-        });
+    (all.into_iter())
+        .map(|(what, kind, kept)| kind.verdict(what, &kept))
+        .collect()
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Reservation,
+    Latency,
+}
+
+impl Kind {
+    fn verdict(self, what: String, kept: &Kept) -> Promise {
+        let Kept {
+            asked_s,
+            short_s,
+            judged,
+            late,
+        } = *kept;
+        let (kept, detail) = match self {
+            Kind::Reservation => {
+                let detail = match (asked_s, short_s) {
+                    (0, _) => "in no second did it ask throughout".to_owned(),
+                    (_, 0) => format!("in all {asked_s} s in which it asked"),
+                    _ => format!("short in {short_s} of {asked_s} s in which it asked"),
+                };
+                (short_s == 0, detail)
+            }
+            Kind::Latency => {
+                let detail = match (judged, late) {
+                    (0, _) => "no request to judge".to_owned(),
+                    (_, 0) => "every request".to_owned(),
+                    _ => format!("{late} of {judged} requests took longer"),
+                };
+                (late == 0, detail)
+            }
+        };
+        Promise { what, kept, detail }
     }
-    all
 }

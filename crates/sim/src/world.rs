@@ -1,6 +1,6 @@
 //! All devices of a scenario, side by side through virtual time.
 
-use crate::host::{Host, Kept, Tally};
+use crate::host::{Host, Tally};
 use crate::report::{DeviceReport, Rates, Report, Row, VmReport};
 use crate::scenario::Scenario;
 use tidegate_core::time::Nanos;
@@ -14,7 +14,7 @@ pub struct World {
     hosts: Vec<Host>,
     now: Nanos,
     /// Counted since the warm-up, by tenant.
-    totals: Vec<(Tally, Kept)>,
+    totals: Vec<Tally>,
     /// Counted in the interval, by tenant.
     interval: Option<Interval>,
 }
@@ -37,7 +37,7 @@ impl World {
         World {
             hosts: hosts.collect(),
             now: Nanos::ZERO,
-            totals: vec![(Tally::default(), Kept::default()); tenants],
+            totals: vec![Tally::default(); tenants],
             interval: interval.map(|every| Interval {
                 every: every.max(Nanos(1)),
                 next: every.max(Nanos(1)),
@@ -91,14 +91,14 @@ impl World {
             let last = self.hosts.iter().map(Host::last_answer).max();
             self.now = last.unwrap_or(until).max(warm_up);
         }
-        if until == second && until != warm_up {
+        if until == second {
             self.hosts.iter_mut().for_each(Host::second);
         }
         self.end_interval(rows);
         if until == warm_up {
             self.collect();
-            self.hosts.iter_mut().for_each(Host::forget);
-            self.totals.fill((Tally::default(), Kept::default()));
+            (self.hosts.iter_mut()).for_each(|host| host.forget(until == second));
+            self.totals.iter_mut().for_each(Tally::clear);
         }
     }
 
@@ -113,9 +113,8 @@ impl World {
     fn collect(&mut self) {
         let (totals, interval) = (&mut self.totals, &mut self.interval);
         for host in &mut self.hosts {
-            host.collect(|tenant, tally, kept| {
-                totals[tenant].0.add(tally);
-                totals[tenant].1 = *kept;
+            host.collect(|tenant, tally| {
+                totals[tenant].add(tally);
                 if let Some(interval) = interval {
                     interval.tallies[tenant].add(tally);
                 }
@@ -141,7 +140,7 @@ impl World {
                 vm: tenant.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
             });
-            *tally = Tally::default();
+            tally.clear();
         }
         interval.next += interval.every;
     }
@@ -151,8 +150,12 @@ impl World {
         self.collect();
         let scenario = &self.scenario;
         let span = self.now.since(scenario.warm_up);
+        let mut judged = vec![Vec::new(); scenario.tenants.len()];
+        for host in &self.hosts {
+            host.judge(|tenant, all| judged[tenant] = all);
+        }
         let devices = scenario.devices.iter().zip(&self.hosts);
-        let vms = scenario.tenants.iter().zip(&self.totals);
+        let vms = scenario.tenants.iter().zip(self.totals.iter().zip(&judged));
         Report {
             title: scenario.title.clone(),
             seed: scenario.seed,
@@ -166,14 +169,14 @@ impl World {
                 })
                 .collect(),
             vms: vms
-                .map(|(tenant, (tally, kept))| {
+                .map(|(tenant, (tally, judged))| {
                     let device = &scenario.devices[tenant.device].name;
                     // Its rates are those of the time in which it was there.
                     let came = tenant.arrives.max(scenario.warm_up);
                     let went = tenant
                         .leaves
                         .map_or(self.now, |leaves| leaves.min(self.now));
-                    VmReport::new(tenant, device, tally, kept, went.since(came))
+                    VmReport::new(tenant, device, tally, judged, went.since(came))
                 })
                 .collect(),
             requests: self.answered(),

@@ -370,3 +370,69 @@ fn a_world_can_be_left_in_the_middle() {
     // An engine that is dropped with requests inside panics.
     drop(world);
 }
+
+/// A VM that gets all it was promised while it asks, on a policy that gives it the whole disk.
+fn promised(objective: &str) -> String {
+    let vm = with("a", "rw = \"randread\"\niodepth = 4");
+    let words = format!("[vm.objective]\n{objective}\n[[vm.job]]");
+    DISK.replace("fifo", "mclock") + &vm.replace("[[vm.job]]", &words)
+}
+
+fn only_promise(text: &str) -> tidegate_sim::report::Promise {
+    let report = run(text);
+    let promises = &vm(&report, "a").promises;
+    assert_eq!(promises.len(), 1, "{promises:?}");
+    promises[0].clone()
+}
+
+#[test]
+fn a_second_that_the_warm_up_cuts_is_not_judged() {
+    let promise = only_promise(&format!(
+        "warm_up = \"9600 ms\"\n{}",
+        promised("reservation = \"40 IOPS\"")
+    ));
+    assert_eq!(promise.detail, "in all 50 s in which it asked");
+    let promise = only_promise(&format!(
+        "warm_up = \"10 s\"\n{}",
+        promised("reservation = \"40 IOPS\"")
+    ));
+    assert_eq!(promise.detail, "in all 50 s in which it asked");
+}
+
+#[test]
+fn a_vm_that_leaves_is_promised_nothing_more() {
+    let text = promised("reservation = \"40 IOPS\"");
+    // In the middle of a second, and at its end while an I/O is with the device.
+    for leaves in ["30500 ms", "30 s"] {
+        let text = text.replace(
+            "disk = \"10",
+            &format!("leaves = \"{leaves}\"\ndisk = \"10"),
+        );
+        let promise = only_promise(&text);
+        assert!(promise.kept, "{promise:?}");
+    }
+}
+
+#[test]
+fn each_promise_is_judged_while_it_was_in_force() {
+    let text = promised("reservation = \"40 IOPS\"")
+        + "[[event]]\nat = \"30500 ms\"\nvm = \"a\"\nobjective = { reservation = \"500 IOPS\" }\n\
+           [[event]]\nat = \"40 s\"\nvm = \"a\"\n\
+           objective = { reservation = \"none\", latency = \"10 s\" }\n";
+    let report = run(&text);
+    let found: Vec<_> = (vm(&report, "a").promises.iter())
+        .map(|p| (p.what.as_str(), p.kept, p.detail.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("reservation 40 IOPS", true, "in all 29 s in which it asked"),
+            (
+                "reservation 500 IOPS",
+                false,
+                "short in 8 of 8 s in which it asked"
+            ),
+            ("latency 10 s", true, "every request"),
+        ]
+    );
+}

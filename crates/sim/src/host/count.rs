@@ -78,7 +78,8 @@ impl Tally {
         self.account(&other.account);
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Counts nothing yet, as when it was new.
+    pub fn clear(&mut self) {
         self.ops = [0; Op::ALL.len()];
         self.bytes = [0; Op::ALL.len()];
         self.errors = 0;
@@ -127,9 +128,9 @@ pub(super) struct Watch {
     largest: u64,
     /// The same in the units of the reservation's rate.
     units: u64,
-    /// Something was outstanding since the second began.
+    /// Something was outstanding since the second began, under the same reservation.
     asked: bool,
-    pub(super) kept: Kept,
+    kept: Kept,
 }
 
 /// How often a promise was kept.
@@ -139,8 +140,20 @@ pub struct Kept {
     pub asked_s: u64,
     /// Those of them in which it got less than its reservation.
     pub short_s: u64,
-    /// Requests that took longer than the latency it was promised.
+    /// Requests whose latency was judged: all but flushes.
+    pub judged: u64,
+    /// Those of them that took longer than the tenant was promised.
     pub late: u64,
+}
+
+impl Kept {
+    /// Counts another span as well.
+    pub fn add(&mut self, other: &Kept) {
+        self.asked_s += other.asked_s;
+        self.short_s += other.short_s;
+        self.judged += other.judged;
+        self.late += other.late;
+    }
 }
 
 impl Watch {
@@ -150,6 +163,7 @@ impl Watch {
         self.largest = self.largest.max(len.into());
         let norm = objective.reservation.ops.and_then(|o| o.norm);
         self.units += norm.map_or(1, |norm| u64::from(len.max(norm)));
+        self.kept.judged += 1;
         if objective.latency.is_some_and(|bound| latency > bound) {
             self.kept.late += 1;
         }
@@ -158,6 +172,18 @@ impl Watch {
     /// Nothing is outstanding any more: the tenant does not ask.
     pub(super) fn quiet(&mut self) {
         self.asked = false;
+    }
+
+    /// The promises change: what was found about those before them. The second that has begun is
+    /// neither's.
+    pub(super) fn change(&mut self) -> Kept {
+        self.asked = false;
+        core::mem::take(&mut self.kept)
+    }
+
+    /// What was found about the promises in force.
+    pub(super) fn kept(&self) -> Kept {
+        self.kept
     }
 
     /// A second is over and another begins; `busy`: something is outstanding.
@@ -190,10 +216,10 @@ impl Watch {
         };
     }
 
-    /// What was before does not count.
-    pub(super) fn forget(&mut self, busy: bool) {
+    /// What was before does not count; `second`: one begins right now.
+    pub(super) fn forget(&mut self, second: bool) {
         *self = Watch {
-            asked: busy,
+            asked: self.asked && second,
             ..Watch::default()
         };
     }
@@ -217,7 +243,7 @@ mod tests {
             ..Objective::default()
         };
         let mut watch = Watch::default();
-        watch.forget(true);
+        watch.second(&objective.reservation, true);
         second(&mut watch, &objective, 100, 4096);
         second(&mut watch, &objective, 99, 4096);
         assert_eq!((watch.kept.asked_s, watch.kept.short_s), (2, 0));
@@ -232,10 +258,10 @@ mod tests {
             ..Objective::default()
         };
         let mut watch = Watch::default();
-        watch.forget(true);
+        watch.second(&objective.reservation, true);
         watch.quiet();
         second(&mut watch, &objective, 1, 4096);
-        assert_eq!(watch.kept, Kept::default());
+        assert_eq!(watch.kept.asked_s, 0);
         second(&mut watch, &objective, 1, 4096);
         assert_eq!((watch.kept.asked_s, watch.kept.short_s), (1, 1));
     }

@@ -49,10 +49,27 @@ struct Guest {
     outstanding: u32,
     tally: Tally,
     watch: Watch,
+    /// Promises that were changed, and what was found about them.
+    past: Vec<Judged>,
     /// For its delays.
     rng: Pcg64Mcg,
     /// Requests the engine had no room for, in order.
     refused: VecDeque<u32>,
+}
+
+impl Guest {
+    /// From now on it is promised this.
+    fn promise(&mut self, objective: &Objective) {
+        let before = core::mem::replace(&mut self.objective, *objective);
+        let promises = |o: &Objective| (o.reservation, o.latency);
+        if promises(&before) != promises(objective) {
+            let kept = self.watch.change();
+            self.past.push(Judged {
+                objective: before,
+                kept,
+            });
+        }
+    }
 }
 
 /// A request of a guest that is not answered yet.
@@ -63,6 +80,15 @@ struct Pending {
     /// When the guest wanted it.
     since: Nanos,
     ended: Result<(), IoError>,
+}
+
+/// Promises, and how far they were kept while they were in force.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// What was promised.
+    pub objective: Objective,
+    /// What came of it.
+    pub kept: Kept,
 }
 
 /// What a device did.
@@ -171,6 +197,7 @@ impl Host {
             outstanding: 0,
             tally: Tally::default(),
             watch: Watch::default(),
+            past: Vec::new(),
             rng: generator(seed, &tenant.name, 0),
             refused: VecDeque::new(),
         });
@@ -302,6 +329,7 @@ impl Host {
         for worker in this.workers.clone() {
             self.workers[worker as usize].stop();
         }
+        this.watch.quiet();
         if let Some((vm, _)) = this.engine.take() {
             (self.engine.remove_vm(self.now, vm)).expect("a tenant that is there can be removed");
         }
@@ -314,9 +342,12 @@ impl Host {
     fn change(&mut self, index: u32) {
         match self.changes[index as usize].action.clone() {
             Action::Objective { tenant, objective } => {
-                let guest = self.guests.iter_mut().find(|guest| guest.index == tenant);
+                let guest = self
+                    .guests
+                    .binary_search_by_key(&tenant, |guest| guest.index);
                 let guest = guest.expect("planned only for tenants of this device");
-                guest.objective = *objective;
+                let guest = &mut self.guests[guest];
+                guest.promise(&objective);
                 if let Some((vm, _)) = guest.engine {
                     (self.engine.set_objective(self.now, vm, &objective))
                         .expect("the scenario was checked");
@@ -483,25 +514,40 @@ impl Host {
     pub(crate) fn second(&mut self) {
         for guest in &mut self.guests {
             let reservation = guest.objective.reservation;
-            guest.watch.second(&reservation, guest.outstanding > 0);
+            let asks = guest.engine.is_some() && guest.outstanding > 0;
+            guest.watch.second(&reservation, asks);
         }
     }
 
-    /// What was before does not count.
-    pub(crate) fn forget(&mut self) {
+    /// What was before does not count; `second`: one begins right now.
+    pub(crate) fn forget(&mut self, second: bool) {
         self.device = DeviceTally::default();
         for guest in &mut self.guests {
             guest.tally.clear();
-            guest.watch.forget(guest.outstanding > 0);
+            guest.watch.forget(second);
+            guest.past.clear();
         }
     }
 
     /// Every tenant by its place in the scenario, with what was counted since it was last
     /// cleared, which this does.
-    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally, &Kept)) {
+    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
         for guest in &mut self.guests {
-            each(guest.index, &guest.tally, &guest.watch.kept);
+            each(guest.index, &guest.tally);
             guest.tally.clear();
+        }
+    }
+
+    /// Every tenant by its place in the scenario, with what became of its promises: those in
+    /// force last.
+    pub(crate) fn judge(&self, mut each: impl FnMut(usize, Vec<Judged>)) {
+        for guest in &self.guests {
+            let mut all = guest.past.clone();
+            all.push(Judged {
+                objective: guest.objective,
+                kept: guest.watch.kept(),
+            });
+            each(guest.index, all);
         }
     }
 
