@@ -436,3 +436,15 @@ fn each_promise_is_judged_while_it_was_in_force() {
         ]
     );
 }
+
+#[test]
+fn who_fills_the_engine_does_not_keep_others_out() {
+    // The first one would take every place again as soon as it is free.
+    let text = alone("rw = \"randread\"\niodepth = 64").replace(
+        "depth = 1",
+        "depth = 1\nmax_requests = 8\nmax_pending_per_vm = 8",
+    ) + &with("b", "rw = \"randread\"\niodepth = 8\nstartdelay = \"1 s\"");
+    let report = run(&text);
+    let iops = |name| vm(&report, name).rates.iops;
+    near(iops("b"), iops("a"), 10.0);
+}

@@ -55,6 +55,8 @@ struct Guest {
     rng: Pcg64Mcg,
     /// Requests the engine had no room for, in order.
     refused: VecDeque<u32>,
+    /// It is in the host's line.
+    in_line: bool,
 }
 
 impl Guest {
@@ -117,8 +119,9 @@ pub struct Host {
     changes: Vec<Change>,
     pending: Vec<Pending>,
     free: Vec<u32>,
-    /// Guests with requests the engine had no room for.
-    refused: VecDeque<u32>,
+    /// Guests with refused requests, in the order of their turns. Who has used up its own room
+    /// waits outside until one of its requests is answered.
+    line: VecDeque<u32>,
     device: DeviceTally,
     answered: u64,
     last_answer: Nanos,
@@ -148,7 +151,7 @@ impl Host {
             changes: scenario.changes.clone(),
             pending: Vec::new(),
             free: Vec::new(),
-            refused: VecDeque::new(),
+            line: VecDeque::new(),
             device: DeviceTally::default(),
             answered: 0,
             last_answer: Nanos::ZERO,
@@ -200,6 +203,7 @@ impl Host {
             past: Vec::new(),
             rng: generator(seed, &tenant.name, 0),
             refused: VecDeque::new(),
+            in_line: false,
         });
     }
 
@@ -253,9 +257,7 @@ impl Host {
             while let Some(done) = self.engine.poll_done() {
                 self.done(&done);
             }
-            if !self.refused.is_empty() {
-                self.try_again();
-            }
+            self.try_again();
             while self.model.has_room()
                 && let Some(io) = self.engine.poll_dispatch(self.now)
             {
@@ -401,17 +403,29 @@ impl Host {
 
     /// A request reaches the scheduler.
     fn submit(&mut self, slot: u32) {
-        let pending = &self.pending[slot as usize];
-        let tenant = self.workers[pending.worker as usize].tenant;
-        if self.guests[tenant as usize].engine.is_none() {
+        let worker = self.pending[slot as usize].worker;
+        let tenant = self.workers[worker as usize].tenant;
+        let guest = &self.guests[tenant as usize];
+        if guest.engine.is_none() {
             // Its tenant was removed while it was on its way.
-            self.drop_pending(slot);
-        } else if !self.guests[tenant as usize].refused.is_empty() || !self.hand_in(slot) {
-            let guest = &mut self.guests[tenant as usize];
-            guest.refused.push_back(slot);
-            if guest.refused.len() == 1 {
-                self.refused.push_back(tenant);
-            }
+            return self.drop_pending(slot);
+        }
+        // Nobody overtakes those who wait.
+        let first = guest.refused.is_empty();
+        if first && self.line.is_empty() && self.hand_in(slot) {
+            return;
+        }
+        self.guests[tenant as usize].refused.push_back(slot);
+        if first {
+            self.line_up(tenant);
+        }
+    }
+
+    fn line_up(&mut self, tenant: u32) {
+        let guest = &mut self.guests[tenant as usize];
+        if !guest.in_line {
+            guest.in_line = true;
+            self.line.push_back(tenant);
         }
     }
 
@@ -435,19 +449,24 @@ impl Host {
         }
     }
 
-    /// There may be room again.
+    /// There may be room again: those who wait hand in one request each by turns.
     fn try_again(&mut self) {
-        for _ in 0..self.refused.len() {
-            let Some(tenant) = self.refused.pop_front() else {
+        let most = self.engine.config().max_requests;
+        while !self.line.is_empty() && self.engine.view().device().requests < most {
+            let Some(tenant) = self.line.pop_front() else {
                 return;
             };
-            while let Some(&slot) = self.guests[tenant as usize].refused.front()
-                && self.hand_in(slot)
-            {
-                self.guests[tenant as usize].refused.pop_front();
-            }
-            if !self.guests[tenant as usize].refused.is_empty() {
-                self.refused.push_back(tenant);
+            let guest = &mut self.guests[tenant as usize];
+            guest.in_line = false;
+            let Some(&slot) = guest.refused.front() else {
+                continue;
+            };
+            if self.hand_in(slot) {
+                let guest = &mut self.guests[tenant as usize];
+                guest.refused.pop_front();
+                if !guest.refused.is_empty() {
+                    self.line_up(tenant);
+                }
             }
         }
     }
@@ -457,7 +476,11 @@ impl Host {
         let slot = done.tag as u32;
         let pending = &mut self.pending[slot as usize];
         pending.ended = done.outcome;
-        let guest = &mut self.guests[self.workers[pending.worker as usize].tenant as usize];
+        let tenant = self.workers[pending.worker as usize].tenant;
+        if !self.guests[tenant as usize].refused.is_empty() {
+            self.line_up(tenant);
+        }
+        let guest = &mut self.guests[tenant as usize];
         if done.outcome == Err(IoError::Cancelled) {
             return self.drop_pending(slot);
         }
