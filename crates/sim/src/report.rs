@@ -196,15 +196,18 @@ impl VmReport {
 impl DeviceReport {
     /// Of a device, over `span`.
     pub fn new(name: &str, model: &str, policy: &str, did: &DeviceTally, span: Nanos) -> Self {
-        let seconds = span.as_secs_f64();
+        let per_s = |n: f64| match span {
+            Nanos::ZERO => 0.0,
+            span => n / span.as_secs_f64(),
+        };
         DeviceReport {
             name: name.to_owned(),
             model: model.to_owned(),
             policy: policy.to_owned(),
-            iops: did.ios as f64 / seconds,
-            bytes_per_s: did.bytes as f64 / seconds,
-            busy: did.busy.as_secs_f64() / seconds,
-            depth: did.in_flight_sum as f64 / 1e9 / seconds,
+            iops: per_s(did.ios as f64),
+            bytes_per_s: per_s(did.bytes as f64),
+            busy: per_s(did.busy.as_secs_f64()),
+            depth: per_s(did.in_flight_sum as f64 / 1e9),
         }
     }
 }

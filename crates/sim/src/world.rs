@@ -86,16 +86,17 @@ impl World {
             host.run_until(until);
         }
         self.now = until;
-        if self.scenario.until_done && self.hosts.iter().all(Host::is_done) {
-            // What came after the last answer is nobody's time.
-            let last = self.hosts.iter().map(Host::last_answer).max();
-            self.now = last.unwrap_or(until).max(warm_up);
+        let done = self.scenario.until_done && self.hosts.iter().all(Host::is_done);
+        if done {
+            // What comes after the last of it is nobody's time.
+            let last = self.hosts.iter().map(Host::last_end).max();
+            self.now = last.unwrap_or(until);
         }
         if until == second {
             self.hosts.iter_mut().for_each(Host::second);
         }
         self.end_interval(rows);
-        if until == warm_up {
+        if until == warm_up || (done && self.now < warm_up) {
             self.collect();
             (self.hosts.iter_mut()).for_each(|host| host.forget(until == second));
             self.totals.iter_mut().for_each(Tally::clear);

@@ -448,3 +448,42 @@ fn who_fills_the_engine_does_not_keep_others_out() {
     let iops = |name| vm(&report, name).rates.iops;
     near(iops("b"), iops("a"), 10.0);
 }
+
+#[test]
+fn a_scenario_that_ends_with_its_jobs_ends_at_once_and_time_never_goes_back() {
+    for job in [
+        "rw = \"randread\"\nnumber_ios = 100\nruntime = \"20 s\"",
+        "rw = \"randread\"\nnumber_ios = 10\nthinktime = \"10 s\"\nthinktime_blocks = 10",
+        "rw = \"randread\"\nrate_iops = \"1 IOPS\"\nruntime = \"1500 ms\"\nstartdelay = \"1 s\"",
+        "rw = \"randwrite\"\nfsync = 5\nnumber_ios = 10\nrate_iops = \"10 IOPS\"",
+    ] {
+        let mut scenario = good(&alone(job));
+        scenario.until_done = true;
+        let mut times = Vec::new();
+        let mut world = World::new(scenario, Some(Nanos::SECOND));
+        world.run(&mut |row| times.push(row.time_s));
+        let report = world.report();
+        assert!(times.is_sorted(), "{job}: {times:?}");
+        assert!(report.duration_s < 3.0, "{job}: {}", report.duration_s);
+        let expected = report.duration_s.ceil() as usize;
+        assert_eq!(times.len(), expected, "{job}: {times:?}");
+        let counted = vm(&report, "a").rates.iops * report.duration_s;
+        near(counted, report.requests as f64, 1e-6);
+    }
+}
+
+#[test]
+fn jobs_that_end_within_the_warm_up_leave_a_report_of_zeros() {
+    let mut scenario = good(&format!(
+        "warm_up = \"20 s\"\n{}",
+        alone("rw = \"randread\"\nnumber_ios = 100")
+    ));
+    scenario.until_done = true;
+    let mut world = World::new(scenario, None);
+    world.run(&mut |_| {});
+    let report = world.report();
+    assert!(report.duration_s < 2.0, "{}", report.duration_s);
+    let device = &report.devices[0];
+    assert_eq!([device.iops, device.busy, device.depth], [0.0; 3]);
+    assert_eq!(vm(&report, "a").rates.latency_max_ns, 0);
+}

@@ -120,12 +120,12 @@ impl Stream {
     /// The next request; `None`: the job has done all it was to do.
     #[inline]
     pub fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
+        if self.is_over() {
+            return None;
+        }
         if self.flush_due {
             self.flush_due = false;
             return Some(Io::FLUSH);
-        }
-        if self.bytes_left == 0 || self.ios_left == 0 {
-            return None;
         }
         let (op, way) = match self.mix {
             Mix::Read => (Op::Read, READ),
@@ -154,6 +154,12 @@ impl Stream {
             });
         }
         Some(self.issue(op, offset, len))
+    }
+
+    /// Whether [`Stream::next`] has nothing more to say.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        (self.bytes_left == 0 || self.ios_left == 0) && !self.flush_due
     }
 
     /// Where the next request of a way lies on the disk, and its length.

@@ -40,6 +40,10 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         });
     }
     drop(progress);
+    let (warm_up, ended) = (world.scenario().warm_up, world.now());
+    if ended < warm_up {
+        eprintln!("warning: all jobs had ended after {ended}, within the warm-up of {warm_up}");
+    }
     let report = world.report();
     printer.report(&report)?;
     if out.format() == Format::Table {

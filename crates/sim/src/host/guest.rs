@@ -132,6 +132,10 @@ impl Worker {
         self.life = Life::Over;
     }
 
+    pub(super) fn is_over(&self) -> bool {
+        self.life == Life::Over
+    }
+
     /// It was woken: a pause is over, or its next request comes.
     pub(super) fn woken(&mut self) {
         self.wake_up = Nanos::MAX;
@@ -191,6 +195,9 @@ impl Worker {
         match ahead.or_else(|| self.stream.next(&mut self.rng)) {
             Some(io) => {
                 self.outstanding += 1;
+                if self.ahead.is_none() && self.stream.is_over() {
+                    self.life = Life::Over;
+                }
                 Step::Issue(io, since)
             }
             None => {

@@ -124,7 +124,8 @@ pub struct Host {
     line: VecDeque<u32>,
     device: DeviceTally,
     answered: u64,
-    last_answer: Nanos,
+    /// When the last answer came, or the last job's time was over.
+    last_end: Nanos,
 }
 
 impl Host {
@@ -154,7 +155,7 @@ impl Host {
             line: VecDeque::new(),
             device: DeviceTally::default(),
             answered: 0,
-            last_answer: Nanos::ZERO,
+            last_end: Nanos::ZERO,
         };
         let mut base = 0;
         for (index, tenant) in tenants() {
@@ -291,7 +292,13 @@ impl Host {
                 self.workers[worker as usize].start(self.now, job);
                 self.advance(worker);
             }
-            Event::Stop(worker) => self.workers[worker as usize].stop(),
+            Event::Stop(worker) => {
+                let worker = &mut self.workers[worker as usize];
+                if !worker.is_over() {
+                    worker.stop();
+                    self.last_end = self.now;
+                }
+            }
             Event::Issue(worker) => {
                 self.workers[worker as usize].woken();
                 self.advance(worker);
@@ -504,7 +511,7 @@ impl Host {
         } = self.pending[slot as usize];
         self.free.push(slot);
         self.answered += 1;
-        self.last_answer = self.now;
+        self.last_end = self.now;
         self.workers[worker as usize].answered();
         let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
         guest.outstanding -= 1;
@@ -584,14 +591,15 @@ impl Host {
         self.answered
     }
 
-    /// When the last of them was.
-    pub fn last_answer(&self) -> Nanos {
-        self.last_answer
+    /// When the last of them was, or the last job's time was over.
+    pub fn last_end(&self) -> Nanos {
+        self.last_end
     }
 
-    /// Nothing will ever happen any more: every job has done all it was to do.
+    /// Nobody will ever ask for anything any more, and everybody has been answered.
     pub fn is_done(&self) -> bool {
-        self.events.next() == Nanos::MAX && self.guests.iter().all(|g| g.outstanding == 0)
+        self.guests.iter().all(|guest| guest.outstanding == 0)
+            && self.workers.iter().all(Worker::is_over)
     }
 
     /// The policy in force.
