@@ -487,3 +487,19 @@ fn jobs_that_end_within_the_warm_up_leave_a_report_of_zeros() {
     assert_eq!([device.iops, device.busy, device.depth], [0.0; 3]);
     assert_eq!(vm(&report, "a").rates.latency_max_ns, 0);
 }
+
+#[test]
+fn who_waits_too_long_at_the_end_was_not_served_in_time() {
+    let text = promised("latency = \"100 ms\"\nlimit = \"1 IOPS\"").replace("mclock", "limit");
+    // Its file says that no policy enforces a latency yet.
+    let scenario = common::read(&text).expect("good").config;
+    let mut world = World::new(scenario, None);
+    world.run(&mut |_| {});
+    let report = world.report();
+    let promise = &vm(&report, "a").promises[0];
+    let answered = vm(&report, "a").rates.iops * 60.0;
+    // All but the very first one, and the four that are outstanding.
+    let expected = format!("{} of {}", answered + 3.0, answered + 4.0);
+    assert!(promise.detail.starts_with(&expected), "{promise:?}");
+    assert!(!promise.kept);
+}

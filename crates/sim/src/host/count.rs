@@ -140,7 +140,8 @@ pub struct Kept {
     pub asked_s: u64,
     /// Those of them in which it got less than its reservation.
     pub short_s: u64,
-    /// Requests whose latency was judged: all but flushes.
+    /// Requests whose latency was judged: all but flushes that were answered, and those that wait
+    /// for longer already.
     pub judged: u64,
     /// Those of them that took longer than the tenant was promised.
     pub late: u64,

@@ -79,7 +79,7 @@ impl Guest {
 struct Pending {
     io: Io,
     worker: u32,
-    /// When the guest wanted it.
+    /// When the guest wanted it; [`Nanos::MAX`]: this slot is free.
     since: Nanos,
     ended: Result<(), IoError>,
 }
@@ -509,7 +509,7 @@ impl Host {
             since,
             ended,
         } = self.pending[slot as usize];
-        self.free.push(slot);
+        self.release(slot);
         self.answered += 1;
         self.last_end = self.now;
         self.workers[worker as usize].answered();
@@ -535,9 +535,14 @@ impl Host {
     /// A request whose tenant was removed ends without an answer.
     fn drop_pending(&mut self, slot: u32) {
         let worker = self.pending[slot as usize].worker as usize;
-        self.free.push(slot);
+        self.release(slot);
         self.workers[worker].answered();
         self.guests[self.workers[worker].tenant as usize].outstanding -= 1;
+    }
+
+    fn release(&mut self, slot: u32) {
+        self.pending[slot as usize].since = Nanos::MAX;
+        self.free.push(slot);
     }
 
     /// A second is over: promises are judged by the second.
@@ -571,11 +576,23 @@ impl Host {
     /// Every tenant by its place in the scenario, with what became of its promises: those in
     /// force last.
     pub(crate) fn judge(&self, mut each: impl FnMut(usize, Vec<Judged>)) {
-        for guest in &self.guests {
+        let mut overdue = vec![0; self.guests.len()];
+        for pending in &self.pending {
+            let tenant = self.workers[pending.worker as usize].tenant as usize;
+            let guest = &self.guests[tenant];
+            let bound = guest.objective.latency.unwrap_or(Nanos::MAX);
+            let there = guest.engine.is_some() && pending.io.op != Op::Flush;
+            overdue[tenant] += u64::from(there && self.now.since(pending.since) > bound);
+        }
+        for (guest, overdue) in self.guests.iter().zip(overdue) {
+            let mut kept = guest.watch.kept();
+            // Who is never answered at all was not served in time either.
+            kept.judged += overdue;
+            kept.late += overdue;
             let mut all = guest.past.clone();
             all.push(Judged {
                 objective: guest.objective,
-                kept: guest.watch.kept(),
+                kept,
             });
             each(guest.index, all);
         }
