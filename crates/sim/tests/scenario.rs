@@ -210,3 +210,19 @@ fn a_warm_up_leaves_something() {
     let text = format!("warm_up = \"60 s\"\n{}", job("rw = \"read\""));
     assert!(refused(&text).contains("leaves nothing of a duration"));
 }
+
+#[test]
+fn numbered_names_are_names_like_others() {
+    let counted = VM.replace("\"a\"", "\"b\"\ncount = 2") + "[[vm.job]]\nrw = \"read\"\n";
+    let other = |name: &str| {
+        let vm = VM.replace("\"a\"", &format!("{name:?}"));
+        format!("{DISK}{counted}{vm}[[vm.job]]\nrw = \"read\"\n")
+    };
+    let said = refused(&other("b-2"));
+    assert!(said.contains("VM \"b-2\" is there twice"), "{said}");
+    // An event for all of them is not for one that is merely called alike.
+    let text = other("b-3") + "[[event]]\nat = \"1 s\"\nvm = \"b\"\nobjective = { weight = 5 }\n";
+    assert_eq!(good(&text).changes.len(), 2);
+    let said = refused(&text.replace("vm = \"b\"", "vm = \"bb\""));
+    assert!(said.contains("did you mean \"b\"?"), "{said}");
+}

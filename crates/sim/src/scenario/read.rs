@@ -5,6 +5,8 @@
 
 use super::job;
 use super::{Action, Change, Delay, Device, Scenario, Tenant};
+use core::ops::Range;
+use std::collections::BTreeMap;
 use tidegate_config::device::Bounds;
 use tidegate_config::model::Models;
 use tidegate_config::{
@@ -78,14 +80,18 @@ fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
         devices: &devices,
         names: Names::default(),
         tenants: Some(Vec::new()),
+        groups: Groups::new(),
     };
     for (key, background) in [("vm", false), ("background", true)] {
         for field in section.take_tables(key) {
             reader.tenants(&field, key, background);
         }
     }
-    let tenants = reader.tenants;
-    let changes = changes(&section.take_tables("event"), &devices, tenants.as_deref());
+    let Reader {
+        tenants, groups, ..
+    } = reader;
+    let known = tenants.as_deref().map(|all| (all, &groups));
+    let changes = changes(&section.take_tables("event"), &devices, known);
     section.finish();
     Some(Scenario {
         title: title?,
@@ -129,16 +135,32 @@ struct Reader<'a> {
     names: Names,
     /// `None`: something was wrong with one of them.
     tenants: Option<Vec<Tenant>>,
+    groups: Groups,
 }
+
+/// The places in the scenario of all tenants that one table with a count stands for, by its name.
+type Groups = BTreeMap<String, Range<usize>>;
 
 impl Reader<'_> {
     fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
         let read = self.tenant(field, key, background);
-        let all = self.tenants.as_mut();
-        match (read, all) {
-            (Some((tenant, count)), Some(all)) => all.extend(copies(tenant, count)),
-            _ => self.tenants = None,
+        let (Some((tenant, count)), Some(all)) = (read, &mut self.tenants) else {
+            self.tenants = None;
+            return;
+        };
+        let Some(count) = count else {
+            return all.push(tenant);
+        };
+        let first = all.len();
+        for n in 1..=count {
+            let name = format!("{}-{n}", tenant.name);
+            self.names.claim(&name, noun(background), field);
+            all.push(Tenant {
+                name,
+                ..tenant.clone()
+            });
         }
+        self.groups.insert(tenant.name, first..all.len());
     }
 
     fn tenant(
@@ -149,11 +171,8 @@ impl Reader<'_> {
     ) -> Option<(Tenant, Option<u64>)> {
         let field = field.labelled(key);
         let mut section = field.section()?;
-        let (what, example) = match background {
-            false => ("VM", "oltp"),
-            true => ("background process", "backup"),
-        };
-        let name = section.own_name(what, example, &mut self.names);
+        let example = if background { "backup" } else { "oltp" };
+        let name = section.own_name(noun(background), example, &mut self.names);
         let most = MOST_TENANTS as u64;
         let count = section.read("count", None, |field| field.count(1..=most).map(Some));
         let device = which_device(&mut section, self.devices);
@@ -202,17 +221,13 @@ impl Reader<'_> {
     }
 }
 
-/// `count` tenants like this one, numbered from 1; just this one where no count was given.
-fn copies(tenant: Tenant, count: Option<u64>) -> Vec<Tenant> {
-    let Some(count) = count else {
-        return vec![tenant];
-    };
-    (1..=count)
-        .map(|n| Tenant {
-            name: format!("{}-{n}", tenant.name),
-            ..tenant.clone()
-        })
-        .collect()
+/// What people call a tenant.
+fn noun(background: bool) -> &'static str {
+    if background {
+        "background process"
+    } else {
+        "VM"
+    }
 }
 
 /// Which device a tenant or an event is about: the only one unless it says.
@@ -257,7 +272,7 @@ fn delay(field: &Field<'_>) -> Option<Delay> {
 fn changes(
     fields: &[Field<'_>],
     devices: &[Option<Device>],
-    tenants: Option<&[Tenant]>,
+    tenants: Option<(&[Tenant], &Groups)>,
 ) -> Option<Vec<Change>> {
     let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
         .map(|field| {
@@ -271,7 +286,7 @@ fn changes(
         .collect();
     events.sort_by_key(|event| event.as_ref().map(|(at, _)| *at));
     let mut objectives: Option<Vec<Objective>> =
-        tenants.map(|tenants| tenants.iter().map(|tenant| tenant.objective).collect());
+        tenants.map(|(all, _)| all.iter().map(|tenant| tenant.objective).collect());
     let mut all = Some(Vec::new());
     for event in events {
         let read = event.and_then(|(at, section)| {
@@ -293,7 +308,7 @@ fn changes(
 fn actions(
     mut section: Section<'_>,
     devices: &[Option<Device>],
-    tenants: Option<(&[Tenant], &mut [Objective])>,
+    tenants: Option<((&[Tenant], &Groups), &mut [Objective])>,
 ) -> Option<Vec<Action>> {
     let (vm, to_objective) = (section.take("vm"), section.take("objective"));
     let to_policy = section.take("policy");
@@ -321,23 +336,23 @@ fn actions(
 fn objectives(
     vm: &Field<'_>,
     to: &Field<'_>,
-    tenants: &[Tenant],
+    (tenants, groups): (&[Tenant], &Groups),
     now: &mut [Objective],
 ) -> Option<Vec<Action>> {
     let wanted = vm.text()?;
-    let numbered = |tenant: &Tenant| {
-        let number = tenant.name.strip_prefix(wanted)?.strip_prefix('-')?;
-        number.parse::<u64>().ok()
+    let alone = || tenants.iter().position(|tenant| tenant.name == wanted);
+    let found = match groups.get(wanted) {
+        Some(group) => group.clone(),
+        None => alone().map_or(0..0, |place| place..place + 1),
     };
-    let meant = |tenant: &Tenant| tenant.name == wanted || numbered(tenant).is_some();
-    let found: Vec<usize> = (0..tenants.len()).filter(|&i| meant(&tenants[i])).collect();
     if found.is_empty() {
-        vm.reference("VM", tenants.iter().map(|tenant| tenant.name.as_str()))?;
+        let names = tenants.iter().map(|tenant| tenant.name.as_str());
+        vm.reference("VM", groups.keys().map(String::as_str).chain(names))?;
     }
     let change = |tenant: usize| {
         now[tenant] = objective::from_field(to, &now[tenant])?;
         let objective = Box::new(now[tenant]);
         Some(Action::Objective { tenant, objective })
     };
-    found.into_iter().map(change).collect()
+    found.map(change).collect()
 }
