@@ -294,7 +294,13 @@ impl Engine {
     /// of completions, disconnects and removals.
     #[inline]
     pub fn poll_done(&mut self) -> Option<Done> {
-        self.done.pop_front()
+        let done = self.done.pop_front();
+        if done.is_none() {
+            // The next ones begin where the first did, in memory that is at hand: going round
+            // all of it would fetch new lines for every answer.
+            self.done.clear();
+        }
+        done
     }
 
     /// When [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] want to be called next,
