@@ -271,6 +271,7 @@ impl Engine {
         };
         self.ears = Ears::new(&self.roles);
         self.stage = self.roles.regulator.stage();
+        self.make_gates();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);
         for (&vm, consumed) in vms.iter().zip(&consumed) {
             let default_limit = self.config.merge_limit.min(self.config.device.max_io);
@@ -313,7 +314,6 @@ impl Engine {
     }
 
     fn open_all_gates(&mut self, vms: &[VmId]) {
-        self.gates.clear();
         for vm in vms {
             for lane in Lane::ALL {
                 self.facts.vms[vm.index()].set_shut(lane, false, self.facts.now);

@@ -191,6 +191,7 @@ pub struct Engine {
     free_io: u32,
     next_seq: u64,
     /// When a shut gate is to be asked again: lanes (dispatch) or VMs' first lanes (admission).
+    /// No room for any while the regulator holds nothing back.
     gates: IndexedHeap<Nanos>,
     /// Disks with waiting flushes and none in flight, in the order of their turn.
     express: VecDeque<u32>,
@@ -276,7 +277,7 @@ impl Engine {
             in_flight: Vec::new(),
             free_io: NIL,
             next_seq: 0,
-            gates: IndexedHeap::with_capacity(config.max_vms as usize * Lane::ALL.len()),
+            gates: IndexedHeap::with_capacity(0),
             express: VecDeque::new(),
             express_went_last: false,
             pick_at: Nanos::MAX,
@@ -287,6 +288,7 @@ impl Engine {
             config,
         };
         engine.fill_slabs();
+        engine.make_gates();
         Ok(engine)
     }
 
@@ -440,12 +442,26 @@ impl Engine {
             self.roles.regulator.footprint(),
             self.roles.dispatcher.footprint(),
         ];
-        let gates = Lane::ALL.len() * IndexedHeap::<Nanos>::BYTES_PER_ID;
+        let gates = match self.stage {
+            Stage::Open => 0,
+            Stage::Admission | Stage::Dispatch => {
+                Lane::ALL.len() * IndexedHeap::<Nanos>::BYTES_PER_ID
+            }
+        };
         Footprint {
             vm: size_of::<Vm>() + gates + regulator.vm + dispatcher.vm,
             vm_cold: size_of::<Objective>() + size_of::<Ledger>() + VmStats::HEAP_BYTES,
             request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,
         }
+    }
+
+    /// Timers for all gates that the regulator may shut.
+    fn make_gates(&mut self) {
+        let lanes = match self.stage {
+            Stage::Open => 0,
+            Stage::Admission | Stage::Dispatch => self.config.max_vms as usize * Lane::ALL.len(),
+        };
+        self.gates = IndexedHeap::with_capacity(lanes);
     }
 
     /// Time never runs backwards, even if a driver's does.
