@@ -11,6 +11,7 @@ mod demo;
 mod output;
 mod problem;
 mod progress;
+mod results;
 mod simulate;
 
 use std::process::ExitCode;

@@ -10,7 +10,6 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Scenario, Tenant};
-use tidegate_sim::seed::fnv1a;
 use tidegate_workload::fio::{self, JobFile};
 
 use crate::args::ChangeArgs;
@@ -43,8 +42,6 @@ pub(crate) struct Changes {
 pub(crate) struct Ready {
     /// What its file is called.
     pub(crate) file: PathBuf,
-    /// What its file says, as one number.
-    pub(crate) digest: u64,
     /// It.
     pub(crate) scenario: Scenario,
     /// What it seems to say and does not do.
@@ -109,7 +106,6 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         .map_err(|error| Problem::new(error.to_string()).at(file))?;
     Ok(Ready {
         file: path.to_owned(),
-        digest: fnv1a(text.as_bytes()),
         scenario,
         warnings,
         notes,

@@ -327,3 +327,45 @@ fn a_job_file_is_simulated_until_its_jobs_end_or_as_long_as_was_said() {
     assert_eq!(run(&[])["requests"], 100);
     assert_eq!(run(&["--duration", "100 ms"])["duration_s"], 0.1);
 }
+
+#[test]
+fn a_result_with_other_figures_of_the_device_is_another_result() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let devices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices");
+    let figures = std::fs::read_to_string(devices.join("hdd-7200-1tb.toml")).expect("there");
+    let model = dir.path().join("mine.toml");
+    std::fs::write(&model, &figures).expect("writable");
+    let file = dir.path().join("small.toml");
+    let scenario = SMALL.replace("hdd-7200-1tb", "mine.toml");
+    std::fs::write(&file, scenario).expect("writable");
+    let (file, results) = (file.display().to_string(), dir.path().join("r.jsonl"));
+    let results = results.display().to_string();
+    let sweep = ["sweep", &file, "--seeds", "1", "--results", &results];
+    let told = || text(&tidegate(&sweep).stderr);
+    assert!(!told().contains("results are in"));
+    assert!(told().contains("1 of 1 results are in"));
+    let slower = figures.replace("rotation = \"7200 rpm\"", "rotation = \"5400 rpm\"");
+    assert!(slower != figures);
+    std::fs::write(&model, slower).expect("writable");
+    assert!(!told().contains("results are in"));
+}
+
+#[test]
+fn what_is_named_twice_is_swept_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = small(&dir);
+    let path = dir.path().join("r.jsonl").display().to_string();
+    let twice = [
+        "sweep",
+        &file,
+        &file,
+        "--policy",
+        "fifo,fifo",
+        "--seeds",
+        "1",
+    ];
+    let summary = said(&[&twice[..], &["--results", &path, "-o", "json"]].concat());
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    assert_eq!(summary.as_array().map(Vec::len), Some(2));
+    assert_eq!(summary[0]["seeds"], 1);
+}

@@ -6,7 +6,12 @@ use rand_pcg::Pcg64Mcg;
 
 /// A hash of a name or a text: FNV-1a, 64 bits.
 pub fn fnv1a(text: &[u8]) -> u64 {
-    text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+    fnv1a_from(0xcbf2_9ce4_8422_2325, text)
+}
+
+/// The same of a text whose beginning has this hash.
+pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
+    text.iter().fold(hash, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

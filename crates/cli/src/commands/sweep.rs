@@ -1,179 +1,117 @@
 //! `tidegate sweep`: scenarios x policies x seeds, on all cores, going on where it was stopped.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use serde::Serialize;
 use serde_json::Value;
-use tidegate_report::{Align, Cell, Table, Tone, csv_record, duration};
+use tidegate_report::{Align, Cell as TableCell, Table, Tone, csv_record, duration};
+use tidegate_sim::scenario::Scenario;
+use tidegate_sim::seed::{fnv1a, fnv1a_from};
 use tidegate_sim::world::World;
 
 use crate::args::{Format, SweepArgs};
 use crate::output::Output;
-use crate::problem::Problem;
 use crate::progress;
+use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
 
-/// What a result is the result of.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-struct Key {
-    /// The scenario's file as it was named.
-    scenario: String,
-    /// What the file said, and what the command line changed: another text is another scenario.
-    digest: String,
-    /// The policies of its devices with their parameters.
-    policy: String,
-    seed: u64,
-}
-
-/// A line of the results file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Line {
-    #[serde(flatten)]
+/// One simulation of a sweep: what is simulated, with its key's seed.
+struct Cell {
     key: Key,
-    report: Value,
+    ready: Arc<Ready>,
 }
 
 pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     let grid = grid(args)?;
-    let kept = match args.fresh {
-        true => Vec::new(),
-        false => read_results(&args.results)?,
-    };
-    let mut results: BTreeMap<Key, Value> = BTreeMap::new();
-    results.extend(kept.into_iter().map(|line| (line.key, line.report)));
-    let missing: Vec<&(Key, Ready)> = (grid.iter())
-        .filter(|(key, _)| !results.contains_key(key))
+    let mut results = Results::open(&args.results, args.fresh)?;
+    let missing: Vec<&Cell> = (grid.iter())
+        .filter(|cell| results.get(&cell.key).is_none())
         .collect();
     let known = grid.len() - missing.len();
     if known > 0 {
-        let file = args.results.display();
+        let file = results.path().display();
         eprintln!("{known} of {} results are in {file} already", grid.len());
     }
-    let path = &args.results;
-    write_results(path, results.iter()).with_context(|| cannot_write(path))?;
-    let file = OpenOptions::new().append(true).open(path);
-    let mut file = file.with_context(|| cannot_write(path))?;
-    simulate_all(&missing, args.jobs, |key, report| {
-        let line = serde_json::to_string(&Line {
-            key: key.clone(),
-            report: report.clone(),
-        })?;
-        // One write a line: a sweep that is killed leaves at most its last one torn.
-        file.write_all(format!("{line}\n").as_bytes())
-            .with_context(|| cannot_write(path))?;
-        results.insert(key, report);
-        Ok(())
-    })?;
-    // In one order, however many cores there were.
-    write_results(path, results.iter()).with_context(|| cannot_write(path))?;
+    simulate_all(&missing, args.jobs, |key, report| results.keep(key, report))?;
+    results.finish()?;
     let of_grid: Vec<(&Key, &Value)> = (grid.iter())
-        .filter_map(|(key, _)| results.get_key_value(key))
+        .filter_map(|cell| results.get(&cell.key))
         .collect();
     show(&of_grid, out)
 }
 
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
-/// Every scenario with every policy and seed, in the order they were named.
-fn grid(args: &SweepArgs) -> Result<Vec<(Key, Ready)>> {
+/// Every scenario with every policy and seed, in the order they were named, each once.
+fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
     let policies: Vec<_> = match args.policies.as_slice() {
         [] => vec![None],
         policies => policies.iter().cloned().map(Some).collect(),
     };
     let mut grid = Vec::new();
+    let mut seen = BTreeSet::new();
     for file in &args.files {
         for policy in &policies {
             let changes = Changes {
                 policy: policy.clone(),
+                seed: Some(0),
                 ..Changes::from(&args.changes)
             };
-            let ready = simulate::load(file, &changes)?;
+            let ready = Arc::new(simulate::load(file, &changes)?);
             if policy == &policies[0] {
                 ready.tell();
             }
+            let any_seed = key(&ready);
+            if !seen.insert(any_seed.clone()) {
+                continue;
+            }
             for &seed in &args.seeds.0 {
-                let mut ready = ready.clone();
-                ready.scenario.seed = seed;
-                grid.push((key(&ready, &args.changes), ready));
+                let key = Key {
+                    seed,
+                    ..any_seed.clone()
+                };
+                let ready = ready.clone();
+                grid.push(Cell { key, ready });
             }
         }
     }
     Ok(grid)
 }
 
-fn key(ready: &Ready, changes: &crate::args::ChangeArgs) -> Key {
-    let policies = ready
-        .scenario
-        .devices
-        .iter()
-        .map(|d| format!("{:?}", d.policy));
-    let changed = match (&changes.device, &changes.duration) {
-        (None, None) => String::new(),
-        (device, duration) => format!("/{device:?}/{duration:?}"),
-    };
+/// The key of a scenario, whose seed is not set yet.
+fn key(ready: &Ready) -> Key {
+    let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.policy));
     Key {
         scenario: ready.file.display().to_string(),
-        digest: format!("{:016x}{changed}", ready.digest),
+        digest: format!("{:016x}", digest(&ready.scenario)),
         policy: policies.collect::<Vec<_>>().join("; "),
         seed: ready.scenario.seed,
     }
 }
 
-/// The results there are. A last line that was torn when a sweep was killed is left out.
-fn read_results(path: &PathBuf) -> Result<Vec<Line>> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()));
-        }
-    };
-    let mut results = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        match serde_json::from_str(line) {
-            Ok(line) => results.push(line),
-            Err(_) if i + 1 == text.lines().count() && !text.ends_with('\n') => {}
-            Err(error) => {
-                let problem = Problem::new(format!("not a result of a sweep: {error}"));
-                let at = format!("{}, line {}", path.display(), i + 1);
-                let help = "--fresh starts anew, --results FILE uses another file";
-                return Err(problem.at(at).help(help).into());
-            }
+/// All that a result follows from but the seed, as one number: the scenario as it was understood,
+/// with the figures of its devices, and the version that simulates it.
+fn digest(scenario: &Scenario) -> u64 {
+    struct Sum(u64);
+    impl std::fmt::Write for Sum {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0 = fnv1a_from(self.0, text.as_bytes());
+            Ok(())
         }
     }
-    Ok(results)
-}
-
-/// Writes all of them into a file beside it, then puts that in its place.
-fn write_results<'a>(
-    path: &Path,
-    results: impl Iterator<Item = (&'a Key, &'a Value)>,
-) -> Result<()> {
-    let beside = path.with_extension("jsonl.new");
-    let mut file = io::BufWriter::new(File::create(&beside)?);
-    for (key, report) in results {
-        let line = Line {
-            key: key.clone(),
-            report: report.clone(),
-        };
-        writeln!(file, "{}", serde_json::to_string(&line)?)?;
-    }
-    file.into_inner()?.sync_all()?;
-    Ok(fs::rename(&beside, path)?)
+    let mut sum = Sum(fnv1a(env!("CARGO_PKG_VERSION").as_bytes()));
+    write!(sum, "{scenario:?}").expect("a sum takes everything");
+    sum.0
 }
 
 /// Runs what is missing on all cores; `each` is called here, in the order they end.
 fn simulate_all(
-    missing: &[&(Key, Ready)],
+    missing: &[&Cell],
     jobs: Option<u16>,
     mut each: impl FnMut(Key, Value) -> Result<()>,
 ) -> Result<()> {
@@ -186,12 +124,14 @@ fn simulate_all(
         for _ in 0..jobs {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
-                while let Some((key, ready)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut world = World::new(ready.scenario.clone(), None);
+                while let Some(cell) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut scenario = cell.ready.scenario.clone();
+                    scenario.seed = cell.key.seed;
+                    let mut world = World::new(scenario, None);
                     world.run(&mut |_| {});
                     let report = serde_json::to_value(world.report());
                     // Nobody listens any more: a result could not be kept.
-                    if sender.send((key.clone(), report)).is_err() {
+                    if sender.send((cell.key.clone(), report)).is_err() {
                         return;
                     }
                 }
@@ -242,14 +182,15 @@ impl Spread {
 fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
     // In the order of the grid; VMs in the order of their scenario.
     let mut groups: Vec<(Summary, Vec<&Value>)> = Vec::new();
+    let mut places: BTreeMap<_, usize> = BTreeMap::new();
     for (key, report) in results {
         for vm in report["vms"].as_array().into_iter().flatten() {
             let name = vm["name"].as_str().unwrap_or_default();
-            let same =
-                |s: &Summary| s.scenario == key.scenario && s.policy == key.policy && s.vm == name;
-            match groups.iter_mut().find(|(summary, _)| same(summary)) {
-                Some((_, values)) => values.push(vm),
-                None => {
+            let place = places.entry((&key.scenario, &key.digest, name));
+            match place {
+                Entry::Occupied(place) => groups[*place.get()].1.push(vm),
+                Entry::Vacant(place) => {
+                    place.insert(groups.len());
                     let summary = Summary {
                         scenario: key.scenario.clone(),
                         policy: key.policy.clone(),
@@ -342,16 +283,16 @@ fn table(all: &[Summary]) -> Table {
     for s in all {
         if s.scenario != scenario {
             scenario = &s.scenario;
-            table.line(Cell::from(scenario).tone(Tone::Strong));
+            table.line(TableCell::from(scenario).tone(Tone::Strong));
         }
         let kept = format!("{} of {}", s.promises_kept, s.promises);
         let kept = match s.promises {
-            0 => Cell::from("-"),
-            n if n == s.promises_kept => Cell::from(kept).tone(Tone::Good),
-            _ => Cell::from(kept).tone(Tone::Bad),
+            0 => TableCell::from("-"),
+            n if n == s.promises_kept => TableCell::from(kept).tone(Tone::Good),
+            _ => TableCell::from(kept).tone(Tone::Bad),
         };
         table.row([
-            Cell::from(s.vm.as_str()),
+            TableCell::from(s.vm.as_str()),
             // Its name; the parameters are in the results file.
             s.policy.split('{').next().unwrap_or_default().into(),
             s.seeds.to_string().into(),
