@@ -122,6 +122,8 @@ impl Tally {
 /// begins anywhere between two of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
+    reservation: Rate,
+    latency: Option<Nanos>,
     /// Requests answered this second, and their bytes.
     ops: u64,
     bytes: u64,
@@ -158,14 +160,22 @@ impl Kept {
 }
 
 impl Watch {
-    pub(super) fn answered(&mut self, objective: &Objective, len: u32, latency: Nanos) {
+    pub(super) fn new(objective: &Objective) -> Watch {
+        Watch {
+            reservation: objective.reservation,
+            latency: objective.latency,
+            ..Watch::default()
+        }
+    }
+
+    pub(super) fn answered(&mut self, len: u32, latency: Nanos) {
         self.ops += 1;
         self.bytes += u64::from(len);
         self.largest = self.largest.max(len.into());
-        let norm = objective.reservation.ops.and_then(|o| o.norm);
+        let norm = self.reservation.ops.and_then(|o| o.norm);
         self.units += norm.map_or(1, |norm| u64::from(len.max(norm)));
         self.kept.judged += 1;
-        if objective.latency.is_some_and(|bound| latency > bound) {
+        if self.latency.is_some_and(|bound| latency > bound) {
             self.kept.late += 1;
         }
     }
@@ -175,11 +185,11 @@ impl Watch {
         self.asked = false;
     }
 
-    /// The promises change: what was found about those before them. The second that has begun is
-    /// neither's.
-    pub(super) fn change(&mut self) -> Kept {
-        self.asked = false;
-        core::mem::take(&mut self.kept)
+    /// The promises change: what was found about those before them, unless they stay the same.
+    /// The second that has begun is neither's.
+    pub(super) fn promise(&mut self, objective: &Objective) -> Option<Kept> {
+        let same = self.reservation == objective.reservation && self.latency == objective.latency;
+        (!same).then(|| core::mem::replace(self, Watch::new(objective)).kept)
     }
 
     /// What was found about the promises in force.
@@ -188,7 +198,8 @@ impl Watch {
     }
 
     /// A second is over and another begins; `busy`: something is outstanding.
-    pub(super) fn second(&mut self, reservation: &Rate, busy: bool) {
+    pub(super) fn second(&mut self, busy: bool) {
+        let reservation = &self.reservation;
         if self.asked && !reservation.is_none() {
             self.kept.asked_s += 1;
             let ops_short = reservation.ops.is_some_and(|rate| {
@@ -211,18 +222,19 @@ impl Watch {
             self.kept.short_s += u64::from(short);
         }
         *self = Watch {
+            ops: 0,
+            bytes: 0,
+            largest: 0,
+            units: 0,
             asked: busy,
-            kept: self.kept,
-            ..Watch::default()
+            ..*self
         };
     }
 
     /// What was before does not count; `second`: one begins right now.
     pub(super) fn forget(&mut self, second: bool) {
-        *self = Watch {
-            asked: self.asked && second,
-            ..Watch::default()
-        };
+        self.asked &= second;
+        self.kept = Kept::default();
     }
 }
 
@@ -230,11 +242,11 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn second(watch: &mut Watch, objective: &Objective, ops: u64, len: u32) {
+    fn second(watch: &mut Watch, ops: u64, len: u32) {
         for _ in 0..ops {
-            watch.answered(objective, len, Nanos::ZERO);
+            watch.answered(len, Nanos::ZERO);
         }
-        watch.second(&objective.reservation, true);
+        watch.second(true);
     }
 
     #[test]
@@ -243,12 +255,12 @@ mod tests {
             reservation: Rate::iops(100),
             ..Objective::default()
         };
-        let mut watch = Watch::default();
-        watch.second(&objective.reservation, true);
-        second(&mut watch, &objective, 100, 4096);
-        second(&mut watch, &objective, 99, 4096);
+        let mut watch = Watch::new(&objective);
+        watch.second(true);
+        second(&mut watch, 100, 4096);
+        second(&mut watch, 99, 4096);
         assert_eq!((watch.kept.asked_s, watch.kept.short_s), (2, 0));
-        second(&mut watch, &objective, 98, 4096);
+        second(&mut watch, 98, 4096);
         assert_eq!((watch.kept.asked_s, watch.kept.short_s), (3, 1));
     }
 
@@ -258,12 +270,12 @@ mod tests {
             reservation: Rate::bytes(1_000_000),
             ..Objective::default()
         };
-        let mut watch = Watch::default();
-        watch.second(&objective.reservation, true);
+        let mut watch = Watch::new(&objective);
+        watch.second(true);
         watch.quiet();
-        second(&mut watch, &objective, 1, 4096);
+        second(&mut watch, 1, 4096);
         assert_eq!(watch.kept.asked_s, 0);
-        second(&mut watch, &objective, 1, 4096);
+        second(&mut watch, 1, 4096);
         assert_eq!((watch.kept.asked_s, watch.kept.short_s), (1, 1));
     }
 
@@ -273,9 +285,9 @@ mod tests {
             latency: Some(Nanos(1000)),
             ..Objective::default()
         };
-        let mut watch = Watch::default();
+        let mut watch = Watch::new(&objective);
         for ns in [999, 1000, 1001, 5000] {
-            watch.answered(&objective, 512, Nanos(ns));
+            watch.answered(512, Nanos(ns));
         }
         assert_eq!(watch.kept.late, 2);
     }

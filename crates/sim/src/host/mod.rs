@@ -19,7 +19,7 @@ mod guest;
 
 pub use count::{Kept, Tally};
 
-use crate::scenario::{Action, Change, DISK_ALIGNMENT, Scenario, Tenant};
+use crate::scenario::{Action, Change, DISK_ALIGNMENT, Delay, Scenario, Tenant};
 use crate::seed::generator;
 use count::Watch;
 use events::{Event, Events};
@@ -34,42 +34,45 @@ use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
 use tidegate_workload::stream::{Io, Stream};
 
-/// A tenant while it is simulated.
+/// A tenant while it is simulated: what a request touches. Thousands of them do not fit the
+/// processor's caches, so the rest lies apart.
 struct Guest {
-    /// Its place in the scenario.
-    index: usize,
-    spec: Tenant,
-    base: u64,
-    objective: Objective,
     /// While it is there.
     engine: Option<(VmId, ClientId)>,
     /// Its workers are these of the host's.
     workers: core::ops::Range<u32>,
     /// Requests issued and not answered.
     outstanding: u32,
-    tally: Tally,
-    watch: Watch,
-    /// Promises that were changed, and what was found about them.
-    past: Vec<Judged>,
+    delay: Delay,
     /// For its delays.
     rng: Pcg64Mcg,
+    tally: Tally,
+    watch: Watch,
     /// Requests the engine had no room for, in order.
     refused: VecDeque<u32>,
     /// It is in the host's line.
     in_line: bool,
+    rest: Box<Rest>,
+}
+
+/// What is seldom asked of a tenant.
+struct Rest {
+    /// Its place in the scenario.
+    index: usize,
+    disk: DiskSpec,
+    jobs: Vec<Job>,
+    objective: Objective,
+    /// Promises that were changed, and what was found about them.
+    past: Vec<Judged>,
 }
 
 impl Guest {
     /// From now on it is promised this.
     fn promise(&mut self, objective: &Objective) {
-        let before = core::mem::replace(&mut self.objective, *objective);
-        let promises = |o: &Objective| (o.reservation, o.latency);
-        if promises(&before) != promises(objective) {
-            let kept = self.watch.change();
-            self.past.push(Judged {
-                objective: before,
-                kept,
-            });
+        let before = core::mem::replace(&mut self.rest.objective, *objective);
+        if let Some(kept) = self.watch.promise(objective) {
+            let objective = before;
+            self.rest.past.push(Judged { objective, kept });
         }
     }
 }
@@ -191,20 +194,28 @@ impl Host {
         if let Some(leaves) = tenant.leaves {
             self.events.plan(leaves, Event::Leave(guest));
         }
-        self.guests.push(Guest {
-            index,
-            spec: tenant.clone(),
+        let disk = DiskSpec {
             base,
-            objective: tenant.objective,
+            size: tenant.disk_size,
+            read_only: false,
+        };
+        self.guests.push(Guest {
             engine: None,
             workers: first..self.workers.len() as u32,
             outstanding: 0,
-            tally: Tally::default(),
-            watch: Watch::default(),
-            past: Vec::new(),
+            delay: tenant.delay,
             rng: generator(seed, &tenant.name, 0),
+            tally: Tally::default(),
+            watch: Watch::new(&tenant.objective),
             refused: VecDeque::new(),
             in_line: false,
+            rest: Box::new(Rest {
+                index,
+                disk,
+                jobs: tenant.jobs.clone(),
+                objective: tenant.objective,
+                past: Vec::new(),
+            }),
         });
     }
 
@@ -288,7 +299,7 @@ impl Host {
             Event::Leave(guest) => self.leave(guest),
             Event::Start(worker) => {
                 let (guest, job) = self.jobs[worker as usize];
-                let job: &Job = &self.guests[guest as usize].spec.jobs[job as usize];
+                let job: &Job = &self.guests[guest as usize].rest.jobs[job as usize];
                 self.workers[worker as usize].start(self.now, job);
                 self.advance(worker);
             }
@@ -311,14 +322,9 @@ impl Host {
 
     fn arrive(&mut self, guest: u32) {
         let this = &mut self.guests[guest as usize];
-        let vm = (self.engine.add_vm(self.now, &this.objective))
+        let vm = (self.engine.add_vm(self.now, &this.rest.objective))
             .expect("the scenario was checked, and there is a slot a tenant");
-        let spec = DiskSpec {
-            base: this.base,
-            size: this.spec.disk_size,
-            read_only: false,
-        };
-        let disk = self.engine.add_disk(vm, spec);
+        let disk = self.engine.add_disk(vm, this.rest.disk);
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = self.engine.connect(disk).expect("the disk has just come");
         this.engine = Some((vm, client));
@@ -353,7 +359,7 @@ impl Host {
             Action::Objective { tenant, objective } => {
                 let guest = self
                     .guests
-                    .binary_search_by_key(&tenant, |guest| guest.index);
+                    .binary_search_by_key(&tenant, |guest| guest.rest.index);
                 let guest = guest.expect("planned only for tenants of this device");
                 let guest = &mut self.guests[guest];
                 guest.promise(&objective);
@@ -399,7 +405,7 @@ impl Host {
         };
         let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
         guest.outstanding += 1;
-        match &guest.spec.delay.submit {
+        match &guest.delay.submit {
             Some(delay) => {
                 let at = self.now + delay.draw(&mut guest.rng);
                 self.events.plan(at, Event::Submit(slot));
@@ -492,7 +498,7 @@ impl Host {
             return self.drop_pending(slot);
         }
         guest.tally.account(&done.account);
-        match &guest.spec.delay.complete {
+        match &guest.delay.complete {
             Some(delay) => {
                 let at = self.now + delay.draw(&mut guest.rng);
                 self.events.plan(at, Event::Answer(slot));
@@ -520,7 +526,7 @@ impl Host {
             Ok(()) => {
                 guest.tally.answered(io.op, io.len, latency);
                 if io.op != Op::Flush {
-                    guest.watch.answered(&guest.objective, io.len, latency);
+                    guest.watch.answered(io.len, latency);
                 }
             }
             Err(_) => guest.tally.errors += 1,
@@ -548,9 +554,8 @@ impl Host {
     /// A second is over: promises are judged by the second.
     pub(crate) fn second(&mut self) {
         for guest in &mut self.guests {
-            let reservation = guest.objective.reservation;
             let asks = guest.engine.is_some() && guest.outstanding > 0;
-            guest.watch.second(&reservation, asks);
+            guest.watch.second(asks);
         }
     }
 
@@ -560,7 +565,7 @@ impl Host {
         for guest in &mut self.guests {
             guest.tally.clear();
             guest.watch.forget(second);
-            guest.past.clear();
+            guest.rest.past.clear();
         }
     }
 
@@ -568,7 +573,7 @@ impl Host {
     /// cleared, which this does.
     pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
         for guest in &mut self.guests {
-            each(guest.index, &guest.tally);
+            each(guest.rest.index, &guest.tally);
             guest.tally.clear();
         }
     }
@@ -580,7 +585,7 @@ impl Host {
         for pending in &self.pending {
             let tenant = self.workers[pending.worker as usize].tenant as usize;
             let guest = &self.guests[tenant];
-            let bound = guest.objective.latency.unwrap_or(Nanos::MAX);
+            let bound = guest.rest.objective.latency.unwrap_or(Nanos::MAX);
             let there = guest.engine.is_some() && pending.io.op != Op::Flush;
             overdue[tenant] += u64::from(there && self.now.since(pending.since) > bound);
         }
@@ -589,12 +594,12 @@ impl Host {
             // Who is never answered at all was not served in time either.
             kept.judged += overdue;
             kept.late += overdue;
-            let mut all = guest.past.clone();
+            let mut all = guest.rest.past.clone();
             all.push(Judged {
-                objective: guest.objective,
+                objective: guest.rest.objective,
                 kept,
             });
-            each(guest.index, all);
+            each(guest.rest.index, all);
         }
     }
 
