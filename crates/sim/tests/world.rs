@@ -503,3 +503,19 @@ fn who_waits_too_long_at_the_end_was_not_served_in_time() {
     assert!(promise.detail.starts_with(&expected), "{promise:?}");
     assert!(!promise.kept);
 }
+
+#[test]
+fn who_has_left_is_answered_no_more() {
+    // The first read takes longer than its VM stays.
+    let delay = "[vm.delay]\ncomplete = \"1 s\"\n[[vm.job]]";
+    for text in [
+        alone("rw = \"randread\"").replace("disk =", "leaves = \"1 ms\"\ndisk ="),
+        (alone("rw = \"randread\"").replace("[[vm.job]]", delay))
+            .replace("disk =", "leaves = \"900 ms\"\ndisk ="),
+    ] {
+        let report = run(&text);
+        assert_eq!(report.requests, 0);
+        assert!(report.devices[0].iops > 0.0);
+        assert_eq!(vm(&report, "a").waits.guest_ns, 0);
+    }
+}

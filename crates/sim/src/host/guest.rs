@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// One of its requests was answered.
+    /// One of its requests is over.
     pub(super) fn answered(&mut self) {
         self.outstanding -= 1;
     }

@@ -350,7 +350,7 @@ impl Host {
         }
         // They never reached the engine.
         for slot in core::mem::take(&mut this.refused) {
-            self.drop_pending(slot);
+            self.end(slot);
         }
     }
 
@@ -421,7 +421,7 @@ impl Host {
         let guest = &self.guests[tenant as usize];
         if guest.engine.is_none() {
             // Its tenant was removed while it was on its way.
-            return self.drop_pending(slot);
+            return self.end(slot);
         }
         // Nobody overtakes those who wait.
         let first = guest.refused.is_empty();
@@ -494,8 +494,9 @@ impl Host {
             self.line_up(tenant);
         }
         let guest = &mut self.guests[tenant as usize];
-        if done.outcome == Err(IoError::Cancelled) {
-            return self.drop_pending(slot);
+        if guest.engine.is_none() || done.outcome == Err(IoError::Cancelled) {
+            // Its tenant was removed.
+            return self.end(slot);
         }
         guest.tally.account(&done.account);
         match &guest.delay.complete {
@@ -515,12 +516,14 @@ impl Host {
             since,
             ended,
         } = self.pending[slot as usize];
-        self.release(slot);
+        self.end(slot);
+        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
+        if guest.engine.is_none() {
+            // Its tenant was removed while the answer was on its way.
+            return;
+        }
         self.answered += 1;
         self.last_end = self.now;
-        self.workers[worker as usize].answered();
-        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
-        guest.outstanding -= 1;
         let latency = self.now.since(since);
         match ended {
             Ok(()) => {
@@ -538,16 +541,13 @@ impl Host {
         }
     }
 
-    /// A request whose tenant was removed ends without an answer.
-    fn drop_pending(&mut self, slot: u32) {
-        let worker = self.pending[slot as usize].worker as usize;
-        self.release(slot);
-        self.workers[worker].answered();
-        self.guests[self.workers[worker].tenant as usize].outstanding -= 1;
-    }
-
-    fn release(&mut self, slot: u32) {
-        self.pending[slot as usize].since = Nanos::MAX;
+    /// A request is over, answered or not.
+    fn end(&mut self, slot: u32) {
+        let pending = &mut self.pending[slot as usize];
+        pending.since = Nanos::MAX;
+        let worker = &mut self.workers[pending.worker as usize];
+        worker.answered();
+        self.guests[worker.tenant as usize].outstanding -= 1;
         self.free.push(slot);
     }
 
