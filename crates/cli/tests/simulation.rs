@@ -369,3 +369,15 @@ fn what_is_named_twice_is_swept_once() {
     assert_eq!(summary.as_array().map(Vec::len), Some(2));
     assert_eq!(summary[0]["seeds"], 1);
 }
+
+#[test]
+fn check_knows_a_scenario_that_lacks_its_duration_and_a_job_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("endless.toml");
+    let endless = SMALL.replace("duration = \"5 s\"", "seed = 3");
+    std::fs::write(&path, endless).expect("writable");
+    let told = refused(&["check", &path.display().to_string()]);
+    assert!(told.contains("how long it lasts"), "{told}");
+    let table = said(&["check", &example("mixed.fio")]);
+    assert!(table.contains("database"), "{table}");
+}

@@ -226,3 +226,22 @@ fn numbered_names_are_names_like_others() {
     let said = refused(&text.replace("vm = \"b\"", "vm = \"bb\""));
     assert!(said.contains("did you mean \"b\"?"), "{said}");
 }
+
+#[test]
+fn what_happens_after_the_end_is_warned_of() {
+    let text = job("rw = \"read\"").replace("disk = \"10", "arrives = \"60 s\"\ndisk = \"10")
+        + "[[event]]\nat = \"61 s\"\npolicy = \"drr\"\n";
+    let loaded = read(&text).expect("good");
+    let said: Vec<String> = loaded.warnings.iter().map(|w| w.to_string()).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    for said in said {
+        assert!(said.contains("is after the end, at 60 s"), "{said}");
+    }
+    let early = text.replace("60 s\"\ndisk", "9 s\"\nleaves = \"9 s\"\ndisk");
+    let said = refused(&early);
+    assert!(
+        said.contains("it leaves at 9 s and arrives at 9 s"),
+        "{said}"
+    );
+    assert!(said.contains("test.toml:"), "{said}");
+}

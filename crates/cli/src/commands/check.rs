@@ -47,14 +47,21 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     }
 }
 
-/// Only a scenario says how long it lasts. A file that cannot be read is no scenario: reading it
-/// as a configuration says why.
+/// Whether it is to be simulated: a job file, or what has words that only a scenario has. A file
+/// that cannot be read is no scenario: reading it as a configuration says why.
 fn is_scenario(file: &Path) -> bool {
+    if file.extension().is_some_and(|ending| ending == "fio") {
+        return true;
+    }
     let Ok(text) = document::read_text(file) else {
         return false;
     };
-    let duration = document::read(&text, "", |root| Some(root.section()?.has("duration")));
-    duration.is_ok_and(|loaded| loaded.config)
+    let words = ["duration", "warm_up", "seed", "event", "background"];
+    let has = document::read(&text, "", |root| {
+        let section = root.section()?;
+        Some(words.iter().any(|word| section.has(word)))
+    });
+    has.is_ok_and(|loaded| loaded.config)
 }
 
 fn scenario(file: &Path, out: Output) -> Result<()> {
@@ -106,6 +113,9 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
     out.table(&table)?;
     for warning in &ready.warnings {
         writeln!(std::io::stderr(), "\n{warning}")?;
+    }
+    for note in &ready.notes {
+        writeln!(std::io::stderr(), "{note}")?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use tidegate_config::{
 };
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
+use tidegate_device::units::format_duration;
 
 /// The longest a scenario may last: a year.
 const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
@@ -77,6 +78,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
         .map(|field| read_device(field, &mut names, models))
         .collect();
     let mut reader = Reader {
+        duration,
         devices: &devices,
         names: Names::default(),
         tenants: Some(Vec::new()),
@@ -91,7 +93,8 @@ fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
         tenants, groups, ..
     } = reader;
     let known = tenants.as_deref().map(|all| (all, &groups));
-    let changes = changes(&section.take_tables("event"), &devices, known);
+    let events = section.take_tables("event");
+    let changes = changes(&events, duration, &devices, known);
     section.finish();
     Some(Scenario {
         title: title?,
@@ -130,6 +133,7 @@ fn read_device(field: &Field<'_>, names: &mut Names, models: &Models<'_>) -> Opt
 
 /// Reads tenants one after the other.
 struct Reader<'a> {
+    duration: Option<Nanos>,
     /// `None`: something was wrong with it.
     devices: &'a [Option<Device>],
     names: Names,
@@ -193,10 +197,18 @@ impl Reader<'_> {
             false => section.read("delay", Delay::default(), delay),
         };
         let any = Nanos::ZERO..=LONGEST;
-        let arrives = section.read("arrives", Nanos::ZERO, |field| field.duration(any.clone()));
+        let duration = self.duration;
+        let arrives = section.read("arrives", Nanos::ZERO, |field| within(field, duration));
         let leaves = section.read("leaves", None, |field| {
             field.duration(any.clone()).map(Some)
         });
+        if let (Some(arrives), Some(Some(leaves))) = (arrives, leaves)
+            && leaves <= arrives
+        {
+            let (leaves, arrives) = (format_duration(leaves), format_duration(arrives));
+            let what = format!("it leaves at {leaves} and arrives at {arrives}");
+            section.error(what, "leaves after arrives");
+        }
         let fields = section.take_tables("job");
         if fields.is_empty() {
             let add = format!("add a [[{key}.job]] below it, with rw = \"randread\"");
@@ -256,6 +268,17 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
         .position(|name| name.as_deref() == Some(wanted))
 }
 
+/// A time at which something happens. After the end it does not, which nobody means.
+fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
+    let at = field.duration(Nanos::ZERO..=LONGEST)?;
+    if let Some(end) = duration.filter(|&end| at >= end) {
+        let (at, end) = (format_duration(at), format_duration(end));
+        let what = format!("{at} is after the end, at {end}: it never happens");
+        field.warn(what, "a time before that, or a longer duration");
+    }
+    Some(at)
+}
+
 fn delay(field: &Field<'_>) -> Option<Delay> {
     let mut section = field.section()?;
     let submit = section.read("submit", None, |field| job::times(field).map(Some));
@@ -271,6 +294,7 @@ fn delay(field: &Field<'_>) -> Option<Delay> {
 /// before it left it.
 fn changes(
     fields: &[Field<'_>],
+    duration: Option<Nanos>,
     devices: &[Option<Device>],
     tenants: Option<(&[Tenant], &Groups)>,
 ) -> Option<Vec<Change>> {
@@ -279,7 +303,7 @@ fn changes(
             let mut section = field.section()?;
             let at = section
                 .need("at", "when: at = \"30 s\"")
-                .and_then(|field| field.duration(Nanos::ZERO..=LONGEST));
+                .and_then(|field| within(&field, duration));
             // Without a time the rest is read all the same, for there may be more to say.
             Some((at.unwrap_or(Nanos::MAX), section))
         })
