@@ -38,6 +38,7 @@ pub mod policy;
 pub mod regulate;
 pub mod request;
 pub mod roles;
+mod slots;
 pub mod stats;
 pub mod time;
 pub mod tournament;

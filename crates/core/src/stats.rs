@@ -1,7 +1,7 @@
 //! What is counted for every VM: for controllers, for the API and for people.
 //!
 //! Counting one request touches a dozen cache lines of its VM's statistics, more than scheduling
-//! it does. So the request path only writes down what happened, a line of the VM's `Ledger`
+//! it does. So the request path only writes down what happened, a line of the VM's ledger
 //! each time, and several entries are counted together: when the ledger is full, or before
 //! anybody reads. What is read is always complete.
 

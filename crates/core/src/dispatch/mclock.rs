@@ -97,7 +97,7 @@ struct Tags {
     share: Virtual,
     share_carry: u32,
     weight: u32,
-    /// Its head stands in the heaps.
+    /// Its head stands in the queues below.
     active: bool,
     /// Since when its limit has held it back, while it does; else never.
     held_since: Nanos,
@@ -228,7 +228,7 @@ impl MClock {
         self.limited.remove(vm);
     }
 
-    /// Puts an active VM into the heaps its tags ask for.
+    /// Puts an active VM into the queues its tags ask for.
     fn place(&mut self, facts: &Facts, vm: usize) {
         let now = facts.now();
         let tags = &mut self.tags[vm];
@@ -471,7 +471,7 @@ impl Dispatcher for MClock {
         let held = core::mem::take(&mut self.tags[vm].held);
         let head = facts
             .head(facts.vm_at(vm))
-            .expect("a VM in the heaps has a head");
+            .expect("a VM in a queue has a head");
         Pick::Start {
             head,
             max: u32::MAX,

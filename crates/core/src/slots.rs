@@ -1,0 +1,336 @@
+//! How requests and VMs lie in memory.
+//!
+//! Requests live in a slab; queues hold slot numbers. A slot is hot (what scheduling looks at)
+//! and cold (the account, the answer's address), kept in two arrays.
+//!
+//! With many VMs nearly everything the engine touches has left the caches since it was last
+//! touched, and its time is the number of lines it waits for. So a slot's hot part is one line
+//! and its cold part another, a VM is two neighbouring ones, and handles of things that stay
+//! while a request is inside (its client, its disk) are kept as slot numbers alone.
+
+use crate::request::{Account, IoError, Lane, Op, ReqId, VmId};
+use crate::time::Nanos;
+
+/// No slot.
+pub(crate) const NIL: u32 = u32::MAX;
+
+pub(crate) mod state {
+    pub(crate) const FREE: u8 = 0;
+    /// First of a unit in a lane, not admitted yet.
+    pub(crate) const PENDING: u8 = 1;
+    /// First of a unit in a lane, known to the dispatcher.
+    pub(crate) const ADMITTED: u8 = 2;
+    /// Behind the first of a unit.
+    pub(crate) const PASSENGER: u8 = 3;
+    /// Wholly handed to the device.
+    pub(crate) const STARTED: u8 = 4;
+    /// A flush in its express lane.
+    pub(crate) const EXPRESS: u8 = 5;
+}
+
+pub(crate) mod flag {
+    pub(crate) const FUA: u8 = 1;
+    pub(crate) const KEEP_ALLOCATED: u8 = 2;
+    /// Not to be merged: it failed in company once.
+    pub(crate) const ALONE: u8 = 4;
+    /// Its operation was charged.
+    pub(crate) const CHARGED: u8 = 8;
+}
+
+/// What scheduling looks at, in one cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Hot {
+    /// First byte on the device.
+    pub addr: u64,
+    pub seq: u64,
+    /// Bytes of this guest request.
+    pub len: u32,
+    /// Bytes of it handed to the device.
+    pub issued: u32,
+    /// First of a unit: bytes of all its guest requests, and how many it has.
+    pub unit_len: u32,
+    pub unit_reqs: u32,
+    /// Neighbours in the lane (first of a unit only). `prev` means nothing in the lane's first
+    /// unit; `next` also links the free list.
+    pub next: u32,
+    pub prev: u32,
+    /// The guest request behind this one in its unit.
+    pub chain_next: u32,
+    /// First of a unit: its guest requests with the highest and the lowest address.
+    pub chain_last: u32,
+    pub chain_first: u32,
+    pub vm: u32,
+    pub generation: u32,
+    pub state: u8,
+    pub op: Op,
+    pub flags: u8,
+}
+
+const _: () = assert!(size_of::<Hot>() == 64);
+
+impl Hot {
+    #[inline]
+    pub(crate) fn id(&self, slot: u32) -> ReqId {
+        ReqId {
+            index: slot,
+            generation: self.generation,
+        }
+    }
+}
+
+/// The answer's address and the account, in one cache line.
+///
+/// To stay within it, the account keeps running sums in place of begin and sum: while something
+/// is going on, its begin has been subtracted, so that adding the end leaves the sum. Queueing
+/// is what remains of the time from arrival to end.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Cold {
+    pub tag: u64,
+    pub arrived: Nanos,
+    /// While it waits: less the lane's shut time and the device's deliberate time when it began
+    /// to.
+    regulated: u64,
+    deliberate: u64,
+    merged_wait: u64,
+    /// While it is with the device: less the time it went there.
+    device: u64,
+    pub client: u32,
+    pub disk: u32,
+    /// The VM served just before this request first was; `NIL`: its own, or none.
+    pub behind: u32,
+    /// Its I/Os in flight.
+    pub outstanding: u16,
+    pub error: Option<IoError>,
+}
+
+const _: () = assert!(size_of::<Cold>() == 64);
+
+impl Cold {
+    pub(crate) const VACANT: Cold = Cold {
+        tag: 0,
+        arrived: Nanos::ZERO,
+        regulated: 0,
+        deliberate: 0,
+        merged_wait: 0,
+        device: 0,
+        client: NIL,
+        disk: NIL,
+        behind: NIL,
+        outstanding: 0,
+        error: None,
+    };
+
+    /// It arrived: a new account, and its first wait. `shut` and `deliberate` are what its lane
+    /// and the device have seen of being held back in all.
+    pub(crate) fn open(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
+        self.arrived = now;
+        self.regulated = 0u64.wrapping_sub(shut.0);
+        self.deliberate = 0u64.wrapping_sub(deliberate.0);
+        self.merged_wait = 0;
+        self.device = 0;
+        self.behind = NIL;
+        self.outstanding = 0;
+        self.error = None;
+    }
+
+    /// It waits again.
+    pub(crate) fn begin_wait(&mut self, shut: Nanos, deliberate: Nanos) {
+        self.regulated = self.regulated.wrapping_sub(shut.0);
+        self.deliberate = self.deliberate.wrapping_sub(deliberate.0);
+    }
+
+    /// A wait ended. A passenger's is booked as that, whatever its lane did: only a request's
+    /// first wait can be one.
+    pub(crate) fn end_wait(&mut self, now: Nanos, passenger: bool, shut: Nanos, deliberate: Nanos) {
+        let waited = self.waited(now);
+        if passenger {
+            self.merged_wait = waited;
+            (self.regulated, self.deliberate) = (0, 0);
+            return;
+        }
+        // The lane may have been shut for longer than the request was there.
+        self.regulated = self.regulated.wrapping_add(shut.0).min(waited);
+        let rest = waited - self.regulated;
+        self.deliberate = self.deliberate.wrapping_add(deliberate.0).min(rest);
+    }
+
+    /// It was admitted: until here the regulator held it, and now it waits for its turn.
+    pub(crate) fn admitted(&mut self, now: Nanos, shut: Nanos, deliberate: Nanos) {
+        self.regulated = self.waited(now);
+        self.deliberate = 0;
+        self.begin_wait(shut, deliberate);
+    }
+
+    /// One more of its I/Os goes to the device.
+    pub(crate) fn part_started(&mut self, now: Nanos) {
+        if self.outstanding == 0 {
+            self.device = self.device.wrapping_sub(now.0);
+        }
+        self.outstanding += 1;
+    }
+
+    /// One of its I/Os came back.
+    pub(crate) fn part_ended(&mut self, now: Nanos) {
+        self.outstanding -= 1;
+        if self.outstanding == 0 {
+            self.device = self.device.wrapping_add(now.0);
+        }
+    }
+
+    /// Its time so far, the device's and a passenger's apart, while none of it is in flight.
+    fn waited(&self, now: Nanos) -> u64 {
+        let elapsed = now.since(self.arrived).0;
+        elapsed.saturating_sub(self.device + self.merged_wait)
+    }
+
+    /// The account, once nothing of it waits or is in flight.
+    pub(crate) fn account(&self, now: Nanos) -> Account {
+        let held = self.regulated + self.deliberate;
+        Account {
+            regulated: Nanos(self.regulated),
+            queued: Nanos(self.waited(now).saturating_sub(held)),
+            merged_wait: Nanos(self.merged_wait),
+            deliberate: Nanos(self.deliberate),
+            device: Nanos(self.device),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct LaneQueue {
+    pub head: u32,
+    pub tail: u32,
+    /// First unit that is not admitted; `NIL`: all are.
+    pub pending: u32,
+}
+
+impl LaneQueue {
+    pub(crate) const EMPTY: LaneQueue = LaneQueue {
+        head: NIL,
+        tail: NIL,
+        pending: NIL,
+    };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Free,
+    Live,
+    /// Removed; what is in flight has not ended yet.
+    Leaving,
+}
+
+/// The engine's hot state of one VM: one cache line for what is in its queues, and its
+/// neighbour for what passes by.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+pub(crate) struct Vm {
+    pub lanes: [LaneQueue; 2],
+    /// Lanes whose gate is shut (dispatch-stage regulators).
+    pub shut: [bool; 2],
+    pub life: Life,
+    pub generation: u32,
+    /// Guest requests waiting (also flushes).
+    pub waiting: u32,
+    /// Guest requests inside the engine.
+    pub requests: u32,
+    pub in_flight: u32,
+    pub merge_limit: u32,
+    /// Larger reads and writes are split.
+    pub largest_io: u32,
+    /// Guest requests that came, and that were answered, modulo 2^32: see [`Ledger`].
+    pub arrived: u32,
+    pub answered: u32,
+    /// How long each lane has been shut in all; of one that is, less the time it was shut.
+    pub shut_sum: [u64; 2],
+    /// When its last outstanding request was answered.
+    pub quiet_since: Nanos,
+    pub edges: Edges,
+}
+
+const _: () = assert!(size_of::<Vm>() == 128);
+
+/// Where the last reads and writes of a VM began and ended, as 16-bit fingerprints. A request
+/// that meets none of these merges with nothing, and most do not: this saves looking at the
+/// units that wait, each of which is a line that has long left the caches.
+#[derive(Clone, Copy)]
+pub(crate) struct Edges {
+    begins: [u16; Edges::COUNT],
+    ends: [u16; Edges::COUNT],
+}
+
+impl Edges {
+    pub(crate) const COUNT: usize = 8;
+    pub(crate) const NONE: Edges = Edges {
+        begins: [0; Edges::COUNT],
+        ends: [0; Edges::COUNT],
+    };
+
+    fn print(op: Op, addr: u64) -> u16 {
+        (addr ^ op as u64)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(16) as u16
+    }
+
+    /// Whether a request of `op` may begin where one of the last ended, or end where one
+    /// began; seldom wrongly so. It takes the place of the oldest: `count` of them came before.
+    pub(crate) fn meet(&mut self, count: u32, op: Op, begin: u64, end: u64) -> bool {
+        let (begin, end) = (Edges::print(op, begin), Edges::print(op, end));
+        // No early exit: each comparison becomes one vector instruction.
+        let any = |of: &[u16; Edges::COUNT], edge| of.iter().fold(false, |m, &e| m | (e == edge));
+        let meets = any(&self.ends, begin) | any(&self.begins, end);
+        let oldest = count as usize % Edges::COUNT;
+        self.begins[oldest] = begin;
+        self.ends[oldest] = end;
+        meets
+    }
+}
+
+impl Vm {
+    #[inline]
+    pub(crate) fn id(&self, slot: u32) -> VmId {
+        VmId {
+            index: slot,
+            generation: self.generation,
+        }
+    }
+
+    /// How long a lane has been shut in all.
+    pub(crate) fn shut_time(&self, lane: Lane, now: Nanos) -> Nanos {
+        let sum = self.shut_sum[lane.index()];
+        if self.shut[lane.index()] {
+            Nanos(sum.wrapping_add(now.0))
+        } else {
+            Nanos(sum)
+        }
+    }
+
+    /// Opens or shuts a lane; false when it was so already.
+    pub(crate) fn set_shut(&mut self, lane: Lane, shut: bool, now: Nanos) -> bool {
+        if self.shut[lane.index()] == shut {
+            return false;
+        }
+        self.shut[lane.index()] = shut;
+        let sum = &mut self.shut_sum[lane.index()];
+        *sum = if shut {
+            sum.wrapping_sub(now.0)
+        } else {
+            sum.wrapping_add(now.0)
+        };
+        true
+    }
+
+    /// The lane's first admitted unit, if its gate is open; `NIL`: none.
+    #[inline]
+    pub(crate) fn open_head(&self, lane: usize) -> u32 {
+        let queue = &self.lanes[lane];
+        // `head == pending` also covers the empty lane: both are NIL.
+        if self.shut[lane] || queue.head == queue.pending {
+            NIL
+        } else {
+            queue.head
+        }
+    }
+}
