@@ -290,13 +290,16 @@ fn delay(field: &Field<'_>) -> Option<Delay> {
     })
 }
 
+/// All tenants, and the names that stand for several of them.
+type Known<'a> = (&'a [Tenant], &'a Groups);
+
 /// Everything that changes, in the order of time: what an event does not name stays as the ones
 /// before it left it.
 fn changes(
     fields: &[Field<'_>],
     duration: Option<Nanos>,
     devices: &[Option<Device>],
-    tenants: Option<(&[Tenant], &Groups)>,
+    tenants: Option<Known<'_>>,
 ) -> Option<Vec<Change>> {
     let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
         .map(|field| {
@@ -332,7 +335,7 @@ fn changes(
 fn actions(
     mut section: Section<'_>,
     devices: &[Option<Device>],
-    tenants: Option<((&[Tenant], &Groups), &mut [Objective])>,
+    tenants: Option<(Known<'_>, &mut [Objective])>,
 ) -> Option<Vec<Action>> {
     let (vm, to_objective) = (section.take("vm"), section.take("objective"));
     let to_policy = section.take("policy");
