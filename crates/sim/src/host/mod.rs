@@ -629,11 +629,13 @@ impl Host {
         self.engine.policy().name()
     }
 
-    /// Everybody leaves and the device finishes what it has: an engine must not be dropped with
+    /// Everybody hangs up and the device finishes what it has: an engine must not be dropped with
     /// requests that nobody answered.
     fn close(&mut self) {
-        for guest in 0..self.guests.len() as u32 {
-            self.leave(guest);
+        for guest in &mut self.guests {
+            if let Some((_, client)) = guest.engine.take() {
+                self.engine.handle_disconnect(self.now, client);
+            }
         }
         while !self.engine.is_idle() {
             while self.engine.poll_done().is_some() {}
