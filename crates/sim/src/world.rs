@@ -13,9 +13,6 @@ pub struct World {
     scenario: Scenario,
     hosts: Vec<Host>,
     now: Nanos,
-    /// Counted since the warm-up, by tenant.
-    totals: Vec<Tally>,
-    /// Counted in the interval, by tenant.
     interval: Option<Interval>,
 }
 
@@ -23,7 +20,10 @@ pub struct World {
 struct Interval {
     every: Nanos,
     next: Nanos,
+    /// Counted in the interval, by tenant.
     tallies: Vec<Tally>,
+    /// Counted since the warm-up; without intervals that is what the hosts have.
+    totals: Vec<Tally>,
 }
 
 impl World {
@@ -37,11 +37,11 @@ impl World {
         World {
             hosts: hosts.collect(),
             now: Nanos::ZERO,
-            totals: vec![Tally::default(); tenants],
             interval: interval.map(|every| Interval {
                 every: every.max(Nanos(1)),
                 next: every.max(Nanos(1)),
                 tallies: vec![Tally::default(); tenants],
+                totals: vec![Tally::default(); tenants],
             }),
             scenario,
         }
@@ -99,7 +99,9 @@ impl World {
         if until == warm_up || (done && self.now < warm_up) {
             self.collect();
             (self.hosts.iter_mut()).for_each(|host| host.forget(until == second));
-            self.totals.iter_mut().for_each(Tally::clear);
+            if let Some(interval) = &mut self.interval {
+                interval.totals.iter_mut().for_each(Tally::clear);
+            }
         }
     }
 
@@ -110,15 +112,15 @@ impl World {
         }
     }
 
-    /// Moves what the hosts counted to the totals.
+    /// Moves what the hosts counted to the interval's tallies and the totals.
     fn collect(&mut self) {
-        let (totals, interval) = (&mut self.totals, &mut self.interval);
+        let Some(interval) = &mut self.interval else {
+            return;
+        };
         for host in &mut self.hosts {
             host.collect(|tenant, tally| {
-                totals[tenant].add(tally);
-                if let Some(interval) = interval {
-                    interval.tallies[tenant].add(tally);
-                }
+                interval.tallies[tenant].add(tally);
+                interval.totals[tenant].add(tally);
             });
         }
     }
@@ -152,11 +154,18 @@ impl World {
         let scenario = &self.scenario;
         let span = self.now.since(scenario.warm_up);
         let mut judged = vec![Vec::new(); scenario.tenants.len()];
+        let mut totals: Vec<(usize, &Tally)> = Vec::new();
         for host in &self.hosts {
             host.judge(|tenant, all| judged[tenant] = all);
+            totals.extend(host.tallies());
         }
+        totals.sort_by_key(|(tenant, _)| *tenant);
+        let totals = totals.into_iter().map(|(tenant, here)| {
+            let all = self.interval.as_ref().map(|it| &it.totals[tenant]);
+            all.unwrap_or(here)
+        });
         let devices = scenario.devices.iter().zip(&self.hosts);
-        let vms = scenario.tenants.iter().zip(self.totals.iter().zip(&judged));
+        let vms = scenario.tenants.iter().zip(totals.zip(&judged));
         Report {
             title: scenario.title.clone(),
             seed: scenario.seed,

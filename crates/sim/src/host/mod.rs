@@ -578,6 +578,13 @@ impl Host {
         }
     }
 
+    /// Every tenant by its place in the scenario, with what was counted since it was last cleared.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = (usize, &Tally)> {
+        self.guests
+            .iter()
+            .map(|guest| (guest.rest.index, &guest.tally))
+    }
+
     /// Every tenant by its place in the scenario, with what became of its promises: those in
     /// force last.
     pub(crate) fn judge(&self, mut each: impl FnMut(usize, Vec<Judged>)) {
