@@ -145,6 +145,9 @@ struct Reader<'a> {
 /// The places in the scenario of all tenants that one table with a count stands for, by its name.
 type Groups = BTreeMap<String, Range<usize>>;
 
+/// Whom an event can be about.
+type Known<'a> = (&'a [Tenant], &'a Groups);
+
 impl Reader<'_> {
     fn tenants(&mut self, field: &Field<'_>, key: &str, background: bool) {
         let read = self.tenant(field, key, background);
@@ -290,9 +293,6 @@ fn delay(field: &Field<'_>) -> Option<Delay> {
     })
 }
 
-/// All tenants, and the names that stand for several of them.
-type Known<'a> = (&'a [Tenant], &'a Groups);
-
 /// Everything that changes, in the order of time: what an event does not name stays as the ones
 /// before it left it.
 fn changes(
@@ -363,7 +363,7 @@ fn actions(
 fn objectives(
     vm: &Field<'_>,
     to: &Field<'_>,
-    (tenants, groups): (&[Tenant], &Groups),
+    (tenants, groups): Known<'_>,
     now: &mut [Objective],
 ) -> Option<Vec<Action>> {
     let wanted = vm.text()?;
