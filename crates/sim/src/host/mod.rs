@@ -16,6 +16,7 @@
 mod count;
 mod events;
 mod guest;
+mod passage;
 
 pub use count::{Kept, Tally};
 
@@ -26,9 +27,9 @@ use events::{Event, Events};
 use guest::{Step, Worker};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-use tidegate_core::engine::{DiskSpec, Engine, Refusal};
+use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{ClientId, Done, IoError, IoId, Op, Request, VmId};
+use tidegate_core::request::{ClientId, IoError, IoId, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
@@ -384,171 +385,6 @@ impl Host {
                 Step::Wait => return,
             }
         }
-    }
-
-    fn issue(&mut self, worker: u32, io: Io, since: Nanos) {
-        let pending = Pending {
-            io,
-            worker,
-            since,
-            ended: Ok(()),
-        };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.pending[slot as usize] = pending;
-                slot
-            }
-            None => {
-                self.pending.push(pending);
-                self.pending.len() as u32 - 1
-            }
-        };
-        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
-        guest.outstanding += 1;
-        match &guest.delay.submit {
-            Some(delay) => {
-                let at = self.now + delay.draw(&mut guest.rng);
-                self.events.plan(at, Event::Submit(slot));
-            }
-            None => self.submit(slot),
-        }
-    }
-
-    /// A request reaches the scheduler.
-    fn submit(&mut self, slot: u32) {
-        let worker = self.pending[slot as usize].worker;
-        let tenant = self.workers[worker as usize].tenant;
-        let guest = &self.guests[tenant as usize];
-        if guest.engine.is_none() {
-            // Its tenant was removed while it was on its way.
-            return self.end(slot);
-        }
-        // Nobody overtakes those who wait.
-        let first = guest.refused.is_empty();
-        if first && self.line.is_empty() && self.hand_in(slot) {
-            return;
-        }
-        self.guests[tenant as usize].refused.push_back(slot);
-        if first {
-            self.line_up(tenant);
-        }
-    }
-
-    fn line_up(&mut self, tenant: u32) {
-        let guest = &mut self.guests[tenant as usize];
-        if !guest.in_line {
-            guest.in_line = true;
-            self.line.push_back(tenant);
-        }
-    }
-
-    /// Hands a request to the engine; false: it has no room.
-    fn hand_in(&mut self, slot: u32) -> bool {
-        let Pending { io, worker, .. } = self.pending[slot as usize];
-        let guest = &self.guests[self.workers[worker as usize].tenant as usize];
-        let (_, client) = guest.engine.expect("only asked while its tenant is there");
-        let request = Request {
-            op: io.op,
-            offset: io.offset,
-            len: io.len,
-            fua: io.fua,
-            keep_allocated: false,
-            tag: slot.into(),
-        };
-        match self.engine.handle_request(self.now, client, request) {
-            Ok(_) => true,
-            Err(Refusal::Full) => false,
-            Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
-        }
-    }
-
-    /// There may be room again: those who wait hand in one request each by turns.
-    fn try_again(&mut self) {
-        let most = self.engine.config().max_requests;
-        while !self.line.is_empty() && self.engine.view().device().requests < most {
-            let Some(tenant) = self.line.pop_front() else {
-                return;
-            };
-            let guest = &mut self.guests[tenant as usize];
-            guest.in_line = false;
-            let Some(&slot) = guest.refused.front() else {
-                continue;
-            };
-            if self.hand_in(slot) {
-                let guest = &mut self.guests[tenant as usize];
-                guest.refused.pop_front();
-                if !guest.refused.is_empty() {
-                    self.line_up(tenant);
-                }
-            }
-        }
-    }
-
-    /// The engine has finished a request.
-    fn done(&mut self, done: &Done) {
-        let slot = done.tag as u32;
-        let pending = &mut self.pending[slot as usize];
-        pending.ended = done.outcome;
-        let tenant = self.workers[pending.worker as usize].tenant;
-        if !self.guests[tenant as usize].refused.is_empty() {
-            self.line_up(tenant);
-        }
-        let guest = &mut self.guests[tenant as usize];
-        if guest.engine.is_none() || done.outcome == Err(IoError::Cancelled) {
-            // Its tenant was removed.
-            return self.end(slot);
-        }
-        guest.tally.account(&done.account);
-        match &guest.delay.complete {
-            Some(delay) => {
-                let at = self.now + delay.draw(&mut guest.rng);
-                self.events.plan(at, Event::Answer(slot));
-            }
-            None => self.answer(slot),
-        }
-    }
-
-    /// An answer reaches its guest.
-    fn answer(&mut self, slot: u32) {
-        let Pending {
-            io,
-            worker,
-            since,
-            ended,
-        } = self.pending[slot as usize];
-        self.end(slot);
-        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
-        if guest.engine.is_none() {
-            // Its tenant was removed while the answer was on its way.
-            return;
-        }
-        self.answered += 1;
-        self.last_end = self.now;
-        let latency = self.now.since(since);
-        match ended {
-            Ok(()) => {
-                guest.tally.answered(io.op, io.len, latency);
-                if io.op != Op::Flush {
-                    guest.watch.answered(io.len, latency);
-                }
-            }
-            Err(_) => guest.tally.errors += 1,
-        }
-        self.advance(worker);
-        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
-        if guest.outstanding == 0 {
-            guest.watch.quiet();
-        }
-    }
-
-    /// A request is over, answered or not.
-    fn end(&mut self, slot: u32) {
-        let pending = &mut self.pending[slot as usize];
-        pending.since = Nanos::MAX;
-        let worker = &mut self.workers[pending.worker as usize];
-        worker.answered();
-        self.guests[worker.tenant as usize].outstanding -= 1;
-        self.free.push(slot);
     }
 
     /// A second is over: promises are judged by the second.
