@@ -45,7 +45,10 @@ fn run(mut scenario: Scenario) {
     world.run(&mut |_| rows += 1);
     let report = world.report();
     assert_eq!(rows, report.vms.len());
-    let figures = report.vms.iter().map(|vm| vm.rates.iops + vm.rates.bytes_per_s);
+    let figures = report
+        .vms
+        .iter()
+        .map(|vm| vm.rates.iops + vm.rates.bytes_per_s);
     assert!(figures.into_iter().all(f64::is_finite));
 }
 
