@@ -44,7 +44,8 @@ pub struct DeviceReport {
     pub depth: f64,
 }
 
-/// A tenant over the part of the run in which it was there.
+/// A tenant over the part of the run in which it had something to do: from the start of its first
+/// job to its last answer, or to when it left.
 #[derive(Clone, Debug, Serialize)]
 pub struct VmReport {
     /// Its name.
@@ -53,6 +54,8 @@ pub struct VmReport {
     pub device: String,
     /// It is a process of the host, not a VM.
     pub background: bool,
+    /// The time that its rates are over, in seconds.
+    pub time_s: f64,
     /// What was counted.
     #[serde(flatten)]
     pub rates: Rates,
@@ -79,16 +82,16 @@ pub struct Rates {
     pub write_bytes_per_s: f64,
     /// Requests that failed.
     pub errors: u64,
-    /// Mean latency, from the guest's wish to its answer.
-    pub latency_mean_ns: u64,
+    /// Mean latency, from the guest's wish to its answer; `None`: nothing was answered.
+    pub latency_mean_ns: Option<u64>,
     /// Half of the requests took at most this long.
-    pub latency_p50_ns: u64,
+    pub latency_p50_ns: Option<u64>,
     /// 99 in 100.
-    pub latency_p99_ns: u64,
+    pub latency_p99_ns: Option<u64>,
     /// 999 in 1,000.
-    pub latency_p999_ns: u64,
+    pub latency_p999_ns: Option<u64>,
     /// The longest.
-    pub latency_max_ns: u64,
+    pub latency_max_ns: Option<u64>,
 }
 
 /// Where the time of a tenant's requests went: means a request, in nanoseconds.
@@ -113,8 +116,8 @@ pub struct Waits {
 pub struct Promise {
     /// What, such as `reservation 40 IOPS`.
     pub what: String,
-    /// Whether it was kept.
-    pub kept: bool,
+    /// Whether it was kept; `None`: there was nothing to judge it by.
+    pub kept: Option<bool>,
     /// How far it was or was not.
     pub detail: String,
 }
@@ -139,6 +142,7 @@ impl Rates {
             span => n as f64 / span.as_secs_f64(),
         };
         let of = |counts: &[u64], op: Op| per_s(counts[op as usize]);
+        let of_some = |time: Nanos| (tally.total_ops() > 0).then_some(time.0);
         Rates {
             iops: per_s(tally.total_ops()),
             read_iops: of(&tally.ops, Op::Read),
@@ -147,11 +151,11 @@ impl Rates {
             read_bytes_per_s: of(&tally.bytes, Op::Read),
             write_bytes_per_s: of(&tally.bytes, Op::Write),
             errors: tally.errors,
-            latency_mean_ns: tally.mean().0,
-            latency_p50_ns: tally.quantile(0.5).0,
-            latency_p99_ns: tally.quantile(0.99).0,
-            latency_p999_ns: tally.quantile(0.999).0,
-            latency_max_ns: tally.latency_max.0,
+            latency_mean_ns: of_some(tally.mean()),
+            latency_p50_ns: of_some(tally.quantile(0.5)),
+            latency_p99_ns: of_some(tally.quantile(0.99)),
+            latency_p999_ns: of_some(tally.quantile(0.999)),
+            latency_max_ns: of_some(tally.latency_max),
         }
     }
 }
@@ -186,6 +190,7 @@ impl VmReport {
             name: tenant.name.clone(),
             device: device.to_owned(),
             background: tenant.background,
+            time_s: span.as_secs_f64(),
             rates: Rates::new(tally, span),
             waits: Waits::new(tally),
             promises: promises(judged),
@@ -256,7 +261,7 @@ impl Kind {
                     (_, 0) => format!("in all {asked_s} s in which it asked"),
                     _ => format!("short in {short_s} of {asked_s} s in which it asked"),
                 };
-                (short_s == 0, detail)
+                ((asked_s > 0).then_some(short_s == 0), detail)
             }
             Kind::Latency => {
                 let detail = match (judged, late) {
@@ -264,7 +269,7 @@ impl Kind {
                     (_, 0) => "every request".to_owned(),
                     _ => format!("{late} of {judged} requests took longer"),
                 };
-                (late == 0, detail)
+                ((judged > 0).then_some(late == 0), detail)
             }
         };
         Promise { what, kept, detail }

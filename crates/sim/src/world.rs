@@ -155,9 +155,12 @@ impl World {
         let span = self.now.since(scenario.warm_up);
         let mut judged = vec![Vec::new(); scenario.tenants.len()];
         let mut totals: Vec<(usize, &Tally)> = Vec::new();
+        let leaves = scenario.tenants.iter().map(|t| t.leaves.unwrap_or(self.now));
+        let mut ends: Vec<Nanos> = leaves.map(|leaves| leaves.min(self.now)).collect();
         for host in &self.hosts {
             host.judge(|tenant, all| judged[tenant] = all);
             totals.extend(host.tallies());
+            host.ends().for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
         }
         totals.sort_by_key(|(tenant, _)| *tenant);
         let totals = totals.into_iter().map(|(tenant, here)| {
@@ -179,14 +182,14 @@ impl World {
                 })
                 .collect(),
             vms: vms
-                .map(|(tenant, (tally, judged))| {
+                .zip(ends)
+                .map(|((tenant, (tally, judged)), end)| {
                     let device = &scenario.devices[tenant.device].name;
-                    // Its rates are those of the time in which it was there.
-                    let came = tenant.arrives.max(scenario.warm_up);
-                    let went = tenant
-                        .leaves
-                        .map_or(self.now, |leaves| leaves.min(self.now));
-                    VmReport::new(tenant, device, tally, judged, went.since(came))
+                    // Its rates are those of the time in which it had something to do.
+                    let first = tenant.jobs.iter().map(|job| job.start).min();
+                    let began = tenant.arrives + first.unwrap_or_default();
+                    let span = end.since(began.max(scenario.warm_up));
+                    VmReport::new(tenant, device, tally, judged, span)
                 })
                 .collect(),
             requests: self.answered(),

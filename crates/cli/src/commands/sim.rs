@@ -80,6 +80,16 @@ const RATE_COLUMNS: [&str; 12] = [
     "latency_max_ns",
 ];
 
+/// For machines: empty where nothing was answered.
+fn latency(ns: Option<u64>) -> String {
+    ns.map_or(String::new(), |ns| ns.to_string())
+}
+
+/// For people.
+fn shown(ns: Option<u64>) -> String {
+    ns.map_or("-".to_owned(), duration)
+}
+
 fn rate_cells(rates: &Rates) -> [String; 12] {
     [
         rates.iops.to_string(),
@@ -89,11 +99,11 @@ fn rate_cells(rates: &Rates) -> [String; 12] {
         rates.read_bytes_per_s.to_string(),
         rates.write_bytes_per_s.to_string(),
         rates.errors.to_string(),
-        rates.latency_mean_ns.to_string(),
-        rates.latency_p50_ns.to_string(),
-        rates.latency_p99_ns.to_string(),
-        rates.latency_p999_ns.to_string(),
-        rates.latency_max_ns.to_string(),
+        latency(rates.latency_mean_ns),
+        latency(rates.latency_p50_ns),
+        latency(rates.latency_p99_ns),
+        latency(rates.latency_p999_ns),
+        latency(rates.latency_max_ns),
     ]
 }
 
@@ -145,9 +155,9 @@ impl Printer {
                     row.vm,
                     rates.iops,
                     rates.bytes_per_s / 1e6,
-                    duration(rates.latency_p50_ns),
-                    duration(rates.latency_p99_ns),
-                    duration(rates.latency_max_ns),
+                    shown(rates.latency_p50_ns),
+                    shown(rates.latency_p99_ns),
+                    shown(rates.latency_max_ns),
                     name = self.name
                 );
                 Ok(self.out.text(&text)?)
@@ -254,11 +264,11 @@ fn vms(report: &Report) -> Table {
             Cell::from(vm.name.as_str()).tone(Tone::Strong),
             format!("{:.1}", rates.iops).into(),
             format!("{:.2}", rates.bytes_per_s / 1e6).into(),
-            duration(rates.latency_mean_ns).into(),
-            duration(rates.latency_p50_ns).into(),
-            duration(rates.latency_p99_ns).into(),
-            duration(rates.latency_p999_ns).into(),
-            duration(rates.latency_max_ns).into(),
+            shown(rates.latency_mean_ns).into(),
+            shown(rates.latency_p50_ns).into(),
+            shown(rates.latency_p99_ns).into(),
+            shown(rates.latency_p999_ns).into(),
+            shown(rates.latency_max_ns).into(),
             duration(waits.guest_ns).into(),
             duration(waits.regulated_ns).into(),
             duration(waits.queued_ns + waits.merged_ns + waits.deliberate_ns).into(),
@@ -291,7 +301,8 @@ fn promises(vms: &[VmReport]) -> Table {
 
 pub(super) fn verdict(promise: &Promise) -> Cell {
     match promise.kept {
-        true => Cell::from("yes").tone(Tone::Good),
-        false => Cell::from("no").tone(Tone::Bad),
+        Some(true) => Cell::from("yes").tone(Tone::Good),
+        Some(false) => Cell::from("no").tone(Tone::Bad),
+        None => Cell::from("-"),
     }
 }

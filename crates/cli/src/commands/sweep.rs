@@ -157,6 +157,7 @@ struct Summary {
     iops: Spread,
     bytes_per_s: Spread,
     latency_p99_ns: Spread,
+    /// Those that could be judged.
     promises: usize,
     promises_kept: usize,
 }
@@ -219,7 +220,7 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
                 iops: spread(&vms, "iops"),
                 bytes_per_s: spread(&vms, "bytes_per_s"),
                 latency_p99_ns: spread(&vms, "latency_p99_ns"),
-                promises: promises().count(),
+                promises: promises().filter(|p| !p["kept"].is_null()).count(),
                 promises_kept: promises().filter(|p| p["kept"] == true).count(),
                 ..summary
             }

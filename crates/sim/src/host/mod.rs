@@ -44,6 +44,8 @@ struct Guest {
     workers: core::ops::Range<u32>,
     /// Requests issued and not answered.
     outstanding: u32,
+    /// When it got its last answer, or left in the middle of its work.
+    last_answer: Nanos,
     delay: Delay,
     /// For its delays.
     rng: Pcg64Mcg,
@@ -204,6 +206,7 @@ impl Host {
             engine: None,
             workers: first..self.workers.len() as u32,
             outstanding: 0,
+            last_answer: Nanos::ZERO,
             delay: tenant.delay,
             rng: generator(seed, &tenant.name, 0),
             tally: Tally::default(),
@@ -342,8 +345,14 @@ impl Host {
 
     fn leave(&mut self, guest: u32) {
         let this = &mut self.guests[guest as usize];
+        let mut was_done = this.outstanding == 0;
         for worker in this.workers.clone() {
+            was_done &= self.workers[worker as usize].is_over();
             self.workers[worker as usize].stop();
+        }
+        if !was_done {
+            // It would have gone on.
+            this.last_answer = self.now;
         }
         this.watch.quiet();
         if let Some((vm, _)) = this.engine.take() {
@@ -419,6 +428,16 @@ impl Host {
         self.guests
             .iter()
             .map(|guest| (guest.rest.index, &guest.tally))
+    }
+
+    /// Every tenant by its place in the scenario that has done all it was to do, and when it had.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
+        let over = |guest: &&Guest| {
+            let mut workers = guest.workers.clone();
+            guest.outstanding == 0 && workers.all(|w| self.workers[w as usize].is_over())
+        };
+        let done = self.guests.iter().filter(over);
+        done.map(|guest| (guest.rest.index, guest.last_answer))
     }
 
     /// Every tenant by its place in the scenario, with what became of its promises: those in

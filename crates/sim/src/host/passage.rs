@@ -156,6 +156,7 @@ impl Host {
         }
         self.answered += 1;
         self.last_end = self.now;
+        guest.last_answer = self.now;
         let latency = self.now.since(since);
         match ended {
             Ok(()) => {
