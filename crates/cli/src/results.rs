@@ -50,6 +50,7 @@ pub(crate) struct Results {
 impl Results {
     /// Opens `path`, or makes it; `fresh`: what it holds is forgotten.
     pub(crate) fn open(path: &Path, fresh: bool) -> Result<Results> {
+        let path = &regular(path)?;
         let mut file = lock(path)?;
         let mut bytes = Vec::new();
         if !fresh {
@@ -113,6 +114,23 @@ impl Results {
         file.into_inner()?.sync_all()?;
         Ok(fs::rename(&beside, &self.path)?)
     }
+}
+
+/// The file that `path` leads to. Results take the place of what was there, so it has to be a file:
+/// nobody means to lose a device.
+fn regular(path: &Path) -> Result<PathBuf> {
+    let found = match fs::canonicalize(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        Err(error) => return Err(error).with_context(|| cannot_write(path)),
+    };
+    let kind = fs::metadata(&found).with_context(|| cannot_write(path))?;
+    if !kind.is_file() {
+        let problem = Problem::new("results are kept in a file, which this is not");
+        let help = "--results FILE, with a file or what is not there yet";
+        return Err(problem.at(path.display().to_string()).help(help).into());
+    }
+    Ok(found)
 }
 
 fn cannot_write(path: &Path) -> String {
@@ -221,6 +239,21 @@ mod tests {
         fs::write(&path, "Dear diary").expect("writable");
         assert!(Results::open(&path, false).is_err());
         assert_eq!(fs::read(&path).expect("there"), b"Dear diary");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced_and_a_link_is_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(Results::open(dir.path(), false).is_err());
+        assert!(Results::open(Path::new("/dev/null"), false).is_err());
+        let (path, link) = (dir.path().join("results"), dir.path().join("link"));
+        fs::write(&path, "").expect("writable");
+        std::os::unix::fs::symlink(&path, &link).expect("writable");
+        let mut results = Results::open(&link, false).expect("a file");
+        results.keep(key(1), report()).expect("writable");
+        results.finish().expect("writable");
+        assert!(link.is_symlink());
+        assert!(!fs::read(&path).expect("kept").is_empty());
     }
 
     #[test]

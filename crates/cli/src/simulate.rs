@@ -72,7 +72,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let mut warnings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
-        let loaded = scenario::read(&text, &file, &find)?;
+        let loaded = scenario::read(&text, &file, &find, changes.policy.as_ref())?;
         warnings = loaded.warnings;
         loaded.config
     } else {
@@ -86,14 +86,6 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
             .devices
             .iter_mut()
             .for_each(|device| device.put_on(&model));
-    }
-    if let Some(policy) = &changes.policy {
-        for device in &mut scenario.devices {
-            // The scenario's own parameters of the same policy are meant.
-            if device.policy.name() != policy.name() {
-                device.policy = policy.clone();
-            }
-        }
     }
     if let Some(seed) = changes.seed {
         scenario.seed = seed;

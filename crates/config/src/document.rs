@@ -1,6 +1,7 @@
 //! A document as a whole: from a file's bytes to what a reader makes of it.
 
 use std::fmt::Display;
+use std::io::Read;
 use std::path::Path as FilePath;
 
 use crate::diagnose::{ConfigErrors, Diagnostic, Issues, Severity};
@@ -75,7 +76,15 @@ pub fn read_text(path: &FilePath) -> Result<String, String> {
             "{length} bytes are too many for a configuration"
         )));
     }
-    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    // Neither a pipe nor a device tells how much it will give.
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::open(path)
+        .map_err(|error| fail(&error))?
+        .take(FILE_MAX + 1);
+    file.read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(fail(&"too many bytes for a configuration"));
+    }
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
         let at = at + 1;
         return Err(fail(&format!("not a text file (byte {at} is NUL)")));
@@ -127,6 +136,11 @@ mod tests {
         assert_eq!(said(b"a = 1"), Ok("a = 1".to_owned()));
         assert_eq!(said(b"a\0"), no("not a text file (byte 2 is NUL)"));
         assert_eq!(said(b"# \xff"), no("not a text file (byte 3 is not UTF-8)"));
+        let endless = read_text(FilePath::new("/dev/zero"));
+        assert_eq!(
+            endless,
+            Err("cannot read /dev/zero: too many bytes for a configuration".to_owned())
+        );
         let file = std::fs::File::create(&path).expect("writable");
         file.set_len(FILE_MAX + 1).expect("sparse");
         let what = "16777217 bytes are too many for a configuration";

@@ -17,7 +17,7 @@ pub fn scenario(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;
     };
-    match scenario::read(text, "fuzz.toml", &model::built_in) {
+    match scenario::read(text, "fuzz.toml", &model::built_in, None) {
         Ok(loaded) if outstanding(&loaded.config) <= MOST_OUTSTANDING => run(loaded.config),
         Ok(_) => {}
         Err(errors) => {

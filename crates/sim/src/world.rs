@@ -155,12 +155,16 @@ impl World {
         let span = self.now.since(scenario.warm_up);
         let mut judged = vec![Vec::new(); scenario.tenants.len()];
         let mut totals: Vec<(usize, &Tally)> = Vec::new();
-        let leaves = scenario.tenants.iter().map(|t| t.leaves.unwrap_or(self.now));
+        let leaves = scenario
+            .tenants
+            .iter()
+            .map(|t| t.leaves.unwrap_or(self.now));
         let mut ends: Vec<Nanos> = leaves.map(|leaves| leaves.min(self.now)).collect();
         for host in &self.hosts {
             host.judge(|tenant, all| judged[tenant] = all);
             totals.extend(host.tallies());
-            host.ends().for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
+            host.ends()
+                .for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
         }
         totals.sort_by_key(|(tenant, _)| *tenant);
         let totals = totals.into_iter().map(|(tenant, here)| {

@@ -185,6 +185,30 @@ fn what_a_policy_does_not_enforce_is_said() {
 }
 
 #[test]
+fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
+    let promised = VM.to_owned() + "[vm.objective]\nreservation = \"10 IOPS\"\n";
+    let text = format!("{DISK}{promised}[[vm.job]]\nrw = \"read\"\n");
+    let text = text.replace(
+        "policy = \"fifo\"",
+        "policy = { name = \"mclock\", cost_size = \"1 MiB\" }",
+    );
+    let under = |policy: &str| {
+        let policy = tidegate_core::policy::PolicySpec::named(policy).expect("registered");
+        let read = tidegate_sim::scenario::read;
+        let models = tidegate_config::model::built_in;
+        read(&text, "test.toml", &models, Some(&policy)).expect("good")
+    };
+    assert_eq!(under("sfq").warnings.len(), 1);
+    let same = under("mclock");
+    assert_eq!(same.warnings, []);
+    let cost = same.config.devices[0]
+        .policy
+        .params()
+        .find(|(info, _)| info.name == "cost_size");
+    assert_eq!(cost.map(|(_, value)| value), Some(1 << 20));
+}
+
+#[test]
 fn a_background_process_has_no_delay() {
     let text = job("rw = \"read\"")
         + "[[background]]\nname = \"backup\"\ndisk = \"1 GiB\"\n[background.delay]\n\

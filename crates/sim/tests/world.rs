@@ -68,7 +68,11 @@ fn a_closed_loop_keeps_its_depth_outstanding() {
 fn copies_of_a_job_run_side_by_side() {
     let report = run(&alone("rw = \"randread\"\nnumjobs = 6"));
     let rates = &vm(&report, "a").rates;
-    near(rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9, 6.0, 2.0);
+    near(
+        rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9,
+        6.0,
+        2.0,
+    );
 }
 
 #[test]
@@ -276,7 +280,11 @@ fn policies_change_under_load_and_nothing_is_lost() {
     for name in ["a", "b"] {
         let rates = &vm(&report, name).rates;
         // Whatever was lost would be missing here for the rest of the time.
-        near(rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9, 16.0, 3.0);
+        near(
+            rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9,
+            16.0,
+            3.0,
+        );
     }
 }
 
@@ -289,7 +297,11 @@ fn requests_the_engine_has_no_room_for_wait_and_are_served() {
     let report = run(&(text + &with("b", "rw = \"randread\"\niodepth = 8")));
     for (name, depth) in [("a", 64.0), ("b", 8.0)] {
         let rates = &vm(&report, name).rates;
-        near(rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9, depth, 6.0);
+        near(
+            rates.iops * ns(rates.latency_mean_ns) as f64 / 1e9,
+            depth,
+            6.0,
+        );
     }
 }
 
@@ -432,7 +444,11 @@ fn each_promise_is_judged_while_it_was_in_force() {
     assert_eq!(
         found,
         [
-            ("reservation 40 IOPS", Some(true), "in all 29 s in which it asked"),
+            (
+                "reservation 40 IOPS",
+                Some(true),
+                "in all 29 s in which it asked"
+            ),
             (
                 "reservation 500 IOPS",
                 Some(false),

@@ -14,6 +14,7 @@ use tidegate_config::{
     objective, policy,
 };
 use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
 
@@ -27,12 +28,19 @@ const LARGEST_DISK: u64 = 1 << 60;
 const MOST_TENANTS: usize = 100_000;
 
 /// Reads and checks a scenario. `file` is its name in messages, `models` finds device models.
+/// With `policy` it is read as if every device said so; a device that names the same policy
+/// keeps its parameters.
 ///
 /// # Errors
 /// Everything that is wrong with it, each mistake with its line, what was found and what is
 /// allowed.
-pub fn read(text: &str, file: &str, models: &Models<'_>) -> Result<Loaded<Scenario>, ConfigErrors> {
-    let loaded = document::read(text, file, |root| whole(root, models))?;
+pub fn read(
+    text: &str,
+    file: &str,
+    models: &Models<'_>,
+    policy: Option<&PolicySpec>,
+) -> Result<Loaded<Scenario>, ConfigErrors> {
+    let loaded = document::read(text, file, |root| whole(root, models, policy))?;
     // What only shows when everything is there.
     match loaded.config.check() {
         Ok(()) => Ok(loaded),
@@ -43,7 +51,7 @@ pub fn read(text: &str, file: &str, models: &Models<'_>) -> Result<Loaded<Scenar
     }
 }
 
-fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
+fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> Option<Scenario> {
     let mut section = root.section()?;
     let title = section.read("title", String::new(), |field| {
         field.text().map(str::to_owned)
@@ -75,7 +83,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
     }
     let mut names = Names::default();
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
-        .map(|field| read_device(field, &mut names, models))
+        .map(|field| read_device(field, &mut names, models, policy))
         .collect();
     let mut reader = Reader {
         duration,
@@ -108,14 +116,22 @@ fn whole(root: &Field<'_>, models: &Models<'_>) -> Option<Scenario> {
     })
 }
 
-fn read_device(field: &Field<'_>, names: &mut Names, models: &Models<'_>) -> Option<Device> {
+fn read_device(
+    field: &Field<'_>,
+    names: &mut Names,
+    models: &Models<'_>,
+    instead: Option<&PolicySpec>,
+) -> Option<Device> {
     let field = field.labelled("device");
     let mut section = field.section()?;
     let name = section.own_name("device", "disk", names);
     let model = section
         .need("model", "what it is: model = \"hdd-7200-1tb\"")
         .and_then(|field| model::from_field(&field, models));
-    let policy = device::policy(&mut section);
+    let policy = device::policy(&mut section).map(|own| match instead {
+        Some(other) if other.name() != own.name() => other.clone(),
+        _ => own,
+    });
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     section.finish();
     let bounds = bounds?;

@@ -8,7 +8,7 @@ use tidegate_sim::scenario::{self, Scenario};
 use tidegate_sim::world::World;
 
 pub(crate) fn read(text: &str) -> Result<Loaded<Scenario>, ConfigErrors> {
-    scenario::read(text, "test.toml", &model::built_in)
+    scenario::read(text, "test.toml", &model::built_in, None)
 }
 
 pub(crate) fn good(text: &str) -> Scenario {
