@@ -177,6 +177,12 @@ fn a_broken_scenario_is_located() {
 }
 
 #[test]
+fn a_configuration_of_the_daemon_is_told_to_be_one() {
+    let said = refused(&["sim", &example("quickstart.toml")]);
+    assert!(said.contains("a configuration of the daemon"), "{said}");
+}
+
+#[test]
 fn check_knows_a_scenario() {
     let table = said(&["check", &example("noisy-neighbour.toml")]);
     assert!(table.contains("at least 40 IOPS"), "{table}");
