@@ -8,10 +8,12 @@ mod bench;
 mod client;
 mod commands;
 mod demo;
+mod kept;
 mod output;
 mod problem;
 mod progress;
 mod results;
+mod seeds;
 mod simulate;
 
 use std::process::ExitCode;

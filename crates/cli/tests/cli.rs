@@ -224,6 +224,73 @@ fn torture_does_the_same_on_one_processor_and_on_many_and_remembers_it() {
 }
 
 #[test]
+fn torture_refuses_seeds_that_passed_with_other_policies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("seeds");
+    let resume = file.to_str().expect("a path in UTF-8");
+    let torture = |args: &[&str]| {
+        tidegate(&[&["torture", "--seeds", "3", "--resume", resume], args].concat())
+    };
+    let output = torture(&[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let held = std::fs::read(&file).expect("written");
+    let output = torture(&["--policy", "sfq"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    for part in ["policies any", "policies sfq", resume, "help:"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(std::fs::read(&file).expect("still there"), held);
+    let output = torture(&[]);
+    assert!(stdout(&output).contains("passed before"), "{output:?}");
+}
+
+#[test]
+fn torture_resumes_from_a_regular_file_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    let nowhere = dir.path().join("none/seeds");
+    for (path, what) in [
+        (fifo.as_path(), "a FIFO"),
+        (dir.path(), "a directory"),
+        (Path::new("/dev/zero"), "a character device"),
+        (&nowhere, "cannot write"),
+    ] {
+        let path = path.to_str().expect("a path in UTF-8");
+        let output = tidegate(&["torture", "--seeds", "1", "--resume", path]);
+        assert_eq!(output.status.code(), Some(1), "{path}");
+        let said = stderr(&output);
+        assert!(said.contains(what) && said.contains(path), "{said}");
+        assert!(stdout(&output).is_empty(), "it ran: {}", stdout(&output));
+    }
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let resume = link.to_str().expect("a path in UTF-8");
+    let output = tidegate(&["torture", "--seeds", "1", "--resume", resume]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(link.is_symlink() && file.is_file());
+}
+
+#[test]
+fn torture_counts_up_to_the_largest_seed_and_no_further() {
+    let torture = |start: &str, seeds: &str| {
+        let args = ["--start-seed", start, "--seeds", seeds];
+        tidegate(&[&["torture", "-o", "json"], &args[..]].concat())
+    };
+    for (start, seeds) in [("18446744073709551615", 1), ("18446744073709551614", 2)] {
+        let output = torture(start, &seeds.to_string());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let said: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(said["passed"], seeds);
+    }
+    let output = torture("18446744073709551615", "3");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("--seeds 1 at most"), "{output:?}");
+}
+
+#[test]
 fn a_missing_daemon_is_said_with_its_socket() {
     let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
     assert_eq!(output.status.code(), Some(1));

@@ -1,6 +1,5 @@
 //! `tidegate torture`: runs seeds on all processors, shows those that fail.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
@@ -8,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::policy::PolicySpec;
 use tidegate_report::{Table, count};
@@ -17,6 +16,7 @@ use tidegate_sim::torture::{self, Failure, Options, Passed};
 use crate::args::TortureArgs;
 use crate::output::Output;
 use crate::problem::Problem;
+use crate::seeds::{Owner, Seeds};
 
 /// Seeds where neither a number nor a time is given.
 const SEEDS: u64 = 1000;
@@ -88,13 +88,13 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
         Some(_) => None,
         None => Some(SEEDS),
     });
-    let last = seeds.map_or(u64::MAX, |n| args.start_seed.saturating_add(n));
+    let last = last(args.start_seed, seeds)?;
     let mut done = match &args.resume {
-        Some(file) => Done::read(file)?,
+        Some(file) => Done::open(file, &args.policies)?,
         None => Done::default(),
     };
     let source = Source {
-        next: Mutex::new((args.start_seed, done.clone())),
+        next: Mutex::new((Some(args.start_seed), done.seeds.clone())),
         last,
         until: args.minutes.map(|minutes| begun + minutes),
     };
@@ -103,7 +103,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
         None => thread::available_parallelism().map_or(1, usize::from),
     };
     let mut summary = Summary {
-        left_out: done.within(args.start_seed, last),
+        left_out: done.seeds.within(args.start_seed, last),
         ..Summary::default()
     };
     let mut progress = Progress {
@@ -119,15 +119,62 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
             scope.spawn(move || work(source, &args.policies, &sender));
         }
         drop(sender);
-        let resume = args.resume.as_deref();
-        collect(&receiver, &mut summary, &mut done, resume, &mut progress)
+        collect(&receiver, &mut summary, &mut done, &mut progress)
     })?;
     summary.print(begun, out)
 }
 
-/// Which seeds are still to be run.
+/// The last of the seeds from `first` on: of so many, or of all there are.
+fn last(first: u64, seeds: Option<u64>) -> Result<u64> {
+    let Some(seeds) = seeds else {
+        return Ok(u64::MAX);
+    };
+    let beyond = seeds - 1;
+    first.checked_add(beyond).ok_or_else(|| {
+        let what = format!(
+            "there are no {seeds} seeds from {first} on: the last one is {}",
+            u64::MAX
+        );
+        let (fit, start) = (u64::MAX - first + 1, u64::MAX - beyond);
+        Problem::new(what)
+            .at("--start-seed")
+            .help(format!(
+                "--seeds {fit} at most, or --start-seed {start} at most"
+            ))
+            .into()
+    })
+}
+
+/// Seeds that have passed, and the file where they are remembered.
+#[derive(Default)]
+struct Done<'a> {
+    seeds: Seeds,
+    kept: Option<(&'a Path, Owner)>,
+}
+
+impl<'a> Done<'a> {
+    fn open(file: &'a Path, policies: &[PolicySpec]) -> Result<Done<'a>> {
+        let owner = Owner::this(policies)?;
+        let done = Done {
+            seeds: Seeds::read(file, &owner)?,
+            kept: Some((file, owner)),
+        };
+        // A file that cannot be written is better known now than after an hour.
+        done.write()?;
+        Ok(done)
+    }
+
+    fn write(&self) -> Result<()> {
+        match &self.kept {
+            Some((file, owner)) => self.seeds.write(file, owner),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Which seeds are still to be run: from the next one, where there is one, to the last.
 struct Source {
-    next: Mutex<(u64, Done)>,
+    next: Mutex<(Option<u64>, Seeds)>,
     last: u64,
     until: Option<Instant>,
 }
@@ -139,11 +186,11 @@ impl Source {
         }
         let mut guard = self.next.lock().expect("nobody panics with it");
         let (next, done) = &mut *guard;
-        let seed = done.first_not_in(*next);
-        if seed >= self.last {
+        let seed = done.first_not_in((*next)?)?;
+        if seed > self.last {
             return None;
         }
-        *next = seed + 1;
+        *next = seed.checked_add(1);
         Some(seed)
     }
 }
@@ -164,7 +211,6 @@ fn collect(
     receiver: &Receiver<Ended>,
     summary: &mut Summary,
     done: &mut Done,
-    resume: Option<&Path>,
     progress: &mut Progress,
 ) -> Result<()> {
     let mut next = Instant::now() + SOMETIMES;
@@ -172,7 +218,7 @@ fn collect(
         match receiver.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(ended) => {
                 match &ended {
-                    Ok(passed) => done.add(passed.seed),
+                    Ok(passed) => done.seeds.add(passed.seed, passed.seed),
                     Err(failure) => progress.failure(failure, summary.failed.len() < SHOWN),
                 }
                 summary.take(&ended);
@@ -183,16 +229,11 @@ fn collect(
         if Instant::now() >= next {
             next = Instant::now() + SOMETIMES;
             progress.show(summary);
-            if let Some(file) = resume {
-                done.write(file)?;
-            }
+            done.write()?;
         }
     }
     progress.clear();
-    match resume {
-        Some(file) => done.write(file),
-        None => Ok(()),
-    }
+    done.write()
 }
 
 impl Summary {
@@ -301,111 +342,23 @@ impl Progress {
     }
 }
 
-/// Seeds that have passed: ranges, by their first.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Done(BTreeMap<u64, u64>);
-
-impl Done {
-    /// Reads a resume file: a range a line, `FIRST LAST`. One that is not there is empty.
-    fn read(file: &Path) -> Result<Done> {
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Done::default()),
-            Err(error) => return Err(error).with_context(|| format!("{}", file.display())),
-        };
-        let mut done = Done::default();
-        for (number, line) in text.lines().enumerate() {
-            let mut words = line.split_whitespace().map(str::parse::<u64>);
-            let range = (words.next(), words.next(), words.next());
-            match range {
-                (Some(Ok(first)), Some(Ok(last)), None) if first <= last => {
-                    done.0.insert(first, last);
-                }
-                _ => {
-                    let at = format!("{}, line {}", file.display(), number + 1);
-                    let what = format!("{line:?} is no range of seeds such as \"0 999\"");
-                    return Err(Problem::new(what).at(at).into());
-                }
-            }
-        }
-        Ok(done)
-    }
-
-    /// Writes it so that a crash leaves the old file or the new one.
-    fn write(&self, file: &Path) -> Result<()> {
-        let text: String = self.0.iter().map(|(a, b)| format!("{a} {b}\n")).collect();
-        let mut name = file.as_os_str().to_owned();
-        name.push(".new");
-        std::fs::write(&name, text)
-            .and_then(|()| std::fs::rename(&name, file))
-            .with_context(|| format!("cannot write {}", file.display()))
-    }
-
-    fn add(&mut self, seed: u64) {
-        let mut range = (seed, seed);
-        if let Some((&first, &last)) = self.0.range(..=seed).next_back() {
-            if last >= seed {
-                return;
-            }
-            if last + 1 == seed {
-                range.0 = first;
-            }
-        }
-        if let Some(&last) = seed.checked_add(1).and_then(|next| self.0.get(&next)) {
-            self.0.remove(&(seed + 1));
-            range.1 = last;
-        }
-        self.0.insert(range.0, range.1);
-    }
-
-    /// The first seed from here on that is not in it.
-    fn first_not_in(&self, seed: u64) -> u64 {
-        match self.0.range(..=seed).next_back() {
-            Some((_, &last)) if last >= seed && last < u64::MAX => self.first_not_in(last + 1),
-            _ => seed,
-        }
-    }
-
-    /// How many of `first..end` are in it.
-    fn within(&self, first: u64, end: u64) -> u64 {
-        let overlap = |(&a, &b): (&u64, &u64)| {
-            let (from, to) = (a.max(first), b.min(end.saturating_sub(1)));
-            if from > to { 0 } else { to - from + 1 }
-        };
-        self.0.iter().map(overlap).sum()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn seeds_that_passed_are_kept_as_ranges_and_left_out() {
-        let mut done = Done::default();
-        for seed in [5, 3, 4, 9, 0] {
-            done.add(seed);
-        }
-        assert_eq!(done.0, BTreeMap::from([(0, 0), (3, 5), (9, 9)]));
-        assert_eq!(done.first_not_in(0), 1);
-        assert_eq!(done.first_not_in(3), 6);
-        assert_eq!(done.within(4, 100), 3);
-        done.add(4);
-        assert_eq!(done.within(0, 100), 5);
-    }
-
-    #[test]
-    fn a_resume_file_survives_writing_and_reading() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let file = folder.path().join("seeds");
-        assert_eq!(Done::read(&file).expect("none yet"), Done::default());
-        let mut done = Done::default();
-        (0..100).for_each(|seed| done.add(seed));
-        done.add(200);
-        done.write(&file).expect("written");
-        assert_eq!(Done::read(&file).expect("read"), done);
-        std::fs::write(&file, "0 99\n7 to 9\n").expect("written");
-        let error = Done::read(&file).expect_err("no range").to_string();
-        assert!(error.contains("line 2"), "{error}");
+    fn seeds_end_at_the_largest_and_what_goes_beyond_is_refused() {
+        assert_eq!(last(0, Some(6)).expect("fits"), 5);
+        assert_eq!(last(7, None).expect("fits"), u64::MAX);
+        assert_eq!(last(u64::MAX, Some(1)).expect("fits"), u64::MAX);
+        assert_eq!(last(u64::MAX - 1, Some(2)).expect("fits"), u64::MAX);
+        let error = last(u64::MAX - 1, Some(3))
+            .expect_err("too many")
+            .to_string();
+        assert!(error.contains("--seeds 2"), "{error}");
+        assert!(
+            error.contains("--start-seed 18446744073709551613"),
+            "{error}"
+        );
     }
 }

@@ -1,0 +1,264 @@
+//! Small files that a command keeps for its next run.
+//!
+//! ```text
+//!   read: a regular file? --> at most so much of it --> text
+//!   write: a regular file, or none yet? --> all of it beside --> renamed onto it
+//! ```
+//!
+//! A name may lead anywhere: a device that never ends, a FIFO that nobody writes to, a device node
+//! that a rename would replace. Only a regular file is taken; a symbolic link stays, and the file
+//! it leads to is the one that is read and written.
+
+use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tidegate_report::count;
+
+use crate::problem::Problem;
+
+/// Symbolic links in a row, as many as Linux follows.
+const LINKS: usize = 40;
+
+/// What a file holds, if there is one.
+///
+/// # Errors
+/// When it is no regular file, holds more than `most` bytes, is no UTF-8 or cannot be read.
+pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>> {
+    let cannot = || format!("cannot read {}", path.display());
+    // Before it is opened: opening a FIFO would wait for somebody who writes to it.
+    if regular(path)?.is_none() {
+        return Ok(None);
+    }
+    let file = File::open(path).with_context(cannot)?;
+    check(path, file.metadata().with_context(cannot)?.file_type())?;
+    let mut bytes = Vec::new();
+    // Files of /proc claim to be empty, others grow: what counts is what comes.
+    (file.take(most.saturating_add(1)).read_to_end(&mut bytes)).with_context(cannot)?;
+    if bytes.len() as u64 > most {
+        let what = format!("the file holds more than {} bytes", count(most));
+        return Err(refused(path, what));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(refused(path, "the file holds no text".to_owned())),
+    }
+}
+
+/// Writes a file whole: whoever is killed on the way leaves the old one, or the new one. It keeps
+/// its permissions.
+///
+/// # Errors
+/// When there is something else than a regular file, or it cannot be written.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let old = regular(path)?;
+    let target = match &old {
+        Some(_) => fs::canonicalize(path).with_context(cannot)?,
+        None => led_to(path).with_context(cannot)?,
+    };
+    let named = !target.as_os_str().as_bytes().ends_with(b"/");
+    let Some(name) = target.file_name().filter(|_| named) else {
+        return Err(refused(path, "this is no name of a file".to_owned()));
+    };
+    // A rename asks for no leave to write the file that it replaces.
+    if old.is_some() {
+        (OpenOptions::new().write(true).open(&target)).with_context(cannot)?;
+    }
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    // Of this directory, since nothing can be renamed from one filesystem into another.
+    let mut beside = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".new")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder(&target))
+        .with_context(cannot)?;
+    if let Some(old) = old {
+        (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
+    }
+    // Synced, since a rename may be durable before what it names is.
+    (beside.write_all(bytes))
+        .and_then(|()| beside.as_file().sync_data())
+        .with_context(cannot)?;
+    beside.persist(&target).with_context(cannot)?;
+    Ok(())
+}
+
+/// The regular file that is there, if anything is.
+fn regular(path: &Path) -> Result<Option<Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => check(path, found.file_type()).map(|()| Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn check(path: &Path, kind: FileType) -> Result<()> {
+    let is = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_char_device() => "a character device",
+        kind if kind.is_block_device() => "a block device",
+        _ => "something else",
+    };
+    Err(refused(path, format!("this is {is}, not a regular file")))
+}
+
+fn refused(path: &Path, what: String) -> anyhow::Error {
+    Problem::new(what)
+        .at(path.display().to_string())
+        .help("name a file that this command wrote before, or one that is not there yet")
+        .into()
+}
+
+/// Where a name leads at which there is nothing: through links to what is not there yet.
+fn led_to(path: &Path) -> io::Result<PathBuf> {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::symlink_metadata(&target) {
+            Ok(found) if found.is_symlink() => {
+                target = folder(&target).join(fs::read_link(&target)?);
+            }
+            _ => return Ok(target),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    fn said<T: std::fmt::Debug>(result: Result<T>) -> String {
+        format!("{:#}", result.expect_err("refused"))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a directory");
+        let name = |entry: io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("kept");
+        assert_eq!(read(&file, 10).expect("none yet"), None);
+        write(&file, b"one").expect("written");
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("set");
+        write(&file, b"two").expect("written again");
+        assert_eq!(read(&file, 10).expect("read").as_deref(), Some("two"));
+        let mode = fs::metadata(&file).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(names(dir.path()), ["kept"]);
+    }
+
+    #[test]
+    fn the_old_file_is_whole_until_the_new_one_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("kept");
+        write(&file, b"the old one").expect("written");
+        // Whoever has it open keeps it as it was: it is replaced, and not written over.
+        let mut old = File::open(&file).expect("there");
+        // What a run left that was killed on the way.
+        fs::write(dir.path().join(".kept.killed.new"), "the n").expect("written");
+        write(&file, b"the new one").expect("written");
+        let mut held = String::new();
+        old.read_to_string(&mut held).expect("read");
+        assert_eq!(held, "the old one");
+        let new = read(&file, 99).expect("read");
+        assert_eq!(new.as_deref(), Some("the new one"));
+    }
+
+    #[test]
+    fn a_symbolic_link_stays_and_its_target_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (link, far) = (dir.path().join("link"), dir.path().join("far"));
+        fs::create_dir(&far).expect("made");
+        symlink("second", dir.path().join("link")).expect("a link");
+        symlink("far/file", dir.path().join("second")).expect("a link");
+        for text in ["not there yet", "there"] {
+            write(&link, text.as_bytes()).expect("written");
+            assert!(link.is_symlink());
+            let held = fs::read_to_string(far.join("file")).expect("there");
+            assert_eq!(held, text);
+            assert_eq!(read(&link, 99).expect("read").as_deref(), Some(text));
+        }
+        assert_eq!(names(dir.path()), ["far", "link", "second"]);
+        assert_eq!(names(&far), ["file"]);
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        symlink(&a, &b).expect("a link");
+        symlink(&b, &a).expect("a link");
+        assert!(said(write(&a, b"")).contains("cannot"));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_neither_read_nor_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).expect("bound");
+        let link = dir.path().join("link");
+        symlink(&socket, &link).expect("a link");
+        for (path, is) in [
+            (dir.path(), "a directory"),
+            (&socket, "a socket"),
+            (&link, "a socket"),
+        ] {
+            for said in [said(read(path, 10)), said(write(path, b"new"))] {
+                assert!(said.contains(is), "{said}");
+                assert!(said.contains(&path.display().to_string()), "{said}");
+            }
+        }
+        assert!(said(read(Path::new("/dev/zero"), 10)).contains("a character device"));
+        let kind = fs::metadata(&socket).expect("still there").file_type();
+        assert!(kind.is_socket());
+        assert_eq!(names(dir.path()), ["link", "socket"]);
+    }
+
+    #[test]
+    fn no_more_is_read_than_was_said_and_only_text() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("kept");
+        fs::write(&file, "0123456789").expect("written");
+        assert_eq!(
+            read(&file, 10).expect("it fits").as_deref(),
+            Some("0123456789")
+        );
+        assert!(said(read(&file, 9)).contains("more than 9 bytes"));
+        fs::write(&file, [0xff, 0xfe]).expect("written");
+        assert!(said(read(&file, 10)).contains("no text"));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_is_refused_with_its_name() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let none = dir.path().join("none/kept");
+        assert!(said(write(&none, b"")).contains("none/kept"));
+        for name in ["new/", "", "none/.."] {
+            let said = said(write(&dir.path().join("none").join(name), b""));
+            assert!(said.contains("no name of a file") || said.contains("cannot write"));
+        }
+        assert!(said(write(Path::new(""), b"")).contains("no name of a file"));
+        assert!(names(dir.path()).is_empty());
+    }
+}
