@@ -90,7 +90,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The regular file that is there, if anything is.
-fn regular(path: &Path) -> Result<Option<Metadata>> {
+pub(crate) fn regular(path: &Path) -> Result<Option<Metadata>> {
     match fs::metadata(path) {
         Ok(found) => check(path, found.file_type()).map(|()| Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

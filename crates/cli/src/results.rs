@@ -5,7 +5,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +14,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kept;
 use crate::problem::Problem;
 
 /// What a result is the result of.
@@ -96,41 +96,25 @@ impl Results {
         Ok(())
     }
 
-    /// Puts them into one order, however many cores there were: into a file beside it, which
-    /// then takes its place.
+    /// Puts them into one order, however many cores there were.
     pub(crate) fn finish(&self) -> Result<()> {
-        self.put_in_order()
-            .with_context(|| cannot_write(&self.path))
-    }
-
-    fn put_in_order(&self) -> Result<()> {
-        let mut beside = OsString::from(&self.path);
-        beside.push(".new");
-        let mut file = io::BufWriter::new(File::create(&beside)?);
+        let mut bytes = Vec::new();
         for (key, report) in &self.all {
             let (key, report) = (key.clone(), report.clone());
-            writeln!(file, "{}", serde_json::to_string(&Line { key, report })?)?;
+            serde_json::to_writer(&mut bytes, &Line { key, report })?;
+            bytes.push(b'\n');
         }
-        file.into_inner()?.sync_all()?;
-        Ok(fs::rename(&beside, &self.path)?)
+        kept::write(&self.path, &bytes)
     }
 }
 
 /// The file that `path` leads to. Results take the place of what was there, so it has to be a file:
 /// nobody means to lose a device.
 fn regular(path: &Path) -> Result<PathBuf> {
-    let found = match fs::canonicalize(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
-        Err(error) => return Err(error).with_context(|| cannot_write(path)),
-    };
-    let kind = fs::metadata(&found).with_context(|| cannot_write(path))?;
-    if !kind.is_file() {
-        let problem = Problem::new("results are kept in a file, which this is not");
-        let help = "--results FILE, with a file or what is not there yet";
-        return Err(problem.at(path.display().to_string()).help(help).into());
+    match kept::regular(path)? {
+        Some(_) => fs::canonicalize(path).with_context(|| cannot_write(path)),
+        None => Ok(path.to_owned()),
     }
-    Ok(found)
 }
 
 fn cannot_write(path: &Path) -> String {
