@@ -83,7 +83,8 @@ fn io(step: &Step, id: u64, disk: &dyn Model) -> ModelIo {
         Err(share) => (u128::from(last) * u128::from(share) / u128::from(u16::MAX)) as u64,
     };
     let (addr, len) = if step.op == Op::Flush {
-        (0, 0)
+        // A flush lies nowhere: wherever it says that it does, it is served.
+        (spec.capacity.saturating_mul(2 * (id % 2)), 0)
     } else {
         (at * block, len as u32)
     };

@@ -127,9 +127,10 @@ impl Hdd {
             Op::Flush => Kind::Flush,
             Op::Discard => Kind::Discard,
         };
-        // Alone it is taken as it is; where it lies matters beside others only.
+        // Alone it is taken as it is; where it lies matters beside others only, and a flush lies
+        // nowhere, whatever address it comes with.
         let alone = self.queue.as_ref().is_none_or(|q| q.len() == 0) && !self.is_busy(now);
-        let target = match alone {
+        let target = match alone || io.op == Op::Flush {
             true => Target::default(),
             false => self.mechanism.target(io.addr),
         };

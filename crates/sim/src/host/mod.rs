@@ -283,7 +283,8 @@ impl Host {
                     ModelIo {
                         id: io.id.to_bits(),
                         op: io.op,
-                        addr: io.addr,
+                        // The engine says of a flush where the head may be; a device is told none.
+                        addr: if io.op == Op::Flush { 0 } else { io.addr },
                         len: io.len,
                         fua: io.fua,
                     },
