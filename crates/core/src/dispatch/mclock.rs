@@ -40,6 +40,7 @@
 //! (they are to be feasible); then, from the moment it waits, every other VM is served at most
 //! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
+use super::virtual_time::Virtual;
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::heap::IndexedHeap;
@@ -51,41 +52,13 @@ use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
 
-/// Virtual time: bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
-/// Compares modulo 2^64: tags of VMs that compete lie far closer together than 2^62.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Virtual(u64);
-
+/// Virtual time is bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
+/// Tags of VMs that compete lie far closer together than 2^62.
 const VIRTUAL_SHIFT: u32 = 8;
 
 /// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
 /// behind the clock, and anew when the clock has come as far ahead of it.
 const VIRTUAL_SPAN: u64 = 1 << 62;
-
-impl Ord for Virtual {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        (self.0.wrapping_sub(other.0) as i64).cmp(&0)
-    }
-}
-
-impl Virtual {
-    fn plus(self, span: u64) -> Virtual {
-        Virtual(self.0.wrapping_add(span))
-    }
-}
-
-impl Virtual {
-    /// How far `earlier` lies behind.
-    fn since(self, earlier: Virtual) -> u64 {
-        self.0.wrapping_sub(earlier.0)
-    }
-}
-
-impl PartialOrd for Virtual {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
 
 /// One VM's tags.
 #[derive(Clone, Copy, Debug)]
@@ -374,16 +347,11 @@ impl Tags {
         }
     }
 
-    /// What it was served ahead of the others counts as so much the less virtual time the
-    /// larger its weight is: a weight that is raised helps at once.
     fn set_weight(&mut self, weight: u32, clock: Virtual) {
         if weight == self.weight {
             return;
         }
-        if self.share > clock {
-            let ahead = self.share.0.wrapping_sub(clock.0) as u128;
-            self.share = clock.plus((ahead * self.weight as u128 / weight as u128) as u64);
-        }
+        self.share = self.share.reweighed(clock, self.weight, weight);
         self.weight = weight;
         self.share_carry = 0;
     }

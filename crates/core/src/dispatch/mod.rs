@@ -5,6 +5,7 @@ pub mod drr;
 pub mod fifo;
 pub mod mclock;
 pub mod sfq;
+mod virtual_time;
 
 use crate::facts::Facts;
 use crate::request::Op;

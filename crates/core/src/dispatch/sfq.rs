@@ -36,6 +36,7 @@
 //!   flushed and that is more.
 
 use super::moved;
+use super::virtual_time::Virtual;
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::heap::IndexedHeap;
@@ -77,29 +78,7 @@ pub struct SfqParams {
     pub cost_size: u32,
 }
 
-/// Virtual time: cost x 256 / weight for bytes. Compares modulo 2^64: the tags of VMs that
-/// wait lie far closer together than 2^63.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Virtual(u64);
-
-impl Ord for Virtual {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        (self.0.wrapping_sub(other.0) as i64).cmp(&0)
-    }
-}
-
-impl PartialOrd for Virtual {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Virtual {
-    fn plus(self, span: u64) -> Virtual {
-        Virtual(self.0.wrapping_add(span))
-    }
-}
-
+/// Virtual time is cost x 256 / weight for bytes.
 const BYTE_SHIFT: u32 = 8;
 
 /// What one request costs: enough that 10,000 VMs of weight 10,000 keep an order.
@@ -131,10 +110,7 @@ impl Flow {
         if weight == self.weight {
             return;
         }
-        if self.tag > clock {
-            let ahead = self.tag.0.wrapping_sub(clock.0) as u128;
-            self.tag = clock.plus((ahead * self.weight as u128 / weight as u128) as u64);
-        }
+        self.tag = self.tag.reweighed(clock, self.weight, weight);
         self.weight = weight;
         self.carry = 0;
     }
