@@ -203,6 +203,7 @@ pub(crate) enum VmCommand {
 #[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
     "reservation", "limit", "limit_read", "limit_write", "burst", "burst_read", "burst_write",
     "burst_length", "target", "weight", "latency",
+    "priority",
 ]))]
 pub(crate) struct ObjectiveArgs {
     /// The VM's name
@@ -240,6 +241,9 @@ pub(crate) struct ObjectiveArgs {
     /// Bound on each request's time, such as "30 ms"
     #[arg(long, value_name = "TIME")]
     pub(crate) latency: Option<String>,
+    /// Class of I/O priority: realtime, "best-effort 0" to "best-effort 7", idle
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) priority: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

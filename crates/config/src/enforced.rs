@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use serde::Serialize;
-use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::objective::{Objective, Priority, Rate};
 use tidegate_core::policy::{self, Honours, PolicySpec};
 use tidegate_device::units;
 
@@ -96,7 +96,7 @@ type Part = (
 );
 
 /// The parts of an objective: what each says, and where a policy tells that it enforces it.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("reservation", |o| said(&o.reservation), |h| h.reservation),
     ("limit", |o| said(&o.limit.total), |h| h.limit),
     (
@@ -117,7 +117,13 @@ const PARTS: [Part; 8] = [
         |o| o.latency.map(units::format_duration),
         |h| h.latency,
     ),
+    ("priority", priority, |h| h.priority),
 ];
+
+fn priority(objective: &Objective) -> Option<String> {
+    let named = objective.priority != Priority::DEFAULT;
+    named.then(|| objective.priority.to_string())
+}
 
 /// What of `objective` a policy that honours `honours` does not enforce.
 pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {

@@ -4,7 +4,7 @@
 //! `"none"` take it away, a table inside a table merges too (RFC 7396). In the file, what was
 //! there is the default.
 
-use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Rate};
+use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
@@ -18,6 +18,8 @@ use crate::section::Section;
 const BURST_LENGTH: Nanos = Nanos::SECOND;
 /// Longer than any guest waits before it gives a disk up.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+const PRIORITY_EXAMPLES: &str =
+    "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
 const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
@@ -145,6 +147,7 @@ pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
         set(&mut section, "target", rate, &mut new.target),
         set(&mut section, "weight", weight, &mut new.weight),
         set(&mut section, "latency", latency, &mut new.latency),
+        set(&mut section, "priority", priority, &mut new.priority),
     ];
     section.finish();
     if good.contains(&false) {
@@ -286,6 +289,19 @@ fn latency(field: &Field<'_>) -> Option<Option<Nanos>> {
     field.duration(Nanos(1)..=LATENCY_MAX).map(Some)
 }
 
+fn priority(field: &Field<'_>) -> Option<Priority> {
+    if is_none(field) {
+        return Some(Priority::DEFAULT);
+    }
+    match &field.node.value {
+        Value::Text(text) if text.parse::<Priority>().is_ok() => text.parse().ok(),
+        _ => {
+            field.refuse("a class of priority", PRIORITY_EXAMPLES);
+            None
+        }
+    }
+}
+
 /// Reports parts that contradict each other, at the part that was written.
 fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
     let (names, allowed): (Vec<&str>, _) = match error {
@@ -301,6 +317,9 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
             (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
         }
         ObjectiveError::WeightOutOfRange { .. } => (vec!["weight"], "1 to 10000".to_owned()),
+        ObjectiveError::PriorityOutOfRange { .. } => {
+            (vec!["priority"], PRIORITY_EXAMPLES.to_owned())
+        }
         ObjectiveError::ZeroLatency => (vec!["latency"], "a bound such as \"10 ms\"".to_owned()),
         ObjectiveError::BurstLength { .. } => {
             (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())

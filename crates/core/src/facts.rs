@@ -20,6 +20,11 @@ pub struct DeviceSpec {
     pub max_io: u32,
     /// The backing can only write zeroes out: then `WriteZeroes` costs and splits like a write.
     pub zeroes_are_writes: bool,
+    /// What an I/O elsewhere takes longer than one that continues the last, on average: a
+    /// disk's seek and half a turn. Zero: nothing, as on flash, or not known.
+    pub positioning: Nanos,
+    /// Bytes a second that one sequential stream can have; 0: not known.
+    pub bytes_per_s: u64,
 }
 
 /// The device as it stands.
@@ -60,6 +65,8 @@ pub struct Unit {
     pub addr: u64,
     /// Bytes still to be dispatched.
     pub len: u32,
+    /// Guest requests in it.
+    pub requests: u32,
     /// Order of arrival over all VMs.
     pub seq: u64,
     /// When its first guest request arrived.
@@ -104,6 +111,24 @@ impl Facts {
     /// The handle of the VM in a slot.
     pub fn vm_at(&self, index: usize) -> VmId {
         self.vms[index].id(index as u32)
+    }
+
+    /// Whether this is a process of the host (a backup, a scrub), not a VM: it has what the VMs
+    /// leave, and no regulator's credits hold it.
+    pub fn is_background(&self, vm: VmId) -> bool {
+        self.vms[vm.index()].background
+    }
+
+    /// Guest requests of a VM inside the engine, waiting or in flight.
+    pub fn requests(&self, vm: VmId) -> u32 {
+        self.vms[vm.index()].requests
+    }
+
+    /// When a VM's last request was answered with none left; [`Nanos::MAX`]: never yet. Stays
+    /// while the next ones are inside, so inside [`Event::Arrived`](crate::roles::Event) with
+    /// [`Facts::requests`] 1 it tells for how long the VM thought.
+    pub fn quiet_since(&self, vm: VmId) -> Nanos {
+        self.vms[vm.index()].quiet_since
     }
 
     /// A VM's objective.
@@ -185,6 +210,7 @@ impl Facts {
             op: hot.op,
             addr: first.addr + first.issued as u64,
             len: hot.unit_len - first.issued,
+            requests: hot.unit_reqs,
             seq: hot.seq,
             arrived: self.cold[id.index()].arrived,
         }

@@ -161,6 +161,8 @@ impl Setup {
                 physical_block: BLOCK,
                 max_io: BLOCK * (1 + self.blocks as u32 % 16),
                 zeroes_are_writes: self.bounds.is_multiple_of(2),
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
             },
             max_requests: if tight { 12 } else { 200 },
             max_pending_per_vm: if tight { 5 } else { 100 },

@@ -194,6 +194,62 @@ pub struct Objective {
     pub weight: u32,
     /// Bound on a request's time from arrival to answer.
     pub latency: Option<Nanos>,
+    /// Its class, for schedulers that know such.
+    pub priority: Priority,
+}
+
+/// A class of I/O priority, as Linux's `ionice` has them: the least goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Priority {
+    /// Before everything else, for as long as it asks. Linux's eight levels within it are one
+    /// here.
+    RealTime,
+    /// A share by level: 0 has the largest, 7 the smallest.
+    BestEffort(u8),
+    /// When nobody else asks.
+    Idle,
+}
+
+impl Priority {
+    /// What a VM has that names none, and a process under Linux.
+    pub const DEFAULT: Priority = Priority::BestEffort(4);
+    /// The lowest level of best effort.
+    pub const LEVEL_MAX: u8 = 7;
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority::DEFAULT
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Priority::RealTime => f.write_str("realtime"),
+            Priority::BestEffort(level) => write!(f, "best-effort {level}"),
+            Priority::Idle => f.write_str("idle"),
+        }
+    }
+}
+
+impl core::str::FromStr for Priority {
+    type Err = ();
+
+    /// `realtime`, `best-effort`, `best-effort 0` to `best-effort 7`, `idle`.
+    fn from_str(text: &str) -> Result<Priority, ()> {
+        match text {
+            "realtime" => return Ok(Priority::RealTime),
+            "idle" => return Ok(Priority::Idle),
+            "best-effort" => return Ok(Priority::DEFAULT),
+            _ => {}
+        }
+        let level = text.strip_prefix("best-effort ").ok_or(())?;
+        match level.parse() {
+            Ok(level @ 0..=Priority::LEVEL_MAX) => Ok(Priority::BestEffort(level)),
+            _ => Err(()),
+        }
+    }
 }
 
 impl Objective {
@@ -223,6 +279,9 @@ impl Objective {
         below("reservation", &self.reservation, "target", &self.target)?;
         below("limit.read", &self.limit.read, "limit", &self.limit.total)?;
         below("limit.write", &self.limit.write, "limit", &self.limit.total)?;
+        if let Priority::BestEffort(value @ 8..) = self.priority {
+            return Err(ObjectiveError::PriorityOutOfRange { value });
+        }
         self.limit.validate_burst()
     }
 }
@@ -282,6 +341,7 @@ impl Default for Objective {
             target: Rate::NONE,
             weight: Self::DEFAULT_WEIGHT,
             latency: None,
+            priority: Priority::DEFAULT,
         }
     }
 }
@@ -324,6 +384,12 @@ pub enum ObjectiveError {
     /// A latency of zero.
     #[error("latency 0: no device answers in no time; leave it out or name a bound such as 10 ms")]
     ZeroLatency,
+    /// A level of best effort outside its range.
+    #[error("priority best-effort {value}: allowed is 0 to 7")]
+    PriorityOutOfRange {
+        /// What it says.
+        value: u8,
+    },
     /// A burst length out of range.
     #[error("limit.burst.length {value}: allowed is 1 ms to 1 hour")]
     BurstLength {

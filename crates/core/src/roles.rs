@@ -5,6 +5,7 @@
 
 use crate::engine::Footprint;
 use crate::facts::Facts;
+use crate::objective::Priority;
 use crate::pace::FirstServed;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::time::Nanos;
@@ -59,6 +60,8 @@ pub enum Knob {
     Weight(u32),
     /// Credits an interval.
     Credits(u32),
+    /// Class of priority, in place of the objective's.
+    Class(Priority),
     /// Rate granted, in thousandths of a request a second.
     Allocation(u64),
     /// Merge at most to, and split above, this many bytes. The engine itself keeps it.
@@ -296,6 +299,13 @@ pub trait Dispatcher: Send {
 
     /// A controller's knob.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
+
+    /// Whether it serves background tenants itself ([`Facts::is_background`]). Where not, it
+    /// never hears of them: the engine gives them what the VMs leave, see
+    /// [`Background`](crate::dispatch::background::Background).
+    fn serves_background(&self) -> bool {
+        false
+    }
 
     /// The device has room: what goes next? The unit stays in the index until `remove`.
     fn pick(&mut self, facts: &Facts) -> Pick;

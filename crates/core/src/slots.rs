@@ -231,6 +231,8 @@ pub(crate) struct Vm {
     /// Lanes whose gate is shut (dispatch-stage regulators).
     pub shut: [bool; 2],
     pub life: Life,
+    /// A process of the host: see [`Facts::is_background`](crate::facts::Facts::is_background).
+    pub background: bool,
     pub generation: u32,
     /// Guest requests waiting (also flushes).
     pub waiting: u32,

@@ -101,6 +101,8 @@ impl Bench {
             physical_block: 4096,
             max_io: 64 << 10,
             zeroes_are_writes: true,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
         };
         let config = EngineConfig {
             device,

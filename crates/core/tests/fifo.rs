@@ -62,6 +62,8 @@ impl Bench {
             physical_block: 4096,
             max_io: MAX_IO,
             zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
         };
         let config = EngineConfig {
             device,

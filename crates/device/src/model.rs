@@ -20,6 +20,11 @@ pub struct Spec {
     pub max_io: u32,
     /// True where the distance between addresses costs time.
     pub rotational: bool,
+    /// What a read elsewhere takes longer than one that continues the last: the average seek and
+    /// half a turn. Zero where nothing turns.
+    pub positioning: Nanos,
+    /// Bytes a second that a sequential stream has everywhere: a disk's innermost zone.
+    pub bytes_per_s: u64,
 }
 
 impl Spec {

@@ -91,6 +91,7 @@ fn change(args: &ObjectiveArgs) -> Value {
     put(&mut change, "reservation", &args.reservation);
     put(&mut change, "target", &args.target);
     put(&mut change, "latency", &args.latency);
+    put(&mut change, "priority", &args.priority);
     if let Some(weight) = args.weight {
         change.insert("weight".to_owned(), json!(weight));
     }
@@ -143,7 +144,8 @@ fn describe(vm: &VmView) -> Table {
         )
         .fact("target", objective.target.clone().unwrap_or_else(none))
         .fact("weight", objective.weight.to_string())
-        .fact("latency", objective.latency.clone().unwrap_or_else(none));
+        .fact("latency", objective.latency.clone().unwrap_or_else(none))
+        .fact("priority", objective.priority.clone());
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         table.fact(name, show::not_enforced(&vm.policy, part));

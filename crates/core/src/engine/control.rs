@@ -68,6 +68,28 @@ impl Engine {
     /// # Errors
     /// When the objective contradicts itself, or `max_vms` are there.
     pub fn add_vm(&mut self, now: Nanos, objective: &Objective) -> Result<VmId, EngineError> {
+        self.add_tenant(now, objective, false)
+    }
+
+    /// Adds a background process of the host, such as a backup: like a VM, but with what the
+    /// VMs leave of the device. See [`Facts::is_background`](crate::facts::Facts::is_background).
+    ///
+    /// # Errors
+    /// As [`Engine::add_vm`].
+    pub fn add_background(
+        &mut self,
+        now: Nanos,
+        objective: &Objective,
+    ) -> Result<VmId, EngineError> {
+        self.add_tenant(now, objective, true)
+    }
+
+    fn add_tenant(
+        &mut self,
+        now: Nanos,
+        objective: &Objective,
+        background: bool,
+    ) -> Result<VmId, EngineError> {
         self.advance(now);
         objective.validate()?;
         let max = self.config.max_vms as u64;
@@ -87,6 +109,7 @@ impl Engine {
         self.facts.vms[slot] = Vm {
             generation,
             life: Life::Live,
+            background,
             merge_limit,
             largest_io,
             ..Vm::vacant()

@@ -72,6 +72,8 @@ impl Default for EngineConfig {
                 physical_block: 4096,
                 max_io: 1 << 20,
                 zeroes_are_writes: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
             },
             max_requests: 16_384,
             max_pending_per_vm: 1024,

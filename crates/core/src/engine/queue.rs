@@ -43,6 +43,7 @@ impl Vm {
             lanes: [LaneQueue::EMPTY; 2],
             shut: [false; 2],
             life: Life::Free,
+            background: false,
             generation: 0,
             waiting: 0,
             requests: 0,

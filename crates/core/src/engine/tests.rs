@@ -24,6 +24,8 @@ impl Bench {
                 physical_block: 4096,
                 max_io: 256 * KIB,
                 zeroes_are_writes: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
             },
             max_requests: 64,
             max_pending_per_vm: 32,

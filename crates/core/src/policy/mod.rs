@@ -132,6 +132,8 @@ pub struct Honours {
     pub weight: bool,
     /// The bound on each request's time.
     pub latency: bool,
+    /// Classes of priority.
+    pub priority: bool,
 }
 
 impl Honours {
@@ -144,6 +146,7 @@ impl Honours {
         target: false,
         weight: false,
         latency: false,
+        priority: false,
     };
 
     /// What either enforces.
@@ -156,6 +159,7 @@ impl Honours {
             target: self.target || other.target,
             weight: self.weight || other.weight,
             latency: self.latency || other.latency,
+            priority: self.priority || other.priority,
         }
     }
 }

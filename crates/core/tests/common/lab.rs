@@ -164,6 +164,8 @@ impl Lab {
                 physical_block: BLOCK,
                 max_io: MAX_IO,
                 zeroes_are_writes: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
             },
             max_requests: 1024,
             max_pending_per_vm: 256,

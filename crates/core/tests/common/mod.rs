@@ -72,6 +72,8 @@ pub fn config(depth: u32, merge_limit: u32) -> EngineConfig {
             physical_block: 4096,
             max_io: 1 << 20,
             zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
         },
         max_requests: 4096,
         max_pending_per_vm: 1024,

@@ -3,6 +3,7 @@
 use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
 use crate::units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
 use serde::Deserialize;
+use tidegate_core::time::Nanos;
 
 /// The `[hdd]` table of a catalogue entry: what a datasheet says about a drive.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -106,6 +107,11 @@ pub struct NcqFigures {
 }
 
 impl HddFigures {
+    /// The average seek and half a turn.
+    pub fn positioning(&self) -> Nanos {
+        Nanos(self.seek.average.0.0 + 30_000_000_000 / self.rotation.0)
+    }
+
     /// Checks every figure on its own and against its neighbours. What is left can be laid out
     /// without overflow.
     pub(super) fn check(&self) -> Result<(), FigureError> {

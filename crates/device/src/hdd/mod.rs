@@ -137,6 +137,8 @@ impl Hdd {
                 queue_depth: depth,
                 max_io: small(figures.max_io.0),
                 rotational: true,
+                positioning: figures.positioning(),
+                bytes_per_s: figures.inner_rate.0.min(figures.interface_rate.0),
             },
             room: depth,
             seek,

@@ -130,6 +130,8 @@ impl Ssd {
                 queue_depth: figures.queue_depth,
                 max_io: small(figures.max_io.0),
                 rotational: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: figures.interface_rate.0,
             },
             room: figures.queue_depth,
             timing: Timing {

@@ -182,6 +182,8 @@ pub struct ObjectiveView {
     pub weight: u32,
     /// The bound on each request's time.
     pub latency: Option<String>,
+    /// The class of priority.
+    pub priority: String,
 }
 
 /// A cap.
@@ -386,6 +388,7 @@ impl ObjectiveView {
             target: said(&objective.target),
             weight: objective.weight,
             latency: objective.latency.map(units::format_duration),
+            priority: objective.priority.to_string(),
         }
     }
 }

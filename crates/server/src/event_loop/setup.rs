@@ -207,6 +207,8 @@ impl Prepared {
                 physical_block: block,
                 max_io,
                 zeroes_are_writes: model.is_some(),
+                positioning: spec.as_ref().map_or(Nanos::ZERO, |s| s.positioning),
+                bytes_per_s: spec.as_ref().map_or(0, |s| s.bytes_per_s),
             },
             max_requests: device.max_requests,
             max_pending_per_vm: device.max_pending_per_vm,

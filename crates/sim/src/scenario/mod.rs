@@ -194,6 +194,8 @@ impl Device {
                 physical_block: self.model.spec().physical_block,
                 max_io: self.max_io,
                 zeroes_are_writes: true,
+                positioning: self.model.spec().positioning,
+                bytes_per_s: self.model.spec().bytes_per_s,
             },
             max_requests: self.max_requests,
             max_pending_per_vm: self.max_pending_per_vm,

@@ -300,6 +300,8 @@ fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
         physical_block: block,
         max_io: block << dice.below(8),
         zeroes_are_writes: dice.chance(500),
+        positioning: Nanos::ZERO,
+        bytes_per_s: 0,
     };
     if let Timing::Catalogue(model) = timing {
         let spec = models()[model].spec();
