@@ -119,6 +119,12 @@ impl Facts {
         self.vms[vm.index()].background
     }
 
+    /// Whether a regulator that gates at admission (credits) would let a VM's next unit in.
+    /// Always, where there is none.
+    pub fn may_enter(&self, vm: VmId) -> bool {
+        !self.vms[vm.index()].spent
+    }
+
     /// Guest requests of a VM inside the engine, waiting or in flight.
     pub fn requests(&self, vm: VmId) -> u32 {
         self.vms[vm.index()].requests

@@ -246,6 +246,13 @@ pub trait Regulator: Send {
     /// Charges, and learns of VMs.
     fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
 
+    /// Whether a VM's next unit would be let in, were there one; only asked of those that gate
+    /// at admission, after each unit let in and each reopening. Dispatchers read it as
+    /// [`Facts::may_enter`]: nobody waits for a VM that has nothing left to spend.
+    fn admits(&self, _facts: &Facts, _vm: VmId) -> bool {
+        true
+    }
+
     /// A controller's knob.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
@@ -301,8 +308,7 @@ pub trait Dispatcher: Send {
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
     /// Whether it serves background tenants itself ([`Facts::is_background`]). Where not, it
-    /// never hears of them: the engine gives them what the VMs leave, see
-    /// [`Background`](crate::dispatch::background::Background).
+    /// never hears of them, and the engine gives them what the VMs leave.
     fn serves_background(&self) -> bool {
         false
     }

@@ -233,6 +233,8 @@ pub(crate) struct Vm {
     pub life: Life,
     /// A process of the host: see [`Facts::is_background`](crate::facts::Facts::is_background).
     pub background: bool,
+    /// A regulator at admission would not let its next unit in.
+    pub spent: bool,
     pub generation: u32,
     /// Guest requests waiting (also flushes).
     pub waiting: u32,

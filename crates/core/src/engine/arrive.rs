@@ -234,27 +234,32 @@ impl Engine {
         self.gates.remove(timer);
         while let Some(head) = self.facts.pending_head(vm_id) {
             match self.roles.regulator.gate(&self.facts, head) {
-                Gate::Pass => {}
+                Gate::Pass => self.admit_unit(vm, head),
                 Gate::Until(due) => {
                     self.gates.set(timer, due);
-                    return;
+                    break;
                 }
-                Gate::Blocked => return,
+                Gate::Blocked => break,
             }
-            let slot = head.index;
-            let Hot { next, op, .. } = self.facts.hot[slot as usize];
-            self.facts.vms[vm as usize].lanes[op.lane().index()].pending = next;
-            self.facts.hot[slot as usize].state = state::ADMITTED;
-            let (now, deliberate) = (self.facts.now, self.deliberate_time());
-            let shut = self.shut_time(vm, op.lane());
-            let cold = &mut self.facts.cold[slot as usize];
-            // Pending again after a swap, with parts in flight from before: it does not wait.
-            if cold.outstanding == 0 {
-                cold.admitted(now, shut, deliberate);
-            }
-            self.emit(&Event::Admitted(head));
-            self.roles.dispatcher.insert(&self.facts, head);
         }
+        let spent = !self.roles.regulator.admits(&self.facts, vm_id);
+        self.facts.vms[vm as usize].spent = spent;
+    }
+
+    fn admit_unit(&mut self, vm: u32, head: ReqId) {
+        let slot = head.index;
+        let Hot { next, op, .. } = self.facts.hot[slot as usize];
+        self.facts.vms[vm as usize].lanes[op.lane().index()].pending = next;
+        self.facts.hot[slot as usize].state = state::ADMITTED;
+        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+        let shut = self.shut_time(vm, op.lane());
+        let cold = &mut self.facts.cold[slot as usize];
+        // Pending again after a swap, with parts in flight from before: it does not wait.
+        if cold.outstanding == 0 {
+            cold.admitted(now, shut, deliberate);
+        }
+        self.emit(&Event::Admitted(head));
+        self.roles.dispatcher.insert(&self.facts, head);
     }
 
     /// Asks the regulator whether a lane's first unit (or, at admission, the VM's next) may go.

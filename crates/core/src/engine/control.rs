@@ -341,6 +341,7 @@ impl Engine {
             for lane in Lane::ALL {
                 self.facts.vms[vm.index()].set_shut(lane, false, self.facts.now);
             }
+            self.facts.vms[vm.index()].spent = false;
         }
     }
 

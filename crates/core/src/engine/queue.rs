@@ -44,6 +44,7 @@ impl Vm {
             shut: [false; 2],
             life: Life::Free,
             background: false,
+            spent: false,
             generation: 0,
             waiting: 0,
             requests: 0,
