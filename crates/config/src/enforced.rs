@@ -67,8 +67,12 @@ static NAMED: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
 });
 
 /// Those that enforce a part and all else that is asked for; failing that, the part alone.
-fn enforcing(objective: &Objective, honoured: fn(&Honours) -> bool) -> Vec<&'static str> {
-    let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours());
+fn enforcing(
+    objective: &Objective,
+    background: bool,
+    honoured: fn(&Honours) -> bool,
+) -> Vec<&'static str> {
+    let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours_for(background));
     // What nothing enforces is not to stand in the way of what something does.
     let asked: Vec<_> = PARTS
         .iter()
@@ -125,8 +129,9 @@ fn priority(objective: &Objective) -> Option<String> {
     named.then(|| objective.priority.to_string())
 }
 
-/// What of `objective` a policy that honours `honours` does not enforce.
-pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
+/// What of `objective` a policy that honours `honours` does not enforce. `background`: of a
+/// background tenant, which other policies may serve better.
+pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) -> Vec<Unenforced> {
     PARTS
         .iter()
         .filter(|(_, _, honoured)| !honoured(honours))
@@ -135,15 +140,15 @@ pub fn unenforced(objective: &Objective, honours: &Honours) -> Vec<Unenforced> {
             Some(Unenforced {
                 part,
                 value,
-                enforced_by: enforcing(objective, honoured),
+                enforced_by: enforcing(objective, background, honoured),
             })
         })
         .collect()
 }
 
 /// Warns, at each part of the objective that `field` is, where `policy` does not enforce it.
-pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec) {
-    for part in unenforced(objective, &policy.honours()) {
+pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, background: bool) {
+    for part in unenforced(objective, &policy.honours_for(background), background) {
         let place = field.find(part.part).unwrap_or_else(|| field.clone());
         place.warn(part.what(policy.name()), &part.help());
     }

@@ -255,7 +255,12 @@ impl Driver {
     }
 
     fn add_vm(&mut self, n: u8) {
-        let added = self.engine.add_vm(self.now, &objective(n)).ok();
+        let (now, objective) = (self.now, &objective(n));
+        let added = match n {
+            192.. => self.engine.add_background(now, objective),
+            _ => self.engine.add_vm(now, objective),
+        };
+        let added = added.ok();
         self.model.add_vm(added);
         self.vms.extend(added);
     }

@@ -77,6 +77,8 @@ pub struct VmSnapshot {
     pub objective: Objective,
     /// Which parts of an objective the device's policy enforces.
     pub honours: Honours,
+    /// A process of the host, not a VM.
+    pub background: bool,
     /// Its exports with their sizes in bytes and whether their backing has failed.
     pub disks: Vec<DiskSnapshot>,
     /// Connected clients.

@@ -159,7 +159,7 @@ static OF_VM: &[Metric<VmSnapshot>] = &[
         "unenforced",
         "Parts of the objective that the policy in force does not enforce have the value 1",
         Read::Gauges("part", |vm| {
-            let parts = unenforced(&vm.objective, &vm.honours);
+            let parts = unenforced(&vm.objective, &vm.honours, vm.background);
             parts
                 .into_iter()
                 .map(|part| (part.part.to_owned(), 1.0))

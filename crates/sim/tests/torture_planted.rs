@@ -117,12 +117,18 @@ impl Dispatcher for Hog {
     }
     fn on_event(&mut self, facts: &Facts, event: &Event) {
         match event {
-            Event::Started(io) if io.vm.index() == 0 && facts.head(io.vm).is_some() => {}
+            Event::Started(io)
+                if io.vm.index() == 0
+                    && !facts.is_background(io.vm)
+                    && facts.head(io.vm).is_some() => {}
             _ => self.0.on_event(facts, event),
         }
     }
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         self.0.set(facts, vm, knob);
+    }
+    fn serves_background(&self) -> bool {
+        self.0.serves_background()
     }
     fn pick(&mut self, facts: &Facts) -> Pick {
         self.0.pick(facts)

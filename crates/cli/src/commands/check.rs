@@ -107,7 +107,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device(tenant).policy.name().into(),
             exact_bytes(tenant.disk_size).into(),
             tenant.jobs.len().to_string().into(),
-            show::objective(&ObjectiveView::new(&tenant.objective)).into(),
+            show::promise(tenant.background, &ObjectiveView::new(&tenant.objective)).into(),
         ]);
     }
     out.table(&table)?;
@@ -207,7 +207,11 @@ fn describe(config: &Config, out: Output) -> String {
                     .map_or("as the file".to_owned(), exact_bytes)
                     .into(),
                 backed_by(disk).into(),
-                first(show::objective(&ObjectiveView::new(&vm.objective))).into(),
+                first(show::promise(
+                    vm.background,
+                    &ObjectiveView::new(&vm.objective),
+                ))
+                .into(),
             ]);
         }
     }

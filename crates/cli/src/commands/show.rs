@@ -1,10 +1,21 @@
 //! How things are put into words that several commands use.
 
+use tidegate_core::objective::Priority;
 use tidegate_report::{Cell, Tone};
 use tidegate_server::control::view::{BurstView, LimitView, ObjectiveView, PartView};
 
 /// An objective on one line: `at least 120 IOPS, at most 30 MB/s, weight 50`.
-pub(super) fn objective(objective: &ObjectiveView) -> String {
+pub(super) fn promise(background: bool, objective: &ObjectiveView) -> String {
+    match promised(objective) {
+        parts if background && parts.is_empty() => "background".to_owned(),
+        parts if background => format!("background; {parts}"),
+        parts if parts.is_empty() => "an equal share".to_owned(),
+        parts => parts,
+    }
+}
+
+/// What it promises beyond an equal share.
+fn promised(objective: &ObjectiveView) -> String {
     let mut parts = Vec::new();
     if let Some(rate) = &objective.reservation {
         parts.push(format!("at least {rate}"));
@@ -21,11 +32,10 @@ pub(super) fn objective(objective: &ObjectiveView) -> String {
     if objective.weight != tidegate_core::objective::Objective::DEFAULT_WEIGHT {
         parts.push(format!("weight {}", objective.weight));
     }
-    if parts.is_empty() {
-        "an equal share".to_owned()
-    } else {
-        parts.join("; ")
+    if objective.priority != Priority::DEFAULT.to_string() {
+        parts.push(objective.priority.clone());
     }
+    parts.join("; ")
 }
 
 /// A limit: `500 IOPS, read 20 MB/s, bursts of 2000 IOPS for 10 s`.

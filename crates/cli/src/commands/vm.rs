@@ -51,7 +51,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
             vm.clients.to_string().into(),
             vm.pending.to_string().into(),
             vm.in_flight.to_string().into(),
-            show::objective(&vm.objective).into(),
+            show::promise(vm.background, &vm.objective).into(),
             Cell::from(parts.join(", ")).tone(Tone::Warn),
         ]);
     }
@@ -134,6 +134,13 @@ fn describe(vm: &VmView) -> Table {
     table
         .fact("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
         .fact("device", format!("{}, policy {}", vm.device, vm.policy))
+        .fact(
+            "tenant",
+            match vm.background {
+                true => "background: has what the VMs leave",
+                false => "VM",
+            },
+        )
         .fact(
             "reservation",
             objective.reservation.clone().unwrap_or_else(none),

@@ -1,5 +1,6 @@
 //! Dispatchers: which of the admitted units goes to the device next.
 
+pub mod background;
 pub mod deadline;
 pub mod drr;
 pub mod fifo;

@@ -206,7 +206,7 @@ impl Engine {
 
     fn queue_unit(&mut self, id: ReqId, vm: u32, lane: Lane) {
         let slot = id.index;
-        if self.stage == Stage::Admission {
+        if self.stage == Stage::Admission && !self.facts.vms[vm as usize].background {
             self.link_last(slot, vm, lane, state::PENDING);
             self.emit(&Event::Arrived(id));
             self.admit(vm);
@@ -229,6 +229,9 @@ impl Engine {
 
     /// Admits a VM's units in the order of arrival, as far as the regulator lets them.
     pub(super) fn admit(&mut self, vm: u32) {
+        if self.facts.vms[vm as usize].background {
+            return;
+        }
         let vm_id = self.facts.vm_at(vm as usize);
         let timer = vm as usize * Lane::ALL.len();
         self.gates.remove(timer);

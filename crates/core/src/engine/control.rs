@@ -1,7 +1,7 @@
 //! VMs, disks, clients and policies come, change and go at run time.
 
 use super::{Ears, Engine, EngineError};
-use crate::facts::{Life, NIL, Vm, state};
+use crate::facts::{Facts, Life, NIL, Vm, state};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DiskId, Lane, VmId};
@@ -117,7 +117,13 @@ impl Engine {
         self.facts.objectives[slot] = *objective;
         self.facts.ledgers[slot] = Ledger::default();
         let id = VmId { index, generation };
-        self.emit(&Event::VmAdded(id));
+        if background && !self.roles.dispatcher.serves_background() {
+            // The first one: from now on something must stand around the dispatcher.
+            let policy = self.policy.clone();
+            self.set_policy(now, &policy);
+        } else {
+            self.emit(&Event::VmAdded(id));
+        }
         Ok(id)
     }
 
@@ -287,7 +293,11 @@ impl Engine {
         self.waiting_since = None;
         self.pick_at = Nanos::MAX;
         self.policy = policy.clone();
-        let roles = policy.build(self.config.max_vms, self.config.max_requests);
+        let (max_vms, max_requests) = (self.config.max_vms, self.config.max_requests);
+        let roles = match vms.iter().any(|&vm| self.facts.is_background(vm)) {
+            true => policy.build_with_background(max_vms, max_requests),
+            false => policy.build(max_vms, max_requests),
+        };
         self.roles = match &self.wrap {
             Some(wrap) => wrap(roles),
             None => roles,
@@ -345,21 +355,27 @@ impl Engine {
         }
     }
 
-    /// Everything that waits becomes pending again, or all of it admitted.
+    /// Everything of VMs that waits becomes pending again, or all of it admitted. The
+    /// background always is.
     fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
-        let to = if pending {
-            state::PENDING
-        } else {
-            state::ADMITTED
-        };
-        for hot in &mut self.facts.hot {
+        let Facts {
+            hot, vms: of_vms, ..
+        } = &mut self.facts;
+        for hot in hot {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
-                hot.state = to;
+                let held = pending && !of_vms[hot.vm as usize].background;
+                hot.state = if held {
+                    state::PENDING
+                } else {
+                    state::ADMITTED
+                };
             }
         }
         for vm in vms {
-            for queue in &mut self.facts.vms[vm.index()].lanes {
-                queue.pending = if pending { queue.head } else { NIL };
+            let of_vm = &mut of_vms[vm.index()];
+            for queue in &mut of_vm.lanes {
+                let held = pending && !of_vm.background;
+                queue.pending = if held { queue.head } else { NIL };
             }
         }
     }

@@ -14,8 +14,9 @@ mod sfq;
 
 pub use parts::{controllers, dispatchers, regulators};
 
+use crate::dispatch::background::Aside;
 use crate::names::nearest;
-use crate::roles::{Controller, Dispatcher, Regulator};
+use crate::roles::{Controller, Dispatcher, Regulator, Stage};
 use core::fmt;
 
 /// The policies there are, in the order they are shown.
@@ -249,13 +250,18 @@ impl PolicySpec {
                 params.push((info, info.default));
             }
         }
-        Ok(PolicySpec {
+        let mut spec = PolicySpec {
             name,
             controller,
             regulator,
             dispatcher,
             params: Params(params),
-        })
+        };
+        if !spec.build(1, 1).dispatcher.serves_background() {
+            let common = parts::BACKGROUND.iter();
+            (spec.params.0).extend(common.map(|info| (info, info.default)));
+        }
+        Ok(spec)
     }
 
     /// `mclock`, or `token-bucket+mclock` for a free composition.
@@ -309,12 +315,46 @@ impl PolicySpec {
             .or(self.dispatcher.honours)
     }
 
-    pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
-        let capacity = &Capacity {
+    /// Which parts of an objective it enforces for such a tenant. For one of the background:
+    /// what its dispatcher does, if that knows such tenants, and what a regulator at dispatch
+    /// does.
+    pub fn honours_for(&self, background: bool) -> Honours {
+        if !background {
+            return self.honours();
+        }
+        let parts = self.build(1, 1);
+        let of_dispatcher = match parts.dispatcher.serves_background() {
+            true => self.dispatcher.honours,
+            false => Honours::NONE,
+        };
+        match parts.regulator.stage() {
+            Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
+            Stage::Open | Stage::Admission => of_dispatcher,
+        }
+    }
+
+    fn capacity(&self, vms: u32, requests: u32) -> Capacity {
+        Capacity {
             vms,
             requests,
             limits_kept: self.regulator.honours.limit,
-        };
+        }
+    }
+
+    /// The same with background tenants, also where the dispatcher knows none.
+    pub(crate) fn build_with_background(&self, vms: u32, requests: u32) -> Roles {
+        let mut roles = self.build(vms, requests);
+        if !roles.dispatcher.serves_background() {
+            let params = parts::background(&self.params);
+            let capacity = self.capacity(vms, requests);
+            let aside = Aside::new(roles.dispatcher, params, &capacity);
+            roles.dispatcher = Box::new(aside);
+        }
+        roles
+    }
+
+    pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
+        let capacity = &self.capacity(vms, requests);
         Roles {
             controller: self.controller.map(|c| (c.build)(&self.params, capacity)),
             regulator: (self.regulator.build)(&self.params, capacity),

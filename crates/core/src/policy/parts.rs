@@ -1,6 +1,7 @@
 //! Every regulator, dispatcher and controller by name, with its parameters.
 
-use super::{Honours, ParamInfo, ParamKind, PartInfo};
+use super::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use crate::dispatch::background::BackgroundParams;
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::dispatch::drr::{Drr, DrrParams};
 use crate::dispatch::fifo::Fifo;
@@ -31,6 +32,42 @@ const COST_SIZE: ParamInfo = ParamInfo {
     max: 16 << 20,
     help: "an I/O costs its bytes against its VM's share, at least this many",
 };
+
+/// What every composition has whose dispatcher knows no background tenants.
+pub(super) static BACKGROUND: &[ParamInfo] = &[
+    ParamInfo {
+        name: "background_depth",
+        kind: ParamKind::Count,
+        default: 4,
+        min: 1,
+        max: 4096,
+        help: "background I/Os in flight at most",
+    },
+    ParamInfo {
+        name: "background_grace",
+        kind: ParamKind::Duration,
+        default: 2_000_000,
+        min: 0,
+        max: 1_000_000_000,
+        help: "the background waits until VMs were quiet for so long",
+    },
+    ParamInfo {
+        name: "background_after",
+        kind: ParamKind::Duration,
+        default: 500_000_000,
+        min: 0,
+        max: 3_600_000_000_000,
+        help: "a background I/O goes before all VMs when none went for so long; 0: never",
+    },
+];
+
+pub(super) fn background(params: &Params) -> BackgroundParams {
+    BackgroundParams {
+        depth: params.get("background_depth") as u32,
+        grace: Nanos(params.get("background_grace")),
+        after: Nanos(params.get("background_after")),
+    }
+}
 
 static CONTROLLERS: &[PartInfo<dyn Controller>] = &[];
 

@@ -135,8 +135,18 @@ impl World {
     }
 
     pub fn guest(&mut self, objective: &Objective) -> Guest {
-        let now = self.time();
-        let vm = self.engine.add_vm(now, objective).expect("there is room");
+        let vm = self.engine.add_vm(self.time(), objective);
+        self.settle(vm.expect("there is room"))
+    }
+
+    /// A process of the host, with a disk of its own.
+    pub fn background(&mut self) -> Guest {
+        let objective = &Objective::default();
+        let vm = self.engine.add_background(self.time(), objective);
+        self.settle(vm.expect("there is room"))
+    }
+
+    fn settle(&mut self, vm: VmId) -> Guest {
         let spec = DiskSpec {
             base: self.disks << 40,
             size: 1 << 40,

@@ -167,6 +167,8 @@ pub struct VmConfig {
     pub name: String,
     /// Index into [`Config::devices`].
     pub device: usize,
+    /// A process of the host, such as a backup, not a VM: it has what the VMs leave.
+    pub background: bool,
     /// What it was promised.
     pub objective: Objective,
     /// Its disks, at least one.

@@ -56,12 +56,13 @@ fn read(
     let mut section = field.section()?;
     let name = section.own_name("VM", "oltp", &mut seen.vms);
     let device = device(&mut section, devices);
+    let background = section.read("background", false, Field::flag);
     let objective = match section.take("objective") {
         Some(field) => {
             let objective = objective::from_field(&field, &Objective::default());
             let policy = device.and_then(|device| devices[device].policy.as_ref());
             if let (Some(objective), Some(policy)) = (&objective, policy) {
-                enforced::warn(&field, objective, policy);
+                enforced::warn(&field, objective, policy, background.unwrap_or(false));
             }
             objective
         }
@@ -79,6 +80,7 @@ fn read(
     Some(VmConfig {
         name: name?,
         device: device?,
+        background: background?,
         objective: objective?,
         disks: disks.into_iter().collect::<Option<_>>()?,
     })

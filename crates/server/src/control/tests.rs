@@ -23,6 +23,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     let policy = PolicySpec::named("mclock").expect("mclock is registered");
     let engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");
     let vm = |(index, vm): (usize, &&str)| VmSnapshot {
+        background: false,
         name: (*vm).to_owned(),
         device: name.to_owned(),
         objective: match index {

@@ -144,6 +144,8 @@ pub struct VmView {
     pub device: String,
     /// The policy in force there.
     pub policy: String,
+    /// A process of the host, such as a backup: it has what the VMs leave.
+    pub background: bool,
     /// The objective in force.
     pub objective: ObjectiveView,
     /// What of it the policy in force does not enforce.
@@ -217,7 +219,7 @@ impl DeviceView {
     pub fn new(snapshot: &DeviceSnapshot) -> DeviceView {
         let facts = &snapshot.facts;
         let not_enforced = snapshot.vms.iter().flat_map(|vm| {
-            parts(&vm.objective, &vm.honours)
+            parts(&vm.objective, &vm.honours, vm.background)
                 .into_iter()
                 .map(|part| DevicePart {
                     vm: vm.name.clone(),
@@ -251,8 +253,9 @@ impl VmView {
             name: snapshot.name.clone(),
             device: snapshot.device.clone(),
             policy: policy.to_owned(),
+            background: snapshot.background,
             objective: ObjectiveView::new(&snapshot.objective),
-            not_enforced: parts(&snapshot.objective, &snapshot.honours),
+            not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
             disks: (snapshot.disks.iter())
                 .map(|disk| DiskView {
                     export: disk.export.clone(),
@@ -268,7 +271,7 @@ impl VmView {
 }
 
 /// What of an objective is not enforced.
-pub(crate) fn parts(objective: &Objective, honours: &Honours) -> Vec<PartView> {
+pub(crate) fn parts(objective: &Objective, honours: &Honours, background: bool) -> Vec<PartView> {
     let view = |part: config::Unenforced| PartView {
         part: part.part.to_owned(),
         value: part.value,
@@ -278,7 +281,7 @@ pub(crate) fn parts(objective: &Objective, honours: &Honours) -> Vec<PartView> {
             .map(|&name| name.to_owned())
             .collect(),
     };
-    config::unenforced(objective, honours)
+    config::unenforced(objective, honours, background)
         .into_iter()
         .map(view)
         .collect()

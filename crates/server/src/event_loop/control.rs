@@ -88,7 +88,8 @@ impl Loop {
             name: vm.name.clone(),
             device: self.name.clone(),
             objective: *self.engine.objective(vm.id),
-            honours: self.engine.policy().honours(),
+            background: self.engine.view().is_background(vm.id),
+            honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
             disks: disks
                 .map(|disk| DiskSnapshot {
                     export: disk.export.clone(),

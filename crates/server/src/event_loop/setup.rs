@@ -173,7 +173,7 @@ impl Prepared {
                 }
                 disks.push((names.len(), opened));
             }
-            names.push((vm.name.clone(), vm.objective));
+            names.push((vm.name.clone(), vm.objective, vm.background));
         }
         let model = match &device.kind {
             DeviceKind::Emulated { model } => Some(model.build()),
@@ -221,8 +221,12 @@ impl Prepared {
         };
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         let mut vms = Vec::new();
-        for (name, objective) in names {
-            let id = engine.add_vm(Nanos::ZERO, &objective).map_err(refused)?;
+        for (name, objective, background) in names {
+            let added = match background {
+                true => engine.add_background(Nanos::ZERO, &objective),
+                false => engine.add_vm(Nanos::ZERO, &objective),
+            };
+            let id = added.map_err(refused)?;
             vms.push(Vm {
                 name,
                 id,

@@ -71,6 +71,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
 
 pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
     VmConfig {
+        background: false,
         name: name.into(),
         device,
         objective: Objective::default(),

@@ -11,7 +11,7 @@ use super::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::{Honours, PolicySpec};
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
@@ -121,12 +121,20 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A VM is there, its objective or the policy has changed.
-    pub fn set(&mut self, now: Nanos, vm: VmId, objective: &Objective, policy: &PolicySpec) {
+    /// A VM is there, its objective or the policy has changed. `honours`: what the policy
+    /// enforces for it.
+    pub fn set(
+        &mut self,
+        now: Nanos,
+        vm: VmId,
+        objective: &Objective,
+        policy: &PolicySpec,
+        honours: &Honours,
+    ) {
         if self.vms.len() <= vm.index() {
             self.vms.resize_with(vm.index() + 1, Meters::default);
         }
-        let (limit, honours) = (&objective.limit, policy.honours());
+        let limit = &objective.limit;
         let slack = policy.params().find(|(info, _)| info.name == "slack");
         // And a nanosecond, because what is due within one may go.
         let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;

@@ -62,6 +62,8 @@ struct Guest {
 struct Rest {
     /// Its place in the scenario.
     index: usize,
+    /// A process of the host.
+    background: bool,
     disk: DiskSpec,
     jobs: Vec<Job>,
     objective: Objective,
@@ -215,6 +217,7 @@ impl Host {
             in_line: false,
             rest: Box::new(Rest {
                 index,
+                background: tenant.background,
                 disk,
                 jobs: tenant.jobs.clone(),
                 objective: tenant.objective,
@@ -327,8 +330,11 @@ impl Host {
 
     fn arrive(&mut self, guest: u32) {
         let this = &mut self.guests[guest as usize];
-        let vm = (self.engine.add_vm(self.now, &this.rest.objective))
-            .expect("the scenario was checked, and there is a slot a tenant");
+        let added = match this.rest.background {
+            true => self.engine.add_background(self.now, &this.rest.objective),
+            false => self.engine.add_vm(self.now, &this.rest.objective),
+        };
+        let vm = added.expect("the scenario was checked, and there is a slot a tenant");
         let disk = self.engine.add_disk(vm, this.rest.disk);
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = self.engine.connect(disk).expect("the disk has just come");

@@ -206,7 +206,7 @@ impl Reader<'_> {
             let objective = objective::from_field(field, &Objective::default())?;
             let on = device.and_then(|device| self.devices[device].as_ref());
             if let Some(on) = on {
-                enforced::warn(field, &objective, &on.policy);
+                enforced::warn(field, &objective, &on.policy, background);
             }
             Some(objective)
         });

@@ -76,6 +76,8 @@ pub struct DiskPlan {
 /// A VM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmPlan {
+    /// A process of the host.
+    pub background: bool,
     /// What it is promised.
     pub objective: Objective,
     /// Its disks.
@@ -89,6 +91,8 @@ struct Promises {
     bursts: bool,
     reservations: bool,
     weights: bool,
+    /// Some of the tenants are processes of the host.
+    background: bool,
     /// About what the device can do.
     iops: u64,
 }
@@ -147,6 +151,7 @@ impl Swarm {
             bursts: dice.chance(400),
             reservations: dice.chance(350),
             weights: dice.chance(600),
+            background: dice.chance(300),
             iops: (1_000_000_000 / each.max(1)).max(10),
         };
         let mut swarm = Swarm {
@@ -184,6 +189,7 @@ impl Swarm {
     pub fn vm(&self, dice: &mut Dice) -> VmPlan {
         let disks = dice.range(1, 3);
         VmPlan {
+            background: self.promises.background && dice.chance(300),
             objective: self.objective(dice),
             disks: (0..disks).map(|_| self.disk(dice)).collect(),
         }

@@ -70,7 +70,8 @@ impl Ages {
             let vm = facts.vm_at(slot);
             for lane in Lane::ALL {
                 let head = facts.lane_head(vm, lane);
-                let head = head.filter(|_| facts.gate_open(vm, lane));
+                let ours = facts.gate_open(vm, lane) && !facts.is_background(vm);
+                let head = head.filter(|_| ours);
                 let known = &mut self.heads[slot * Lane::ALL.len() + lane.index()];
                 let Some(id) = head else {
                     *known = None;

@@ -12,7 +12,7 @@ pub struct Promise {
     seq: u64,
 }
 
-/// What has arrived first among the heads of the lanes whose gate is open.
+/// What has arrived first among the heads of VMs' lanes whose gate is open.
 pub(super) fn first(engine: &Engine) -> Option<Promise> {
     let facts = engine.view();
     let mut first: Option<Promise> = None;
@@ -20,7 +20,8 @@ pub(super) fn first(engine: &Engine) -> Option<Promise> {
         let vm = facts.vm_at(slot);
         for lane in Lane::ALL {
             let head = facts.lane_head(vm, lane);
-            let Some(head) = head.filter(|_| facts.gate_open(vm, lane)) else {
+            let ours = facts.gate_open(vm, lane) && !facts.is_background(vm);
+            let Some(head) = head.filter(|_| ours) else {
                 continue;
             };
             let seq = facts.seq(head);

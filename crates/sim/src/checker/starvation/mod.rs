@@ -10,12 +10,14 @@
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
+//! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
 //! What a VM has been passed over is forgotten whenever an objective or the policy changes, or
 //! a VM comes or goes.
 
 mod age;
 mod arrival;
+mod background;
 mod shares;
 
 pub use age::Expiry;
@@ -25,6 +27,7 @@ pub use shares::{Cost, Lead, Shares};
 use super::Verdict;
 use super::ledger::Ledger;
 use age::Ages;
+use background::Leftover;
 use shares::Passed;
 use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::policy::PolicySpec;
@@ -125,6 +128,7 @@ pub struct Starvation {
     bound: Option<Bound>,
     passed: Passed,
     ages: Ages,
+    leftover: Leftover,
 }
 
 impl Starvation {
@@ -134,6 +138,7 @@ impl Starvation {
             bound: None,
             passed: Passed::new(slots),
             ages: Ages::new(slots),
+            leftover: Leftover::new(slots),
         }
     }
 
@@ -141,6 +146,7 @@ impl Starvation {
     pub fn forget(&mut self, engine: &Engine) {
         let policy = engine.policy();
         self.bound = bound_of(policy);
+        self.leftover.forget(engine);
         match self.bound {
             Some(Bound::Shares(shares)) => {
                 let shares = shares(policy, &engine.config().device);
@@ -173,6 +179,10 @@ impl Starvation {
         first: u64,
         promise: Option<Promise>,
     ) -> Verdict {
+        self.leftover.started(engine, io)?;
+        if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
+            return Ok(());
+        }
         if io.op != Op::Flush
             && let Some(promise) = promise
         {

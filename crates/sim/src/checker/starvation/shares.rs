@@ -161,7 +161,11 @@ impl Passed {
             self.served[served * self.slots..(served + 1) * self.slots].fill(0);
             return Ok(());
         }
-        let waits = |slot: &usize| facts.head(facts.vm_at(*slot)).is_some();
+        let head_of = |slot| {
+            let vm = facts.vm_at(slot);
+            facts.head(vm).filter(|_| !facts.is_background(vm))
+        };
+        let waits = |slot: &usize| head_of(*slot).is_some();
         let waiting = (0..facts.vm_slots()).filter(waits);
         let lightest = waiting.map(|slot| self.weights[slot]).min();
         if let Some(scale) = lightest.map(u64::ilog2)
@@ -174,7 +178,7 @@ impl Passed {
         }
         let cost = shares.cost.of(io, &facts.device().spec);
         for slot in 0..facts.vm_slots() {
-            let head = facts.head(facts.vm_at(slot));
+            let head = head_of(slot);
             // Another head than before: it may have waited for nothing in between.
             let same = head == std::mem::replace(&mut self.heads[slot], head);
             if slot == served || head.is_none() || !same {

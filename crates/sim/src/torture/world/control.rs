@@ -30,10 +30,15 @@ impl World<'_, '_> {
     pub(super) fn promises_changed(&mut self) {
         let now = self.engine.view().now();
         let policy = self.engine.policy();
+        let [of_vms, of_background] = [false, true].map(|of| policy.honours_for(of));
         for guest in &self.guests {
             if self.ledger.is_live(guest.id) {
                 let objective = guest.objectives.last().expect("it has one");
-                self.limits.set(now, guest.id, objective, policy);
+                let honours = match self.engine.view().is_background(guest.id) {
+                    true => &of_background,
+                    false => &of_vms,
+                };
+                self.limits.set(now, guest.id, objective, policy, honours);
             }
         }
         self.starvation.forget(&self.engine);

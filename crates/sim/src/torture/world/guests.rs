@@ -75,7 +75,11 @@ const HOT: u64 = 32;
 impl World<'_, '_> {
     pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
         let clock = self.clock();
-        let added = self.engine.add_vm(clock, &plan.objective).ok();
+        let added = match plan.background {
+            true => self.engine.add_background(clock, &plan.objective),
+            false => self.engine.add_vm(clock, &plan.objective),
+        };
+        let added = added.ok();
         self.ledger.vm_added(added)?;
         let Some(id) = added else { return Ok(()) };
         self.write(What::VmAdded, control::in_short(id, &plan.objective));
