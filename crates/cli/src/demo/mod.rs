@@ -1,7 +1,7 @@
 //! `tidegate demo`: what scheduling is worth, in under a minute.
 //!
 //! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: one
-//! emulated hard disk, three VMs. Each VM is driven through its own NBD socket by a small
+//! emulated hard disk, three VMs and a backup. Each is driven through its own NBD socket by a small
 //! client; the policies take turns, swapped under load.
 
 mod load;
@@ -48,6 +48,8 @@ pub(crate) struct PolicyResult {
     pub(crate) policy: String,
     /// The VMs in the order of the configuration.
     pub(crate) vms: Vec<VmResult>,
+    /// Megabytes (10^6) a second, all of them together.
+    pub(crate) mb_s: f64,
 }
 
 /// What one VM got.
@@ -74,7 +76,7 @@ struct Cast {
     behaviour: Behaviour,
 }
 
-const CAST: [Cast; 3] = [
+const CAST: [Cast; 4] = [
     Cast {
         vm: "oltp",
         does: "random 8 KiB reads, 20 a second",
@@ -106,6 +108,17 @@ const CAST: [Cast; 3] = [
             random: false,
             span: 512 << 20,
             arrivals: Arrivals::Closed { depth: 32 },
+        },
+    },
+    Cast {
+        vm: "backup",
+        does: "sequential 256 KiB reads, 4 at once, in the background",
+        behaviour: Behaviour {
+            writes: false,
+            size: 256 << 10,
+            random: false,
+            span: 16 << 30,
+            arrivals: Arrivals::Closed { depth: 4 },
         },
     },
 ];
@@ -224,9 +237,11 @@ fn summarize(
                 objective,
             ))
         });
+    let vms = vms.collect::<Result<Vec<VmResult>>>()?;
     Ok(PolicyResult {
         policy: policy.name().to_owned(),
-        vms: vms.collect::<Result<_>>()?,
+        mb_s: vms.iter().map(|vm| vm.mb_s).sum(),
+        vms,
     })
 }
 

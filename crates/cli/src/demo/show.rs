@@ -45,7 +45,8 @@ impl Screen {
             ]);
         }
         let table = table.render(self.out.style());
-        let title = "One emulated 7200 rpm disk, three VMs, each on its own NBD socket:";
+        let title =
+            "One emulated 7200 rpm disk, three VMs and a backup, each on its own NBD socket:";
         self.out.text(&format!("{title}\n\n{table}\n"))
     }
 
@@ -145,6 +146,17 @@ pub(super) fn side_by_side(results: &Results, style: Style) -> String {
                 verdict(vm),
             ]);
         }
+    }
+    for (turn, policy) in results.policies.iter().enumerate() {
+        table.row([
+            Cell::new(if turn == 0 { "all" } else { "" }).tone(Tone::Strong),
+            Cell::new(""),
+            Cell::new(&policy.policy),
+            Cell::new(""),
+            Cell::new(format!("{:.1}", policy.mb_s)),
+            Cell::new(""),
+            Cell::new(""),
+        ]);
     }
     let mut text = table.render(style);
     if results.policies.iter().any(|p| p.policy == "mclock") {
