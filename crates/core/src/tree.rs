@@ -139,6 +139,44 @@ impl<K: Ord + Copy + Default> Forest<K> {
         Some((found.key, found.id as usize))
     }
 
+    /// A set's last entry whose key is below `key`.
+    pub fn last_before(&self, set: usize, key: K) -> Option<(K, usize)> {
+        let Root {
+            mut node, height, ..
+        } = self.roots[set];
+        if node == NIL {
+            return None;
+        }
+        // The subtree just before the path, and the levels of inner nodes in it.
+        let (mut before, mut levels) = (NIL, 0);
+        for level in (0..height).rev() {
+            let this = &self.nodes[node as usize];
+            let at = this.child_of(key, 0);
+            if at > 0 {
+                (before, levels) = (this.entries[at - 1].child, level);
+            }
+            node = this.entries[at].child;
+        }
+        let leaf = &self.nodes[node as usize];
+        let found = match leaf.place_of(key, 0) {
+            0 if before == NIL => return None,
+            0 => self.last_under(before, levels),
+            at => &leaf.entries[at - 1],
+        };
+        Some((found.key, found.id as usize))
+    }
+
+    fn last_under(&self, mut node: u32, levels: u32) -> &Entry<K> {
+        let last = |node: u32| {
+            let this = &self.nodes[node as usize];
+            &this.entries[this.len as usize - 1]
+        };
+        for _ in 0..levels {
+            node = last(node).child;
+        }
+        last(node)
+    }
+
     /// Puts an entry in. It must not be there yet; panics beyond the capacity.
     pub fn insert(&mut self, set: usize, key: K, id: usize) {
         let id = id as u32;
@@ -413,6 +451,8 @@ mod tests {
                     }
                     let from = oracle[set].range((key, 0)..).next().copied();
                     prop_assert_eq!(forest.first_from(set, key), from);
+                    let before = oracle[set].range(..(key, 0)).next_back().copied();
+                    prop_assert_eq!(forest.last_before(set, key), before);
                     prop_assert_eq!(forest.first(set), oracle[set].first().copied());
                 }
                 for (set, oracle) in oracle.iter().enumerate() {
