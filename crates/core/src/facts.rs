@@ -12,7 +12,7 @@ pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, NIL, Vm, flag, 
 /// The device as the engine was told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// I/Os in flight at most, 1 to 4096.
+    /// I/Os in flight at most, 1 to [`DeviceSpec::MAX_DEPTH`].
     pub depth: u32,
     /// Splits fall on multiples of this many bytes; a power of two, 512 to 1 MiB.
     pub physical_block: u32,
@@ -25,6 +25,11 @@ pub struct DeviceSpec {
     pub positioning: Nanos,
     /// Bytes a second that one sequential stream can have; 0: not known.
     pub bytes_per_s: u64,
+}
+
+impl DeviceSpec {
+    /// The largest depth there is.
+    pub const MAX_DEPTH: u32 = 4096;
 }
 
 /// The device as it stands.

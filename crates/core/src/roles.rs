@@ -53,6 +53,16 @@ pub enum Pick {
     Idle(Nanos),
 }
 
+/// How often a dispatcher left the device waiting for a request that might come, since its
+/// policy took over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Waits {
+    /// Waits begun.
+    pub begun: u64,
+    /// Those that such a request ended.
+    pub succeeded: u64,
+}
+
 /// What a controller turns.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Knob {
@@ -315,6 +325,11 @@ pub trait Dispatcher: Send {
 
     /// The device has room: what goes next? The unit stays in the index until `remove`.
     fn pick(&mut self, facts: &Facts) -> Pick;
+
+    /// Waits on purpose so far, where it waits for something that may or may not come.
+    fn waits(&self) -> Option<Waits> {
+        None
+    }
 
     /// What one more VM and one more request take in it.
     fn footprint(&self) -> Footprint {

@@ -42,7 +42,7 @@ use crate::heap::IndexedHeap;
 use crate::objective::{Objective, ObjectiveError};
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage};
+use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use control::{Client, Disk};
@@ -407,6 +407,11 @@ impl Engine {
         self.facts.device
     }
 
+    /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
+    pub fn waits(&self) -> Option<Waits> {
+        self.roles.dispatcher.waits()
+    }
+
     /// What the engine was made for.
     pub fn config(&self) -> &EngineConfig {
         &self.config
@@ -556,7 +561,7 @@ impl EngineConfig {
             }
         };
         check(
-            (1..=4096).contains(&device.depth),
+            (1..=DeviceSpec::MAX_DEPTH).contains(&device.depth),
             "depth",
             device.depth,
             "1 to 4096",
