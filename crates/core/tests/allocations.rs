@@ -101,7 +101,7 @@ impl Bench {
             physical_block: 4096,
             max_io: 64 << 10,
             zeroes_are_writes: true,
-            positioning: Nanos::ZERO,
+            positioning: Nanos::from_millis(1),
             bytes_per_s: 0,
         };
         let config = EngineConfig {

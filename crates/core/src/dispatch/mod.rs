@@ -1,8 +1,10 @@
 //! Dispatchers: which of the admitted units goes to the device next.
 
 pub mod background;
+pub mod by_deadline;
 pub mod deadline;
 pub mod drr;
+pub mod edf;
 pub mod fifo;
 pub mod mclock;
 pub mod sfq;

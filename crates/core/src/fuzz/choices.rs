@@ -26,11 +26,13 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         let _ = spec.set("read_expire", (n as u64 - 128) * 10_000);
         let _ = spec.set("fifo_batch", 1 + n as u64 % 5);
         let _ = spec.set("writes_starved", 1 + n as u64 % 3);
+        let _ = spec.set("margin", n as u64 % 4 * 1_000_000);
+        let _ = spec.set("default_latency", (n as u64 - 128) * 100_000);
     }
     spec
 }
 
-/// Objectives of every kind: floors, caps, both, weights, bursts, none.
+/// Objectives of every kind: floors, caps, both, weights, bursts, latencies, none.
 pub(super) fn objective(n: u8) -> Objective {
     let none = Objective::default();
     let total = |total| Limit {
@@ -56,7 +58,7 @@ pub(super) fn objective(n: u8) -> Objective {
             length: Nanos::from_millis(20),
         })
     };
-    match n % 14 {
+    match n % 16 {
         0 => Objective { weight: 1, ..none },
         1 => Objective {
             weight: 10_000,
@@ -120,6 +122,15 @@ pub(super) fn objective(n: u8) -> Objective {
         },
         12 => Objective {
             limit: total(Rate::iops(1_000_000_000)),
+            ..none
+        },
+        13 => Objective {
+            latency: Some(Nanos::from_millis(2)),
+            ..none
+        },
+        14 => Objective {
+            latency: Some(Nanos::from_millis(60)),
+            limit: total(Rate::iops(700)),
             ..none
         },
         _ => none,

@@ -6,6 +6,7 @@
 
 mod deadline;
 mod drr;
+mod edf;
 mod fifo;
 mod limit;
 mod mclock;
@@ -27,6 +28,7 @@ static REGISTRY: &[PolicyInfo] = &[
     sfq::INFO,
     drr::INFO,
     deadline::INFO,
+    edf::INFO,
 ];
 
 /// The policies there are.

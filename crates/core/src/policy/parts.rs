@@ -2,8 +2,10 @@
 
 use super::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::dispatch::background::BackgroundParams;
+use crate::dispatch::by_deadline::Deadlines;
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::dispatch::drr::{Drr, DrrParams};
+use crate::dispatch::edf::{Edf, EdfParams};
 use crate::dispatch::fifo::Fifo;
 use crate::dispatch::mclock::{MClock, MClockParams};
 use crate::dispatch::sfq::{CostBy, Sfq, SfqParams};
@@ -189,12 +191,12 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
         name: "deadline",
         summary: "batches in the order of addresses, begun with the oldest once it has expired",
         params: &[
-            expire(
+            span(
                 "read_expire",
                 500_000_000,
                 "a read that waited so long goes first",
             ),
-            expire(
+            span(
                 "write_expire",
                 5_000_000_000,
                 "a write that waited so long goes first",
@@ -226,9 +228,60 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
             Box::new(Deadline::new(params, capacity))
         },
     },
+    PartInfo {
+        name: "edf",
+        summary: "the earliest deadline first",
+        params: &[
+            MARGIN,
+            DEFAULT_LATENCY,
+            span(
+                "background_latency",
+                500_000_000,
+                "when a background process's request is due",
+            ),
+        ],
+        honours: Honours {
+            latency: true,
+            ..Honours::NONE
+        },
+        build: |params, capacity| {
+            let params = EdfParams {
+                deadlines: deadlines(params),
+                background_latency: Nanos(params.get("background_latency")),
+            };
+            Box::new(Edf::new(params, capacity))
+        },
+    },
 ];
 
-const fn expire(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
+/// The paper's figure.
+const MARGIN: ParamInfo = ParamInfo {
+    max: 1_000_000_000,
+    ..span(
+        "margin",
+        9_000_000,
+        "a request is due so much before its VM's latency is over",
+    )
+};
+
+/// Later than any bound that the paper promises a VM, earlier than its background processes.
+const DEFAULT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..span(
+        "default_latency",
+        200_000_000,
+        "the latency of a VM that was promised none",
+    )
+};
+
+fn deadlines(params: &Params) -> Deadlines {
+    Deadlines {
+        margin: Nanos(params.get("margin")),
+        default_latency: Nanos(params.get("default_latency")),
+    }
+}
+
+const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
     ParamInfo {
         name,
         kind: ParamKind::Duration,

@@ -92,6 +92,43 @@ pub trait Model {
     fn next(&mut self, lab: &Lab) -> Option<ReqId>;
     /// It went, or a part of it.
     fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
+    /// Nothing went, though the device has room.
+    fn idle(&mut self, _lab: &Lab) {}
+    /// A guest's request became a unit.
+    fn arrived(&mut self, _lab: &Lab, _guest: usize) {}
+    /// An I/O is about to end.
+    fn ending(&mut self, _lab: &Lab, _io: &DeviceIo) {}
+    /// A guest's VM is removed, or is about to leave with what it has in flight.
+    fn removed(&mut self, _lab: &Lab, _vm: VmId) {}
+}
+
+/// A lab's device and guests.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    pub depth: u32,
+    pub merge: bool,
+    pub positioning: Nanos,
+    pub bytes_per_s: u64,
+    pub weights: &'a [u32],
+    /// What a guest of a weight is promised.
+    pub latency: fn(u32) -> Option<Nanos>,
+    /// Which guests are processes of the host.
+    pub background: fn(usize) -> bool,
+}
+
+impl<'a> Terms<'a> {
+    /// No latencies, no background.
+    pub fn new(depth: u32, merge: bool, weights: &'a [u32]) -> Terms<'a> {
+        Terms {
+            depth,
+            merge,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+            weights,
+            latency: |_| None,
+            background: |_| false,
+        }
+    }
 }
 
 pub struct Member {
@@ -104,9 +141,8 @@ pub struct Member {
 }
 
 struct Flight {
-    id: IoId,
+    io: DeviceIo,
     guest: usize,
-    vm: VmId,
     reqs: Vec<ReqId>,
 }
 
@@ -117,6 +153,8 @@ pub struct Lab {
     /// Units that wait, and the bytes left of each.
     pub waiting: Vec<(ReqId, usize)>,
     policies: [PolicySpec; 2],
+    latency: fn(u32) -> Option<Nanos>,
+    background: fn(usize) -> bool,
     flights: Vec<Flight>,
     disks: u64,
 }
@@ -157,19 +195,26 @@ impl Lab {
         all
     }
 
-    fn new(depth: u32, merge: bool, weights: &[u32], policies: [PolicySpec; 2]) -> Lab {
+    /// I/Os in flight, by the slots of their handles.
+    pub fn in_flight(&self) -> Vec<DeviceIo> {
+        let mut all: Vec<DeviceIo> = self.flights.iter().map(|f| f.io).collect();
+        all.sort_by_key(|io| io.id.index());
+        all
+    }
+
+    fn new(terms: &Terms, policies: [PolicySpec; 2]) -> Lab {
         let config = EngineConfig {
             device: DeviceSpec {
-                depth,
+                depth: terms.depth,
                 physical_block: BLOCK,
                 max_io: MAX_IO,
                 zeroes_are_writes: false,
-                positioning: Nanos::ZERO,
-                bytes_per_s: 0,
+                positioning: terms.positioning,
+                bytes_per_s: terms.bytes_per_s,
             },
             max_requests: 1024,
             max_pending_per_vm: 256,
-            merge_limit: if merge { 8 * BLOCK } else { 0 },
+            merge_limit: if terms.merge { 8 * BLOCK } else { 0 },
             max_vms: 2 * GUESTS as u32,
         };
         let mut lab = Lab {
@@ -178,10 +223,12 @@ impl Lab {
             guests: Vec::new(),
             waiting: Vec::new(),
             policies,
+            latency: terms.latency,
+            background: terms.background,
             flights: Vec::new(),
             disks: 0,
         };
-        for (guest, &weight) in weights.iter().enumerate() {
+        for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
             lab.guests.push(member);
         }
@@ -192,9 +239,14 @@ impl Lab {
         let objective = Objective {
             weight,
             limit: limit(guest),
+            latency: (self.latency)(weight),
             ..Objective::default()
         };
-        let vm = self.engine.add_vm(self.now, &objective).expect("room");
+        let vm = match (self.background)(guest) {
+            true => self.engine.add_background(self.now, &objective),
+            false => self.engine.add_vm(self.now, &objective),
+        }
+        .expect("room");
         let (base, size) = (
             self.disks * DISK_BLOCKS * BLOCK as u64,
             DISK_BLOCKS * BLOCK as u64,
@@ -224,7 +276,7 @@ impl Lab {
                 place,
                 blocks,
             } => {
-                self.request(guest, op, place * BLOCK as u64, blocks * BLOCK);
+                self.request(model, guest, op, place * BLOCK as u64, blocks * BLOCK);
             }
             Step::Adjacent {
                 guest,
@@ -239,11 +291,11 @@ impl Lab {
                     end
                 };
                 if offset + (len as u64) < DISK_BLOCKS * BLOCK as u64 {
-                    self.request(guest, Op::Read, offset, len);
+                    self.request(model, guest, Op::Read, offset, len);
                 }
             }
             Step::Dispatch => self.dispatch(model),
-            Step::Complete { which, fails } => self.complete(which, fails),
+            Step::Complete { which, fails } => self.complete(model, which, fails),
             Step::Wait { micros } => self.pass(model, Nanos::from_micros(micros)),
             Step::Disconnect { guest } => {
                 if let Some(client) = self.guests[guest].client.take() {
@@ -258,6 +310,7 @@ impl Lab {
                     return;
                 }
                 self.engine.remove_vm(self.now, vm).expect("there");
+                model.removed(self, vm);
                 self.waiting.retain(|w| w.1 != guest);
                 while self.engine.poll_done().is_some() {}
                 model.look(self);
@@ -266,6 +319,7 @@ impl Lab {
             }
             Step::Weigh { guest, weight } => {
                 self.guests[guest].objective.weight = weight;
+                self.guests[guest].objective.latency = (self.latency)(weight);
                 let Member { vm, objective, .. } = &self.guests[guest];
                 let set = self.engine.set_objective(self.now, *vm, objective);
                 set.expect("sound");
@@ -281,7 +335,7 @@ impl Lab {
         model.look(self);
     }
 
-    fn request(&mut self, guest: usize, op: Op, offset: u64, len: u32) {
+    fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
         let member = &mut self.guests[guest];
         let Some(client) = member.client else { return };
         let merged = self.engine.vm_stats(member.vm).merged;
@@ -295,6 +349,7 @@ impl Lab {
         member.last = (offset, offset + len as u64);
         if self.engine.vm_stats(member.vm).merged == merged {
             self.waiting.push((id, guest));
+            model.arrived(self, guest);
         }
     }
 
@@ -305,19 +360,28 @@ impl Lab {
             self.now = self.now.max(due);
             self.engine.handle_timeout(self.now);
             model.look(self);
+            // Still due: it is the dispatcher that wants to be asked.
+            if self.engine.next_timeout() == Some(due) {
+                self.start(model);
+                assert_ne!(self.engine.next_timeout(), Some(due), "woken for nothing");
+            }
         }
         self.now = end;
     }
 
     fn dispatch(&mut self, model: &mut impl Model) {
         self.pass(model, Nanos::ZERO);
+        self.start(model);
+    }
+
+    fn start(&mut self, model: &mut impl Model) {
         while self.engine.facts().in_flight < self.engine.config().device.depth {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.engine.poll_dispatch(self.now);
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
             let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
-                return;
+                return model.idle(self);
             };
             let reqs: Vec<ReqId> = self.engine.io_segments(io.id).map(|s| s.req).collect();
             assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
@@ -327,25 +391,22 @@ impl Lab {
             }
             let guest = self.guests.iter().position(|g| g.vm == io.vm);
             let guest = guest.expect("a guest's");
-            self.flights.push(Flight {
-                id: io.id,
-                guest,
-                vm: io.vm,
-                reqs,
-            });
+            self.flights.push(Flight { io, guest, reqs });
             model.started(self, guest, &io);
             model.look(self);
         }
     }
 
-    fn complete(&mut self, which: usize, fails: bool) {
+    fn complete(&mut self, model: &mut impl Model, which: usize, fails: bool) {
         if self.flights.is_empty() {
             return;
         }
         let flight = self.flights.swap_remove(which % self.flights.len());
         let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
-        self.engine.handle_completion(self.now, flight.id, outcome);
-        let here = self.guests[flight.guest].vm == flight.vm;
+        model.ending(self, &flight.io);
+        self.engine
+            .handle_completion(self.now, flight.io.id, outcome);
+        let here = self.guests[flight.guest].vm == flight.io.vm;
         if fails && here && self.guests[flight.guest].client.is_some() {
             // In company each goes again, alone; by itself what is left of it does not.
             match flight.reqs.as_slice() {
@@ -359,7 +420,7 @@ impl Lab {
         for _ in 0..100_000 {
             self.dispatch(model);
             while !self.flights.is_empty() {
-                self.complete(0, false);
+                self.complete(model, 0, false);
                 model.look(&self);
             }
             while self.engine.poll_done().is_some() {}
@@ -383,12 +444,31 @@ pub fn run(
     model: &mut impl Model,
     steps: Vec<Step>,
 ) {
-    let mut lab = Lab::new(depth, merge, weights, policies);
+    run_on(&Terms::new(depth, merge, weights), policies, model, steps);
+}
+
+/// The same with a device and guests of one's own.
+pub fn run_on(terms: &Terms, policies: [PolicySpec; 2], model: &mut impl Model, steps: Vec<Step>) {
+    let mut lab = Lab::new(terms, policies);
     model.reset(&lab);
     for step in steps {
         lab.act(model, step);
     }
     lab.close(model);
+}
+
+/// Expects nothing.
+struct Nobody;
+
+impl Model for Nobody {
+    fn reset(&mut self, _lab: &Lab) {}
+    fn added(&mut self, _lab: &Lab, _guest: usize) {}
+    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
+    fn look(&mut self, _lab: &Lab) {}
+    fn next(&mut self, _lab: &Lab) -> Option<ReqId> {
+        None
+    }
+    fn started(&mut self, _lab: &Lab, _guest: usize, _io: &DeviceIo) {}
 }
 
 /// What a dispatcher picks of two VMs that have `waiting` requests each, as if each I/O were
@@ -399,15 +479,17 @@ pub fn picks_with_a_knob(
     picks: usize,
     weight: u32,
 ) -> [[usize; 2]; 2] {
-    let mut lab = Lab::new(
-        1,
-        false,
-        &[100, 100],
-        [(); 2].map(|()| super::policy("fifo")),
-    );
+    let terms = Terms::new(1, false, &[100, 100]);
+    let mut lab = Lab::new(&terms, [(); 2].map(|()| super::policy("fifo")));
     for guest in 0..2 {
         for n in 0..4 {
-            lab.request(guest, Op::Read, n * 64 * BLOCK as u64, 4 * BLOCK);
+            lab.request(
+                &mut Nobody,
+                guest,
+                Op::Read,
+                n * 64 * BLOCK as u64,
+                4 * BLOCK,
+            );
         }
     }
     let mut dispatcher = make(&Capacity {

@@ -7,9 +7,9 @@ use tidegate_core::request::{DeviceIo, Lane, VmId};
 /// What must go next, seen before it does.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    vm: VmId,
-    lane: Lane,
-    seq: u64,
+    pub(super) vm: VmId,
+    pub(super) lane: Lane,
+    pub(super) seq: u64,
 }
 
 /// What has arrived first among the heads of VMs' lanes whose gate is open.
@@ -42,6 +42,17 @@ impl Promise {
             // What failed in company may stand in its lane behind one that came later.
             (io.vm, io.op.lane()) == (vm, lane) || first < seq,
             "{io:?} went before a {lane:?} of {vm:?} that had arrived earlier, as number {seq}"
+        );
+        Ok(())
+    }
+
+    /// This has gone, where nothing else may.
+    pub(super) fn kept_exactly(&self, io: &DeviceIo) -> Verdict {
+        let Promise { vm, lane, seq } = *self;
+        ensure!(
+            Starvation,
+            (io.vm, io.op.lane()) == (vm, lane),
+            "{io:?} went before a {lane:?} of {vm:?} that is due first, as number {seq}"
         );
         Ok(())
     }

@@ -9,6 +9,7 @@
 //! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 I/Os of `cost_size`, or two of its own, and its own cost), plus two I/Os |
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
+//! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
@@ -18,10 +19,12 @@
 mod age;
 mod arrival;
 mod background;
+mod due;
 mod shares;
 
 pub use age::Expiry;
 pub use arrival::Promise;
+pub use due::Deadlines;
 pub use shares::{Cost, Lead, Shares};
 
 use super::Verdict;
@@ -39,6 +42,8 @@ use tidegate_core::time::Nanos;
 pub enum Bound {
     /// Not at all: first come, first served, and the device is never left idle.
     Arrival,
+    /// By deadline: what is due first goes first.
+    Deadline(fn(&PolicySpec, &DeviceSpec) -> Deadlines),
     /// By weight: while a VM waits, another gets at most so much.
     Shares(fn(&PolicySpec, &DeviceSpec) -> Shares),
     /// By age: once it has expired, at most so many I/Os go before it.
@@ -52,7 +57,19 @@ pub const BOUNDS: &[(&str, Bound)] = &[
     ("sfq", Bound::Shares(sfq)),
     ("drr", Bound::Shares(drr)),
     ("deadline", Bound::Age(deadline)),
+    ("edf", Bound::Deadline(edf)),
 ];
+
+fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
+    Deadlines {
+        margin: Nanos(param(policy, "margin")),
+        default_latency: Nanos(param(policy, "default_latency")),
+        background_latency: Some(Nanos(param(policy, "background_latency"))),
+        before: None,
+        promotes: false,
+        may_drain: false,
+    }
+}
 
 fn mclock(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
     let cost = Cost::Bytes {
@@ -129,6 +146,7 @@ pub struct Starvation {
     passed: Passed,
     ages: Ages,
     leftover: Leftover,
+    deadlines: Option<Deadlines>,
 }
 
 impl Starvation {
@@ -139,6 +157,7 @@ impl Starvation {
             passed: Passed::new(slots),
             ages: Ages::new(slots),
             leftover: Leftover::new(slots),
+            deadlines: None,
         }
     }
 
@@ -147,12 +166,16 @@ impl Starvation {
         let policy = engine.policy();
         self.bound = bound_of(policy);
         self.leftover.forget(engine);
+        self.deadlines = None;
         match self.bound {
             Some(Bound::Shares(shares)) => {
                 let shares = shares(policy, &engine.config().device);
                 self.passed.forget(engine, shares);
             }
             Some(Bound::Age(expiry)) => self.ages.forget(expiry(policy)),
+            Some(Bound::Deadline(deadlines)) => {
+                self.deadlines = Some(deadlines(policy, &engine.config().device));
+            }
             Some(Bound::Arrival) | None => {}
         }
     }
@@ -162,6 +185,7 @@ impl Starvation {
     pub fn promise(&self, engine: &Engine) -> Option<Promise> {
         match self.bound {
             Some(Bound::Arrival) => arrival::first(engine),
+            Some(Bound::Deadline(_)) => self.deadlines.and_then(|d| d.first(engine)),
             _ => None,
         }
     }
@@ -186,7 +210,11 @@ impl Starvation {
         if io.op != Op::Flush
             && let Some(promise) = promise
         {
-            promise.kept(io, first)?;
+            match self.deadlines {
+                None => promise.kept(io, first)?,
+                Some(d) if d.promotes && engine.view().is_background(io.vm) => {}
+                Some(_) => promise.kept_exactly(io)?,
+            }
         }
         match self.bound {
             Some(Bound::Shares(_)) => self.passed.started(engine, io),
@@ -200,6 +228,9 @@ impl Starvation {
     /// # Errors
     /// When it should.
     pub fn idle(&self, engine: &Engine) -> Verdict {
+        if self.deadlines.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
+            return Ok(());
+        }
         match self.promise(engine) {
             Some(promise) => promise.broken(),
             None => Ok(()),

@@ -1,0 +1,92 @@
+//! What dispatchers of deadlines have in common: VMs in the order of their first unit's deadline.
+//!
+//! A VM's units have one objective, so their deadlines come in the order of their arrival, and
+//! only the first of each VM competes. An objective that changes at run time moves all of a VM's
+//! deadlines by the same span: its place alone has to be found again.
+
+use crate::engine::Footprint;
+use crate::facts::Facts;
+use crate::heap::IndexedHeap;
+use crate::request::{ReqId, VmId};
+use crate::time::Nanos;
+
+/// How deadlines come of arrivals (Flubber, eq. 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlines {
+    /// So much before the objective's end: what serving it may take.
+    pub margin: Nanos,
+    /// The objective of a VM that has none.
+    pub default_latency: Nanos,
+}
+
+impl Deadlines {
+    /// When a unit of a VM that arrived then is due.
+    pub(super) fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Nanos {
+        let latency = facts.objective(vm).latency;
+        arrived + latency.unwrap_or(self.default_latency) - self.margin
+    }
+}
+
+/// A place in the order: the deadline; arrival decides between equals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Due {
+    pub at: Nanos,
+    seq: u64,
+}
+
+/// VMs with a unit that may go, by the deadline of the first.
+#[derive(Debug)]
+pub(super) struct ByDeadline {
+    heads: IndexedHeap<Due>,
+}
+
+impl ByDeadline {
+    /// Memory a VM takes.
+    pub(super) const FOOTPRINT: Footprint = Footprint {
+        vm: IndexedHeap::<Due>::BYTES_PER_ID,
+        vm_cold: 0,
+        request: 0,
+    };
+
+    /// For so many VMs.
+    pub(super) fn new(vms: u32) -> ByDeadline {
+        ByDeadline {
+            heads: IndexedHeap::with_capacity(vms as usize),
+        }
+    }
+
+    /// The earliest deadline, and whose.
+    pub(super) fn first(&self, facts: &Facts) -> Option<(Nanos, VmId)> {
+        let (due, vm) = self.heads.peek()?;
+        Some((due.at, facts.vm_at(vm)))
+    }
+
+    /// Finds a VM's place: its first unit, its gates or its objective changed. `due`: the
+    /// deadline of a unit that arrived then.
+    pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
+        match facts.head(vm) {
+            Some(head) => {
+                let unit = facts.unit(head);
+                let (at, seq) = (due(unit.arrived), unit.seq);
+                self.heads.set(vm.index(), Due { at, seq });
+            }
+            None => self.forget(vm),
+        }
+    }
+
+    /// It has nothing that may go.
+    pub(super) fn forget(&mut self, vm: VmId) {
+        self.heads.remove(vm.index());
+    }
+}
+
+/// Whether a unit that comes may change which is its VM's first: only as first of its lane.
+pub(super) fn leads(facts: &Facts, unit: ReqId) -> bool {
+    let (vm, lane) = facts.vm_lane(unit);
+    facts.lane_head(vm, lane) == Some(unit)
+}
+
+/// The first unit of a VM that was found in an order of those that have one.
+pub(super) fn head_of(facts: &Facts, vm: VmId) -> ReqId {
+    facts.head(vm).expect("a VM in the order has a head")
+}

@@ -1,0 +1,58 @@
+//! By deadlines: what must go next, where somebody's has come.
+
+use super::arrival::Promise;
+use tidegate_core::engine::Engine;
+use tidegate_core::facts::Facts;
+use tidegate_core::request::{Lane, VmId};
+use tidegate_core::time::Nanos;
+
+/// Where deadlines lie, and from when on they are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlines {
+    /// So much before the end of a VM's latency.
+    pub margin: Nanos,
+    /// The latency of a VM that was promised none.
+    pub default_latency: Nanos,
+    /// That of a background tenant; `None`: it has none, and is passed over.
+    pub background_latency: Option<Nanos>,
+    /// How long before a deadline nothing else may go any more; `None`: never.
+    pub before: Option<Nanos>,
+    /// A background unit may go before VMs now and then.
+    pub promotes: bool,
+    /// The device may be left alone as long as it has an I/O in flight.
+    pub may_drain: bool,
+}
+
+impl Deadlines {
+    /// What is due first of all that may go, if nothing else may go before it now.
+    pub(super) fn first(&self, engine: &Engine) -> Option<Promise> {
+        let facts = engine.view();
+        let vms = (0..facts.vm_slots()).map(|slot| facts.vm_at(slot));
+        let heads = vms.filter_map(|vm| {
+            let (lane, seq, arrived) = head(facts, vm)?;
+            let due = self.due(facts, vm, arrived)?;
+            Some((due, seq, vm, lane))
+        });
+        let (due, seq, vm, lane) = heads.min_by_key(|&(due, seq, ..)| (due, seq))?;
+        let strict = self.before.is_none_or(|before| due - before <= facts.now());
+        strict.then_some(Promise { vm, lane, seq })
+    }
+
+    fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Option<Nanos> {
+        if facts.is_background(vm) {
+            return self.background_latency.map(|latency| arrived + latency);
+        }
+        let latency = facts.objective(vm).latency;
+        Some(arrived + latency.unwrap_or(self.default_latency) - self.margin)
+    }
+}
+
+/// What of a VM arrived first, of its lanes' first units.
+fn head(facts: &Facts, vm: VmId) -> Option<(Lane, u64, Nanos)> {
+    let open = Lane::ALL.into_iter().filter(|&l| facts.gate_open(vm, l));
+    let heads = open.filter_map(|lane| {
+        let unit = facts.unit(facts.lane_head(vm, lane)?);
+        Some((lane, unit.seq, unit.arrived))
+    });
+    heads.min_by_key(|&(_, seq, _)| seq)
+}
