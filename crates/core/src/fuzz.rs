@@ -161,8 +161,8 @@ impl Setup {
                 physical_block: BLOCK,
                 max_io: BLOCK * (1 + self.blocks as u32 % 16),
                 zeroes_are_writes: self.bounds.is_multiple_of(2),
-                positioning: Nanos::ZERO,
-                bytes_per_s: 0,
+                positioning: Nanos(self.bounds as u64 % 7 * 500_000),
+                bytes_per_s: self.bounds as u64 % 5 * 30_000_000,
             },
             max_requests: if tight { 12 } else { 200 },
             max_pending_per_vm: if tight { 5 } else { 100 },
@@ -379,7 +379,10 @@ impl Driver {
         let depth = own
             .map(|(_, depth)| depth as u32)
             .fold(self.engine.config().device.depth, u32::min);
-        let full = self.engine.facts().in_flight >= depth;
+        let in_flight = self.engine.facts().in_flight;
+        // This one goes on when an I/O ends, if deadlines leave no room for another beside it.
+        let (_, _, dispatcher) = self.engine.policy().parts();
+        let full = in_flight >= depth || (in_flight > 0 && dispatcher == "bd-edf");
         if self.model.anything_waits() && !full {
             assert!(
                 next.is_some(),

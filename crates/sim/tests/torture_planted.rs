@@ -166,7 +166,8 @@ fn a_tag_that_does_not_advance_is_found() {
         by.push(failure.broken.checker);
         match failure.broken.checker {
             Checker::Starvation => return,
-            Checker::Limits => {}
+            // Or a dispatcher that counts what is in flight notices by itself.
+            Checker::Limits | Checker::Panic => {}
             other => panic!("found by {other:?}: {failure}"),
         }
     }

@@ -25,7 +25,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::policy::Capacity;
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
-use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};
 use crate::time::Nanos;
 
 /// When background I/Os go.
@@ -180,6 +180,10 @@ impl Dispatcher for Aside {
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         self.of(facts, vm).set(facts, vm, knob);
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.vms.waits()
     }
 
     fn serves_background(&self) -> bool {

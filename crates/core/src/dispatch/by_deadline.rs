@@ -55,6 +55,10 @@ impl ByDeadline {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
     /// The earliest deadline, and whose.
     pub(super) fn first(&self, facts: &Facts) -> Option<(Nanos, VmId)> {
         let (due, vm) = self.heads.peek()?;

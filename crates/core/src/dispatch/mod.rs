@@ -1,6 +1,7 @@
 //! Dispatchers: which of the admitted units goes to the device next.
 
 pub mod background;
+pub mod bd_edf;
 pub mod by_deadline;
 pub mod deadline;
 pub mod drr;

@@ -28,6 +28,9 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         let _ = spec.set("writes_starved", 1 + n as u64 % 3);
         let _ = spec.set("margin", n as u64 % 4 * 1_000_000);
         let _ = spec.set("default_latency", (n as u64 - 128) * 100_000);
+        let _ = spec.set("max_wait", n as u64 % 3 * 1_000_000);
+        let _ = spec.set("bound_waits", n as u64 % 2);
+        let _ = spec.set("deep_queue", n as u64 / 2 % 2);
     }
     spec
 }

@@ -2,6 +2,7 @@
 
 use super::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::dispatch::background::BackgroundParams;
+use crate::dispatch::bd_edf::{BdEdf, BdEdfParams};
 use crate::dispatch::by_deadline::Deadlines;
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::dispatch::drr::{Drr, DrrParams};
@@ -252,6 +253,27 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
             Box::new(Edf::new(params, capacity))
         },
     },
+    PartInfo {
+        name: "bd-edf",
+        summary: "batches and waits between deadlines, for disks that seek",
+        params: BD_EDF,
+        honours: Honours {
+            latency: true,
+            ..Honours::NONE
+        },
+        build: |params, capacity| {
+            let params = BdEdfParams {
+                deadlines: deadlines(params),
+                max_size: params.get("max_size") as u32,
+                transfer_rate: params.get("transfer_rate"),
+                max_wait: Nanos(params.get("max_wait")),
+                promote_background_after: Nanos(params.get("promote_background_after")),
+                bound_waits: params.get("bound_waits") == 1,
+                deep_queue: params.get("deep_queue") == 1,
+            };
+            Box::new(BdEdf::new(params, capacity))
+        },
+    },
 ];
 
 /// The paper's figure.
@@ -274,10 +296,61 @@ const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     )
 };
 
+static BD_EDF: &[ParamInfo] = &[
+    MARGIN,
+    DEFAULT_LATENCY,
+    ParamInfo {
+        name: "max_size",
+        kind: ParamKind::Bytes,
+        default: 44 << 10,
+        min: 512,
+        max: 16 << 20,
+        help: "a transfer of this size is left before the earliest deadline",
+    },
+    ParamInfo {
+        name: "transfer_rate",
+        kind: ParamKind::Bytes,
+        default: 0,
+        min: 0,
+        max: 1 << 40,
+        help: "bytes a second of it; 0: as the device says, else 100 MB",
+    },
+    span(
+        "max_wait",
+        0,
+        "a wait lasts at most so long; 0: until the deadline",
+    ),
+    span(
+        "promote_background_after",
+        0,
+        "one background I/O goes first after so long without any; 0: never",
+    ),
+    flag(
+        "bound_waits",
+        "wait no longer than positioning takes, nor for a VM that thinks longer",
+    ),
+    flag(
+        "deep_queue",
+        "several I/Os in flight as far as deadlines allow; without: one",
+    ),
+];
+
 fn deadlines(params: &Params) -> Deadlines {
     Deadlines {
         margin: Nanos(params.get("margin")),
         default_latency: Nanos(params.get("default_latency")),
+    }
+}
+
+/// On unless said.
+const fn flag(name: &'static str, help: &'static str) -> ParamInfo {
+    ParamInfo {
+        name,
+        kind: ParamKind::Flag,
+        default: 1,
+        min: 0,
+        max: 1,
+        help,
     }
 }
 

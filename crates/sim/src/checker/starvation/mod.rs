@@ -10,6 +10,7 @@
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
 //! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
+//! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
@@ -58,6 +59,7 @@ pub const BOUNDS: &[(&str, Bound)] = &[
     ("drr", Bound::Shares(drr)),
     ("deadline", Bound::Age(deadline)),
     ("edf", Bound::Deadline(edf)),
+    ("bd-edf", Bound::Deadline(bd_edf)),
 ];
 
 fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
@@ -68,6 +70,19 @@ fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
         before: None,
         promotes: false,
         may_drain: false,
+    }
+}
+
+fn bd_edf(policy: &PolicySpec, device: &DeviceSpec) -> Deadlines {
+    let rates = [param(policy, "transfer_rate"), device.bytes_per_s];
+    let rate = rates.into_iter().find(|&rate| rate > 0);
+    let bytes = param(policy, "max_size") * 1_000_000_000;
+    Deadlines {
+        before: Some(Nanos(bytes.div_ceil(rate.unwrap_or(100_000_000)))),
+        background_latency: None,
+        promotes: param(policy, "promote_background_after") > 0,
+        may_drain: true,
+        ..edf(policy, device)
     }
 }
 

@@ -1,0 +1,802 @@
+//! BD-EDF against its rules in linear scans, and its behaviours.
+
+mod common;
+
+use common::lab::{self, GUESTS, Lab, Model, Terms};
+use common::*;
+use proptest::prelude::*;
+use tidegate_core::engine::DiskSpec;
+use tidegate_core::facts::{Facts, Unit};
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::{PolicySpec, Roles};
+use tidegate_core::request::{DeviceIo, IoId, Lane, Op, ReqId, Request, VmId};
+use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage, Waits};
+use tidegate_core::time::Nanos;
+
+#[derive(Clone, Copy, Debug)]
+struct Params {
+    margin: Nanos,
+    default: Nanos,
+    max_size: u64,
+    rate: u64,
+    max_wait: Nanos,
+    promote: Nanos,
+    bound_waits: bool,
+    deep_queue: bool,
+    /// The device's.
+    positioning: Nanos,
+}
+
+impl Params {
+    fn spec(&self, name: &str) -> PolicySpec {
+        let mut spec = policy(name);
+        for (name, value) in [
+            ("margin", self.margin.0),
+            ("default_latency", self.default.0),
+            ("max_size", self.max_size),
+            ("transfer_rate", self.rate),
+            ("max_wait", self.max_wait.0),
+            ("promote_background_after", self.promote.0),
+            ("bound_waits", self.bound_waits.into()),
+            ("deep_queue", self.deep_queue.into()),
+        ] {
+            spec.set(name, value).expect("in range");
+        }
+        spec
+    }
+
+    fn transfer(&self, bytes: u64) -> Nanos {
+        Nanos((bytes * SECOND).div_ceil(self.rate))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Last {
+    vm: VmId,
+    lane: Lane,
+    end: u64,
+}
+
+/// An I/O in flight: its deadline, if it has one, and its bytes.
+struct Flying {
+    id: IoId,
+    due: Option<Nanos>,
+    bytes: u64,
+}
+
+/// What is expected to go.
+#[derive(Clone, Copy)]
+struct Picked {
+    id: ReqId,
+    suitable: bool,
+    /// Of a background unit: its place in its batch.
+    batch: u32,
+    due: Option<Nanos>,
+}
+
+/// Looks at everything that waits, each time.
+struct Scan {
+    params: Params,
+    last: Option<Last>,
+    batch: u32,
+    went: Nanos,
+    idle_since: Option<Nanos>,
+    waiting: bool,
+    waits: Waits,
+    flying: Vec<Flying>,
+    /// By guest: the end of its last I/O, while no request has come since; the mean.
+    thoughts: [(Option<Nanos>, Option<u64>); GUESTS],
+    picked: Option<Picked>,
+    /// The device is left waiting until then, and may be until then.
+    until: Option<(Nanos, Nanos)>,
+}
+
+fn is_background(guest: usize) -> bool {
+    guest >= 4
+}
+
+/// Weights stand for latencies: one in eight guests has none.
+fn latency(weight: u32) -> Option<Nanos> {
+    (!weight.is_multiple_of(8)).then(|| Nanos::from_millis(weight as u64))
+}
+
+fn moves(op: Op, len: u32) -> u64 {
+    match op {
+        Op::Read | Op::Write => len.into(),
+        _ => 0,
+    }
+}
+
+impl Scan {
+    fn new(params: Params) -> Scan {
+        Scan {
+            params,
+            last: None,
+            batch: 0,
+            went: Nanos::ZERO,
+            idle_since: None,
+            waiting: false,
+            waits: Waits::default(),
+            flying: Vec::new(),
+            thoughts: [(None, None); GUESTS],
+            picked: None,
+            until: None,
+        }
+    }
+
+    fn due(&self, lab: &Lab, vm: VmId, arrived: Nanos) -> Nanos {
+        let promised = lab.engine.objective(vm).latency;
+        arrived + promised.unwrap_or(self.params.default) - self.params.margin
+    }
+
+    fn batches(&self) -> bool {
+        self.params.positioning > Nanos::ZERO || !self.params.bound_waits
+    }
+
+    fn heads(&self, lab: &Lab, background: bool) -> Vec<Unit> {
+        let guests = (0..GUESTS).filter(|&g| is_background(g) == background);
+        guests
+            .filter_map(|g| Some(lab.unit(lab.head(g)?)))
+            .collect()
+    }
+
+    /// VM-EDF's head.
+    fn head(&self, lab: &Lab) -> Option<(Nanos, Unit)> {
+        let heads = self.heads(lab, false).into_iter();
+        let due = heads.map(|unit| (self.due(lab, unit.vm, unit.arrived), unit));
+        due.min_by_key(|(due, unit)| (*due, unit.seq))
+    }
+
+    /// Everything of VMs or of the background that waits, and whether it may go.
+    fn all(&self, lab: &Lab, background: bool) -> Vec<(Unit, bool)> {
+        let of = lab.waiting.iter();
+        let of = of.filter(|&&(_, guest)| is_background(guest) == background);
+        let unit = |&(id, guest): &(ReqId, usize)| {
+            let unit = lab.unit(id);
+            (unit, lab.open(guest, unit.op.lane()))
+        };
+        of.map(unit).collect()
+    }
+
+    fn suitable(&self, lab: &Lab) -> Option<Unit> {
+        let last = self.last?;
+        let all = self.all(lab, false);
+        let open = || all.iter().filter(|(_, open)| *open).map(|(unit, _)| *unit);
+        let continues = open().filter(|unit| unit.addr == last.end);
+        let order = |unit: &Unit| (unit.op.lane().index(), unit.id.index());
+        if let Some(unit) = continues.min_by_key(order) {
+            return Some(unit);
+        }
+        let own = || open().filter(|unit| unit.vm == last.vm);
+        // Another VM's between here and there, in the same lane.
+        let separates = |unit: &Unit, other: &Unit| {
+            let between = match unit.addr < last.end {
+                true => (unit.addr..last.end).contains(&other.addr),
+                false => (last.end..unit.addr).contains(&other.addr),
+            };
+            between && other.vm != unit.vm && other.op.lane() == unit.op.lane()
+        };
+        let near = own().filter(|unit| !all.iter().any(|(other, _)| separates(unit, other)));
+        let nearest = near.min_by_key(|unit| {
+            let (back, slot) = (unit.addr < last.end, unit.id.index() as i64);
+            let slot = if back { -slot } else { slot };
+            (
+                unit.addr.abs_diff(last.end),
+                back,
+                unit.op.lane().index(),
+                slot,
+            )
+        });
+        nearest.or_else(|| own().min_by_key(|unit| unit.seq))
+    }
+
+    fn next_background(&self, lab: &Lab, promoted: bool) -> Option<Picked> {
+        if !self.flying.is_empty() && self.params.positioning > Nanos::ZERO {
+            return None;
+        }
+        let oldest = self
+            .heads(lab, true)
+            .into_iter()
+            .min_by_key(|unit| unit.seq)?;
+        let goes_on = self.batches() && (1..16).contains(&self.batch) && !promoted;
+        let last = self.last.filter(|_| goes_on);
+        let all = self.all(lab, true);
+        // Where the next of a lane may not go, the batch does not go on there.
+        let next = last.and_then(|last| {
+            let of_lane = Lane::ALL.map(|lane| {
+                let behind = all
+                    .iter()
+                    .filter(|(unit, _)| unit.op.lane() == lane && unit.addr >= last.end);
+                let first = behind.min_by_key(|(unit, _)| (unit.addr, unit.id.index()))?;
+                first.1.then_some(first.0)
+            });
+            of_lane.into_iter().flatten().min_by_key(|unit| unit.addr)
+        });
+        Some(Picked {
+            id: next.unwrap_or(oldest).id,
+            suitable: false,
+            batch: if next.is_some() { self.batch + 1 } else { 1 },
+            due: None,
+        })
+    }
+
+    /// A VM's unit goes, if there is room for one more beside those in flight.
+    fn pick(&self, lab: &Lab, unit: Unit, due: Nanos, suitable: bool) -> Option<Picked> {
+        if !self.flying.is_empty() && self.params.positioning > Nanos::ZERO {
+            let in_flight = self.flying.iter().filter_map(|f| f.due);
+            let earliest = in_flight.fold(due, Nanos::min);
+            let bytes = self.flying.iter().map(|f| f.bytes).sum::<u64>() + unit.len as u64;
+            let each = self.params.positioning.0 * (self.flying.len() as u64 + 1);
+            if lab.now + Nanos(each) + self.params.transfer(bytes) > earliest {
+                return None;
+            }
+        }
+        Some(Picked {
+            id: unit.id,
+            suitable,
+            batch: 0,
+            due: Some(self.due(lab, unit.vm, unit.arrived)),
+        })
+    }
+
+    /// Until when to wait for the last one's VM.
+    fn wait(&self, lab: &Lab, latest: Nanos) -> Option<Nanos> {
+        let (last, since) = (self.last?, self.idle_since?);
+        let guest = lab.guests.iter().position(|g| g.vm == last.vm)?;
+        if is_background(guest) || !lab.open(guest, last.lane) || !self.flying.is_empty() {
+            return None;
+        }
+        let mut until = latest;
+        if self.params.max_wait > Nanos::ZERO {
+            until = until.min(since + self.params.max_wait);
+        }
+        if self.params.bound_waits {
+            if self.thoughts[guest].1 > Some(self.params.positioning.0) {
+                return None;
+            }
+            until = until.min(since + self.params.positioning);
+        }
+        (until > lab.now).then_some(until)
+    }
+
+    fn choose(&mut self, lab: &Lab) -> Option<Picked> {
+        if !self.flying.is_empty() && !self.params.deep_queue {
+            return None;
+        }
+        let oldest = self
+            .heads(lab, true)
+            .into_iter()
+            .min_by_key(|unit| unit.seq);
+        let promotion = oldest.map(|unit| unit.arrived.max(self.went) + self.params.promote);
+        let promotion = promotion.filter(|_| self.params.promote > Nanos::ZERO);
+        if promotion.is_some_and(|at| at <= lab.now) {
+            return self.next_background(lab, true);
+        }
+        let Some((due, head)) = self.head(lab) else {
+            return self.next_background(lab, false);
+        };
+        let latest = due - self.params.transfer(self.params.max_size);
+        if self.batches() && lab.now < latest {
+            if let Some(unit) = self.suitable(lab) {
+                return self.pick(lab, unit, due, true);
+            }
+            if let Some(until) = self.wait(lab, latest) {
+                self.waits.begun += u64::from(!self.waiting);
+                self.waiting = true;
+                self.until = Some((promotion.map_or(until, |at| at.min(until)), latest));
+                return None;
+            }
+        }
+        self.pick(lab, head, due, false)
+    }
+}
+
+impl Model for Scan {
+    fn reset(&mut self, lab: &Lab) {
+        *self = Scan::new(self.params);
+        for io in lab.in_flight() {
+            let of_vm = !lab.engine.view().is_background(io.vm);
+            self.flying.push(Flying {
+                id: io.id,
+                due: of_vm.then(|| self.due(lab, io.vm, lab.now)),
+                bytes: moves(io.op, io.len),
+            });
+            self.last = Some(Last {
+                vm: io.vm,
+                lane: io.op.lane(),
+                end: io.addr + io.len as u64,
+            });
+        }
+    }
+
+    fn added(&mut self, _lab: &Lab, guest: usize) {
+        self.thoughts[guest] = (None, None);
+    }
+
+    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
+
+    fn look(&mut self, lab: &Lab) {
+        if self.head(lab).is_none() {
+            (self.waiting, self.idle_since) = (false, None);
+        }
+        assert_eq!(lab.engine.waits(), Some(self.waits));
+    }
+
+    fn next(&mut self, lab: &Lab) -> Option<ReqId> {
+        self.until = None;
+        self.picked = self.choose(lab);
+        self.picked.map(|picked| picked.id)
+    }
+
+    fn started(&mut self, lab: &Lab, _guest: usize, io: &DeviceIo) {
+        let picked = self.picked.take().expect("expected");
+        self.waits.succeeded += u64::from(self.waiting && picked.suitable);
+        (self.waiting, self.idle_since) = (false, None);
+        self.batch = picked.batch;
+        if picked.batch > 0 {
+            self.went = lab.now;
+        }
+        self.last = Some(Last {
+            vm: io.vm,
+            lane: io.op.lane(),
+            end: io.addr + io.len as u64,
+        });
+        self.flying.push(Flying {
+            id: io.id,
+            due: picked.due,
+            bytes: moves(io.op, io.len),
+        });
+    }
+
+    fn idle(&mut self, lab: &Lab) {
+        let may_go = [false, true].map(|b| self.all(lab, b).iter().any(|(_, open)| *open));
+        if may_go == [false, false] || !self.flying.is_empty() {
+            return;
+        }
+        // The device waits on purpose: never past the head's time, and somebody wakes it.
+        let (until, latest) = self
+            .until
+            .expect("nothing else keeps an idle device waiting");
+        assert!(until <= latest && until > lab.now);
+        let next = lab.engine.next_timeout().expect("a wait has an end");
+        assert!(next <= until, "{next} is after {until}");
+    }
+
+    fn arrived(&mut self, lab: &Lab, guest: usize) {
+        let alone = lab.engine.view().waiting(lab.guests[guest].vm) == 1;
+        if let (Some(ended), mean) = self.thoughts[guest]
+            && alone
+        {
+            let took = (lab.now - ended).0.min(2 * self.params.positioning.0);
+            let mean = mean.map_or(took, |mean| mean - mean / 8 + took / 8);
+            self.thoughts[guest] = (None, Some(mean));
+        }
+    }
+
+    fn ending(&mut self, lab: &Lab, io: &DeviceIo) {
+        self.flying.retain(|f| f.id != io.id);
+        self.idle_since = self.head(lab).map(|_| lab.now);
+        match lab.guests.iter().position(|g| g.vm == io.vm) {
+            Some(guest) => self.thoughts[guest].0 = Some(lab.now),
+            None if lab.engine.in_flight(io.vm) == 1 => self.forget(io.vm),
+            None => {}
+        }
+    }
+
+    fn removed(&mut self, lab: &Lab, vm: VmId) {
+        if lab.engine.in_flight(vm) == 0 {
+            self.forget(vm);
+        }
+    }
+}
+
+impl Scan {
+    fn forget(&mut self, vm: VmId) {
+        self.last = self.last.filter(|last| last.vm != vm);
+    }
+}
+
+fn params() -> impl Strategy<Value = Params> {
+    let ms = Nanos::from_millis;
+    let some = |most: u64| prop_oneof![Just(0), 1..most];
+    (
+        (0u64..30, 20u64..300, 1u64..=64, 1u64..200),
+        (some(20), some(100), some(12)),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            move |((margin, default, kib, mb), (wait, promote, seek), bound, deep)| Params {
+                margin: ms(margin),
+                default: ms(default),
+                max_size: kib << 10,
+                rate: mb * 1_000_000,
+                max_wait: ms(wait),
+                promote: ms(promote),
+                bound_waits: bound,
+                deep_queue: deep,
+                positioning: ms(seek),
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(64),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn picks_and_waits_are_those_of_the_rules(
+        depth in 1u32..=5,
+        merge in any::<bool>(),
+        params in params(),
+        weights in prop::collection::vec(1u32..200, GUESTS),
+        steps in prop::collection::vec(lab::step(1u32..200), 0..600),
+    ) {
+        let policies = ["open+bd-edf", "token-bucket+bd-edf"].map(|name| params.spec(name));
+        let terms = Terms {
+            latency,
+            background: is_background,
+            positioning: params.positioning,
+            ..Terms::new(depth, merge, &weights)
+        };
+        lab::run_on(&terms, policies, &mut Scan::new(params), steps);
+    }
+}
+
+/// A disk of depth `depth` with three guests, one I/O after the other.
+struct Disk {
+    world: World,
+    guests: Vec<Guest>,
+}
+
+const SEEK: u64 = 8 * MS;
+
+impl Disk {
+    /// With parameters other than the product's.
+    fn new(depth: u32, others: &[(&str, u64)]) -> Disk {
+        let mut config = config(depth, 0);
+        config.device.positioning = Nanos(SEEK);
+        config.device.bytes_per_s = 100_000_000;
+        let mut spec = policy("open+bd-edf");
+        for &(name, value) in others {
+            spec.set(name, value).expect("in range");
+        }
+        let mut world = World::with(config, "open+bd-edf", 10 * MS);
+        world.engine.set_policy(Nanos::ZERO, &spec);
+        world.now = SECOND;
+        let promised = Objective {
+            latency: Some(Nanos::from_millis(109)),
+            ..Objective::default()
+        };
+        let guests = (0..3).map(|_| world.guest(&promised)).collect();
+        Disk { world, guests }
+    }
+
+    /// As in the paper.
+    fn of_the_paper(others: &[(&str, u64)]) -> Disk {
+        let paper = [("bound_waits", 0), ("deep_queue", 0)];
+        Disk::new(32, &[&paper, others].concat())
+    }
+
+    /// A guest asks for a block.
+    fn ask(&mut self, guest: usize, block: u64) {
+        let client = self.guests[guest].client;
+        let request = Request::read(block * 4096, 4096, u64::MAX);
+        let now = self.world.time();
+        let taken = self.world.engine.handle_request(now, client, request);
+        taken.expect("room");
+    }
+
+    /// What has started by so many milliseconds from the beginning: when, whose, which block.
+    fn until(&mut self, ms: u64) -> Vec<(u64, usize, u64)> {
+        let end = SECOND + ms * MS;
+        self.world.run(end - self.world.now);
+        let log = self.world.log.iter().map(|s| {
+            let guest = self.guests.iter().position(|g| g.vm == s.io.vm);
+            let ms = (s.at - SECOND) / MS;
+            (ms, guest.unwrap_or(usize::MAX), s.io.offset / 4096)
+        });
+        log.collect()
+    }
+
+    fn waits(&self) -> (u64, u64) {
+        let waits = self.world.engine.waits().expect("it waits");
+        (waits.begun, waits.succeeded)
+    }
+}
+
+#[test]
+fn the_paper_waits_for_the_last_vm_until_the_deadline_needs_the_disk() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(1, 500);
+    // Guest 0 has its answer at 10 and says nothing; guest 1 is due 100 ms after it came, and
+    // 44 KiB take 0.45 ms.
+    let log = disk.until(200);
+    assert_eq!(log, [(0, 0, 100), (104, 1, 500)]);
+    assert_eq!(disk.waits(), (1, 0));
+}
+
+#[test]
+fn a_request_of_the_last_vm_ends_the_wait() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(1, 500);
+    disk.until(30);
+    disk.ask(0, 900);
+    disk.until(60);
+    disk.ask(0, 901);
+    let log = disk.until(200);
+    assert_eq!(
+        log,
+        [(0, 0, 100), (30, 0, 900), (60, 0, 901), (104, 1, 500)]
+    );
+    assert_eq!(disk.waits(), (3, 2));
+}
+
+#[test]
+fn what_continues_the_last_io_goes_before_what_is_near_and_that_before_what_came_first() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(0, 100);
+    disk.until(1);
+    for block in [300, 90, 104, 101, 500] {
+        disk.ask(0, block);
+    }
+    disk.ask(1, 7);
+    let order: Vec<u64> = disk.until(99).iter().map(|&(_, _, block)| block).collect();
+    assert_eq!(order, [100, 101, 104, 90, 300, 500]);
+}
+
+#[test]
+fn a_head_past_its_deadline_goes_with_no_wait_and_before_what_is_suitable() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(1, 500);
+    disk.ask(0, 99);
+    disk.until(5);
+    disk.world.stall(200 * MS);
+    disk.ask(1, 501);
+    // Guest 1 had gone last, but guest 0 is late.
+    let log = disk.until(300);
+    assert_eq!(log, [(0, 1, 500), (205, 0, 99)]);
+}
+
+#[test]
+fn a_wait_has_a_cap_where_one_is_set() {
+    let mut disk = Disk::of_the_paper(&[("max_wait", 20 * MS)]);
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(1, 500);
+    assert_eq!(disk.until(200), [(0, 0, 100), (30, 1, 500)]);
+}
+
+#[test]
+fn an_idle_disk_that_nobody_waited_at_serves_whoever_comes_at_once() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(0, 100);
+    disk.until(50);
+    disk.ask(1, 500);
+    assert_eq!(disk.until(200), [(0, 0, 100), (50, 1, 500)]);
+    assert_eq!(disk.waits(), (0, 0));
+}
+
+#[test]
+fn a_wait_lasts_no_longer_than_the_seek_it_may_save() {
+    let mut disk = Disk::new(1, &[]);
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(1, 500);
+    assert_eq!(disk.until(200), [(0, 0, 100), (18, 1, 500)]);
+    assert_eq!(disk.waits(), (1, 0));
+}
+
+#[test]
+fn nobody_waits_for_a_vm_that_thinks_longer_than_a_seek() {
+    let mut disk = Disk::new(1, &[]);
+    for turn in 0..3 {
+        // An answer at 10 ms, the next request 12 ms later.
+        disk.ask(0, 100);
+        disk.until(turn * 22 + 5);
+        if turn == 2 {
+            disk.ask(1, 500);
+        }
+        disk.until(turn * 22 + 22);
+    }
+    assert_eq!(disk.until(200).last(), Some(&(54, 1, 500)));
+    assert_eq!(disk.waits(), (0, 0));
+}
+
+#[test]
+fn a_flash_disk_never_waits_and_keeps_to_deadlines() {
+    let mut disk = Disk::new(1, &[]);
+    let mut world = World::new("open+bd-edf", 10 * MS);
+    std::mem::swap(&mut disk.world, &mut world);
+    drop(world);
+    disk.world.now = SECOND;
+    let guest = |disk: &mut Disk, ms| {
+        disk.world.guest(&Objective {
+            latency: Some(Nanos::from_millis(ms)),
+            ..Objective::default()
+        })
+    };
+    disk.guests = [109, 50].map(|ms| guest(&mut disk, ms)).to_vec();
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(0, 101);
+    disk.ask(1, 500);
+    assert_eq!(disk.until(200), [(0, 0, 100), (10, 1, 500), (20, 0, 101)]);
+    assert_eq!(disk.waits(), (0, 0));
+}
+
+#[test]
+fn more_goes_in_flight_only_while_the_earliest_deadline_leaves_room_for_all() {
+    let mut disk = Disk::new(32, &[]);
+    // Each is due in 100 ms; one takes the disk 8 ms and little for its 4 KiB: 12 of them fit.
+    for block in 0..40 {
+        disk.ask(0, block * 100);
+    }
+    let log = disk.until(1);
+    assert_eq!(log.len(), 12);
+    let mut disk = Disk::new(32, &[("deep_queue", 0)]);
+    for block in 0..40 {
+        disk.ask(0, block * 100);
+    }
+    assert_eq!(disk.until(1).len(), 1);
+}
+
+#[test]
+fn the_background_goes_in_batches_while_no_vm_waits() {
+    let mut disk = Disk::of_the_paper(&[]);
+    let backup = disk.world.background();
+    disk.guests.push(backup);
+    for block in [40, 900, 20, 41, 60] {
+        disk.ask(3, block);
+    }
+    disk.until(15);
+    disk.ask(0, 7);
+    let log = disk.until(300);
+    let order: Vec<(usize, u64)> = log
+        .iter()
+        .map(|&(_, guest, block)| (guest, block))
+        .collect();
+    // From the oldest upwards; the VM's at once; a new batch begins with the oldest.
+    assert_eq!(
+        order,
+        [(3, 40), (3, 41), (0, 7), (3, 900), (3, 20), (3, 60)]
+    );
+    assert_eq!(disk.waits(), (0, 0));
+}
+
+#[test]
+fn the_background_is_passed_over_for_ever_unless_it_is_promoted() {
+    let last = |promote: u64| {
+        let mut disk = Disk::of_the_paper(&[("promote_background_after", promote)]);
+        let backup = disk.world.background();
+        disk.guests.push(backup);
+        disk.world.load(disk.guests[0], Op::Read, 4096, 4);
+        for block in [1, 2, 3] {
+            disk.ask(3, block);
+        }
+        let log = disk.until(2000);
+        let times = log.iter().filter(|(_, guest, _)| *guest == 3).map(|s| s.0);
+        times.collect::<Vec<u64>>()
+    };
+    assert_eq!(last(0), []);
+    // One each 300 ms, when the I/O that is in flight has ended.
+    assert_eq!(last(300 * MS), [300, 600, 900]);
+}
+
+/// So many units a VM, and no more for ever.
+struct Purse(Vec<u32>);
+
+impl Regulator for Purse {
+    fn stage(&self) -> Stage {
+        Stage::Admission
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ADMITTED.and(Interests::VMS)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        match self.admits(facts, facts.unit(unit).vm) {
+            true => Gate::Pass,
+            false => Gate::Blocked,
+        }
+    }
+
+    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+        self.0[vm.index()] > 0
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
+        match *event {
+            Event::Admitted(unit) => self.0[facts.unit(unit).vm.index()] -= 1,
+            Event::VmAdded(vm) => self.0[vm.index()] = 2,
+            _ => {}
+        }
+    }
+}
+
+fn with_purses(disk: &mut Disk) {
+    let now = disk.world.time();
+    disk.world.engine.wrap_roles(now, |roles| Roles {
+        regulator: Box::new(Purse(vec![0; 128])),
+        ..roles
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_vm_that_has_nothing_left_to_spend() {
+    let mut disk = Disk::of_the_paper(&[]);
+    with_purses(&mut disk);
+    disk.ask(0, 100);
+    disk.ask(0, 101);
+    disk.until(15);
+    disk.ask(1, 500);
+    assert_eq!(disk.until(200), [(0, 0, 100), (10, 0, 101), (20, 1, 500)]);
+    assert_eq!(disk.waits(), (0, 0));
+}
+
+#[test]
+fn a_unit_that_grows_before_it_is_admitted_is_not_picked() {
+    let mut disk = Disk::of_the_paper(&[]);
+    let mut config = *disk.world.engine.config();
+    (config.merge_limit, config.device.depth) = (64 * KIB, 1);
+    let promised = *disk.world.engine.objective(disk.guests[0].vm);
+    disk.world = World::with(config, "open+bd-edf", 10 * MS);
+    disk.world.now = SECOND;
+    disk.guests = vec![disk.world.guest(&promised)];
+    with_purses(&mut disk);
+    for block in [100, 200, 301, 300] {
+        disk.ask(0, block);
+    }
+    // 300 went to the front of 301, which has no credit.
+    assert_eq!(disk.until(100), [(0, 0, 100), (10, 0, 200)]);
+}
+
+#[test]
+fn nobody_waits_for_a_vm_that_was_removed() {
+    let mut disk = Disk::of_the_paper(&[]);
+    disk.ask(0, 100);
+    disk.until(5);
+    disk.ask(1, 500);
+    disk.until(15);
+    assert_eq!(disk.waits(), (1, 0));
+    let (now, gone) = (disk.world.time(), disk.guests[0]);
+    disk.world.engine.remove_vm(now, gone.vm).expect("there");
+    assert_eq!(disk.until(200).last(), Some(&(15, 1, 500)));
+}
+
+#[test]
+fn of_several_disks_with_others_between_the_first_to_come_is_next() {
+    let mut disk = Disk::of_the_paper(&[]);
+    let (vm, now) = (disk.guests[0].vm, disk.world.time());
+    let spec = DiskSpec {
+        base: 10 << 40,
+        size: 1 << 40,
+        read_only: false,
+    };
+    let second = disk.world.engine.add_disk(vm, spec).expect("fits");
+    let client = disk.world.engine.connect(second).expect("there");
+    let ask = |disk: &mut Disk, block: u64| {
+        let request = Request::read(block * 4096, 4096, u64::MAX);
+        let taken = disk.world.engine.handle_request(now, client, request);
+        taken.expect("room");
+    };
+    disk.ask(0, 100);
+    disk.until(0);
+    disk.ask(2, 1);
+    // Guest 2's lies between guest 0's disks.
+    ask(&mut disk, 9);
+    ask(&mut disk, 8);
+    let order: Vec<u64> = disk.until(99).iter().map(|&(_, _, block)| block).collect();
+    assert_eq!(order[..3], [100, 9, 8]);
+    disk.world
+        .engine
+        .handle_disconnect(disk.world.time(), client);
+}
