@@ -2,7 +2,7 @@
 //! is, and the same seeds pass without it.
 
 use tidegate_core::facts::Facts;
-use tidegate_core::policy::Roles;
+use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Dispatcher, Event, Gate, Interests, Knob, Pick, Regulator, Reopened, Stage,
@@ -172,6 +172,59 @@ fn a_tag_that_does_not_advance_is_found() {
         }
     }
     panic!("{SEEDS} seeds, and it was not found as starvation, but {by:?}");
+}
+
+/// The dispatcher does not hear of changed objectives: its deadlines are those of before.
+struct Deaf(Box<dyn Dispatcher>);
+
+impl Dispatcher for Deaf {
+    fn interests(&self) -> Interests {
+        self.0.interests()
+    }
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.insert(facts, unit);
+    }
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.remove(facts, unit);
+    }
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+        self.0.gate(facts, vm, lane, open);
+    }
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        if !matches!(event, Event::VmChanged(_)) {
+            self.0.on_event(facts, event);
+        }
+    }
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        self.0.pick(facts)
+    }
+}
+
+#[test]
+fn deadlines_of_an_objective_that_is_over_are_found() {
+    let deaf: fn(Roles) -> Roles = |roles| Roles {
+        dispatcher: Box::new(Deaf(roles.dispatcher)),
+        ..roles
+    };
+    for dispatcher in ["edf", "bd-edf"] {
+        let policies = [PolicySpec::composed(None, "open", dispatcher).expect("registered")];
+        let found = (0..SEEDS).find_map(|seed| {
+            let options = Options {
+                policies: &policies,
+                plant: Some(&mut Around(deaf)),
+                ..Options::default()
+            };
+            Some((seed, torture::run_with(seed, options).err()?))
+        });
+        let (seed, failure) = found.unwrap_or_else(|| panic!("{dispatcher}: nothing was found"));
+        assert_eq!(failure.broken.checker, Checker::Starvation, "{failure}");
+        let options = Options {
+            policies: &policies,
+            ..Options::default()
+        };
+        let without = torture::run_with(seed, options);
+        assert!(without.is_ok(), "seed {seed} fails without it");
+    }
 }
 
 /// The regulator does not hear what was cancelled: its credit never comes back.

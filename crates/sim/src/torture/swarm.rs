@@ -137,7 +137,8 @@ impl Swarm {
         // Policies are drawn apart, so that a new one changes nothing else of a seed.
         let (dice, policies) = (&mut Dice::new(seed, 1), &mut Dice::new(seed, 2));
         let timing = draw_timing(dice);
-        let config = draw_config(dice, timing);
+        let mut config = draw_config(dice, timing);
+        draw_speed(&mut Dice::new(seed, 8), &mut config.device);
         let requests = dice.octaves(200, 4000) as u32;
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
@@ -329,6 +330,16 @@ fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
             false => dice.octaves(512, 2 * device.max_io as u64) as u32,
         },
         max_vms: 1,
+    }
+}
+
+/// What the engine is told of the device's speed: nothing, or anything, true or not.
+fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
+    if dice.chance(500) {
+        device.positioning = Nanos(dice.octaves(1000, 20_000_000));
+    }
+    if dice.chance(500) {
+        device.bytes_per_s = dice.octaves(1 << 20, 1 << 32);
     }
 }
 
