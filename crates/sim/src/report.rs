@@ -42,6 +42,19 @@ pub struct DeviceReport {
     pub busy: f64,
     /// I/Os in flight on average.
     pub depth: f64,
+    /// How often its last policy left it waiting for a request that might come, from the begin of
+    /// the run or the policy; `None`: it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<DeviceWaits>,
+}
+
+/// Waits of a device for requests that might come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct DeviceWaits {
+    /// Waits begun.
+    pub begun: u64,
+    /// Those that such a request ended.
+    pub succeeded: u64,
 }
 
 /// A tenant over the part of the run in which it had something to do: from the start of its first
@@ -213,7 +226,18 @@ impl DeviceReport {
             bytes_per_s: per_s(did.bytes as f64),
             busy: per_s(did.busy.as_secs_f64()),
             depth: per_s(did.in_flight_sum as f64 / 1e9),
+            waits: None,
         }
+    }
+
+    /// With the waits of its policy.
+    #[must_use]
+    pub fn with_waits(self, waits: Option<tidegate_core::roles::Waits>) -> Self {
+        let waits = waits.map(|waits| DeviceWaits {
+            begun: waits.begun,
+            succeeded: waits.succeeded,
+        });
+        DeviceReport { waits, ..self }
     }
 }
 

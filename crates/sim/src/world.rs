@@ -183,6 +183,7 @@ impl World {
                     let model = &device.model.name;
                     let (policy, did) = (host.policy(), host.device());
                     DeviceReport::new(&device.name, model, policy, &did, span)
+                        .with_waits(host.waits())
                 })
                 .collect(),
             vms: vms

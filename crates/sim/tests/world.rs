@@ -53,6 +53,23 @@ fn what_a_vm_asks_for_does_not_depend_on_its_neighbours() {
 }
 
 #[test]
+fn a_device_that_is_left_waiting_says_how_often_and_with_what_success() {
+    let waits = |policy: &str| {
+        let policy = format!("policy = {policy}");
+        let disk = DISK.replace("policy = \"fifo\"", &policy);
+        // One reads on where it was after a moment's thought, one anywhere.
+        let stream = with("a", "rw = \"read\"\nthinktime = \"1 ms\"");
+        let report = run(&format!("{disk}{stream}{}", with("b", "rw = \"randread\"")));
+        report.devices[0].waits
+    };
+    assert_eq!(waits("\"fifo\""), None);
+    let waits = waits("{ regulator = \"open\", dispatcher = \"bd-edf\" }");
+    let waits = waits.expect("it waits");
+    assert!(waits.succeeded > 1000, "{waits:?}");
+    assert!(waits.succeeded <= waits.begun, "{waits:?}");
+}
+
+#[test]
 fn a_closed_loop_keeps_its_depth_outstanding() {
     for depth in [1, 4, 16] {
         let report = run(&alone(&format!("rw = \"randread\"\niodepth = {depth}")));

@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, IoError, IoId, Op, VmId};
+use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
@@ -470,6 +471,11 @@ impl Host {
             });
             each(guest.rest.index, all);
         }
+    }
+
+    /// Waits of its policy for requests that might come.
+    pub fn waits(&self) -> Option<Waits> {
+        self.engine.waits()
     }
 
     /// What the device did since the warm-up.
