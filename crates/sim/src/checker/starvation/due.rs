@@ -1,9 +1,10 @@
 //! By deadlines: what must go next, where somebody's has come.
 
 use super::arrival::Promise;
+use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
-use tidegate_core::request::{Lane, VmId};
+use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
 /// Where deadlines lie, and from when on they are kept.
@@ -36,6 +37,24 @@ impl Deadlines {
         let (due, seq, vm, lane) = heads.min_by_key(|&(due, seq, ..)| (due, seq))?;
         let strict = self.before.is_none_or(|before| due - before <= facts.now());
         strict.then_some(Promise { vm, lane, seq })
+    }
+
+    /// This has gone: of the background only while no VM has anything that may go, where it is
+    /// not promoted.
+    pub(super) fn background_kept(&self, engine: &Engine, io: &DeviceIo) -> Verdict {
+        let facts = engine.view();
+        let passed_over = self.background_latency.is_none() && !self.promotes;
+        if io.op == Op::Flush || !facts.is_background(io.vm) || !passed_over {
+            return Ok(());
+        }
+        let mut vms = facts.vms().filter(|&vm| !facts.is_background(vm));
+        let waits = vms.find(|&vm| facts.has_head(vm));
+        ensure!(
+            Starvation,
+            waits.is_none(),
+            "{io:?} of the background went before {waits:?}"
+        );
+        Ok(())
     }
 
     fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Option<Nanos> {

@@ -10,7 +10,7 @@
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
 //! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
-//! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight |
+//! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight; without promotion no background I/O goes while a VM has one that may |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
@@ -221,6 +221,9 @@ impl Starvation {
         self.leftover.started(engine, io)?;
         if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
             return Ok(());
+        }
+        if let Some(deadlines) = self.deadlines {
+            deadlines.background_kept(engine, io)?;
         }
         if io.op != Op::Flush
             && let Some(promise) = promise
