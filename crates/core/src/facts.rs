@@ -227,6 +227,11 @@ impl Facts {
         }
     }
 
+    /// Whether a waiting unit was admitted, or waits for that still.
+    pub fn is_admitted(&self, id: ReqId) -> bool {
+        self.hot[id.index()].state == state::ADMITTED
+    }
+
     /// A waiting unit's place in the order of arrival.
     pub fn seq(&self, id: ReqId) -> u64 {
         self.hot[id.index()].seq

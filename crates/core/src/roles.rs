@@ -111,14 +111,35 @@ pub enum Event<'a> {
     },
     /// A guest request was finished.
     Answered(&'a Done),
-    /// The regulator's interval ended.
-    IntervalEnded(u64),
+    /// The regulator's interval ended. What the controller turns now is in force before the
+    /// first unit of the next one is let in.
+    IntervalEnded(Interval),
     /// A VM came.
     VmAdded(VmId),
     /// Its objective changed.
     VmChanged(VmId),
     /// It is gone; its slot will be used again.
     VmRemoved(VmId),
+}
+
+/// An interval of a regulator, when it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interval {
+    /// They are numbered as they come.
+    pub number: u64,
+    /// Why it ended.
+    pub end: IntervalEnd,
+}
+
+/// Why a regulator's interval ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IntervalEnd {
+    /// Everybody had its turn: what was granted is used up, or nobody wants the rest.
+    Turn,
+    /// Nobody wanted anything: nothing waited, nothing was in flight.
+    Idle,
+    /// A VM came or went.
+    Members,
 }
 
 /// Which events a role hears, as a set of bits. The others cost it nothing.
@@ -271,8 +292,9 @@ pub trait Regulator: Send {
         Nanos::MAX
     }
 
-    /// It is that time. Returns the number of the interval that ended, if one did.
-    fn on_timer(&mut self, _facts: &Facts, _reopen: &mut Reopened) -> Option<u64> {
+    /// It is that time, or later. Returns the interval that ended, if one did; then it is asked
+    /// again for as long as [`Regulator::next_timer`] is due.
+    fn on_timer(&mut self, _facts: &Facts, _reopen: &mut Reopened) -> Option<Interval> {
         None
     }
 

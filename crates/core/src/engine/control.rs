@@ -102,6 +102,7 @@ impl Engine {
             self.facts.vms.resize_with(slot + 1, Vm::vacant);
             self.facts.objectives.resize(slot + 1, Objective::default());
             self.facts.ledgers.resize_with(slot + 1, Ledger::default);
+            self.ears.reserve(slot + 1);
         }
         let generation = self.facts.vms[slot].generation;
         let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
@@ -302,7 +303,7 @@ impl Engine {
             Some(wrap) => wrap(roles),
             None => roles,
         };
-        self.ears = Ears::new(&self.roles);
+        self.ears = Ears::new(&self.roles, self.facts.vms.len());
         self.stage = self.roles.regulator.stage();
         self.make_gates();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);

@@ -222,7 +222,8 @@ struct Ears {
 type WrapRoles = Box<dyn Fn(Roles) -> Roles + Send>;
 
 impl Ears {
-    fn new(roles: &Roles) -> Ears {
+    /// `vms`: how many slots of VMs there are. All of them may be reopened at once.
+    fn new(roles: &Roles, vms: usize) -> Ears {
         let regulator = roles.regulator.interests();
         let dispatcher = roles.dispatcher.interests();
         let controller = roles
@@ -234,9 +235,15 @@ impl Ears {
             dispatcher,
             controller,
             any: regulator.and(dispatcher).and(controller),
-            reopened: Reopened(Vec::with_capacity(64)),
-            knobs: Knobs(Vec::with_capacity(64)),
+            reopened: Reopened(Vec::with_capacity(vms.max(64))),
+            knobs: Knobs(Vec::with_capacity(vms.max(64))),
         }
+    }
+
+    /// Room for every VM among so many.
+    fn reserve(&mut self, vms: usize) {
+        self.reopened.0.reserve(vms);
+        self.knobs.0.reserve(vms);
     }
 
     /// Tells the roles that asked to hear of it. [`Engine::follow_up`] does what they ask for.
@@ -267,7 +274,7 @@ impl Engine {
         let mut engine = Engine {
             facts: config.empty_facts(),
             stage: roles.regulator.stage(),
-            ears: Ears::new(&roles),
+            ears: Ears::new(&roles, 0),
             roles,
             policy: policy.clone(),
             disks: Vec::new(),
@@ -322,16 +329,18 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.advance(now);
         let now = self.facts.now;
-        if self.regulator_timer() <= now {
+        while self.regulator_timer() <= now {
             let ended = self
                 .roles
                 .regulator
                 .on_timer(&self.facts, &mut self.ears.reopened);
-            self.ask_reopened();
-            if let Some(interval) = ended {
-                self.emit(&Event::IntervalEnded(interval));
+            // First the controller, so that the new interval begins with what it says.
+            match ended {
+                Some(interval) => self.emit(&Event::IntervalEnded(interval)),
+                None => break,
             }
         }
+        self.ask_reopened();
         if self.controller_timer() <= now
             && let Some(controller) = &mut self.roles.controller
         {
@@ -457,7 +466,11 @@ impl Engine {
         };
         Footprint {
             vm: size_of::<Vm>() + gates + regulator.vm + dispatcher.vm,
-            vm_cold: size_of::<Objective>() + size_of::<Ledger>() + VmStats::HEAP_BYTES,
+            vm_cold: size_of::<Objective>()
+                + size_of::<Ledger>()
+                + VmStats::HEAP_BYTES
+                + regulator.vm_cold
+                + dispatcher.vm_cold,
             request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,
         }
     }

@@ -45,7 +45,7 @@ impl Bench {
     fn with_credits(mut self, per_interval: u32, interval: Nanos) -> Bench {
         self.engine.roles.regulator = Box::new(Credits::new(per_interval, interval));
         self.engine.stage = Stage::Admission;
-        self.engine.ears = Ears::new(&self.engine.roles);
+        self.engine.ears = Ears::new(&self.engine.roles, 0);
         self
     }
 
@@ -429,7 +429,7 @@ fn a_merge_limit_that_shrinks_splits_units_that_wait() {
     let mut b = Bench::new("mclock", 1);
     let (vm, client) = b.vm(&Objective::default());
     b.engine.roles.controller = Some(Box::new(OneTurn { vm }));
-    b.engine.ears = Ears::new(&b.engine.roles);
+    b.engine.ears = Ears::new(&b.engine.roles, 0);
     b.ask(client, Request::read(1 << 30, 4096, 0));
     let busy = b.dispatch()[0];
     for i in 0..4 {

@@ -3,7 +3,7 @@
 
 use crate::facts::Facts;
 use crate::request::ReqId;
-use crate::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
+use crate::roles::{Event, Gate, Interests, Interval, IntervalEnd, Regulator, Reopened, Stage};
 use crate::time::Nanos;
 
 pub(crate) struct Credits {
@@ -64,7 +64,7 @@ impl Regulator for Credits {
         self.next
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<u64> {
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
         while self.next <= facts.now() {
             self.next += self.interval;
         }
@@ -73,6 +73,9 @@ impl Regulator for Credits {
             reopen.push(vm);
         }
         self.count += 1;
-        Some(self.count)
+        Some(Interval {
+            number: self.count,
+            end: IntervalEnd::Turn,
+        })
     }
 }
