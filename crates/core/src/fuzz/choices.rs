@@ -31,6 +31,9 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         let _ = spec.set("max_wait", n as u64 % 3 * 1_000_000);
         let _ = spec.set("bound_waits", n as u64 % 2);
         let _ = spec.set("deep_queue", n as u64 / 2 % 2);
+        let _ = spec.set("beta", 1 + n as u64 % 5);
+        let _ = spec.set("max_interval", n as u64 % 7 * 5);
+        let _ = spec.set("literal", n as u64 / 2 % 2);
     }
     spec
 }

@@ -11,7 +11,9 @@ use crate::dispatch::fifo::Fifo;
 use crate::dispatch::mclock::{MClock, MClockParams};
 use crate::dispatch::sfq::{CostBy, Sfq, SfqParams};
 use crate::regulate::open::Open;
+use crate::regulate::proportion::Terms;
 use crate::regulate::token_bucket::TokenBucket;
+use crate::regulate::vbc::{Vbc, VbcParams};
 use crate::roles::{Controller, Dispatcher, Regulator};
 use crate::time::Nanos;
 
@@ -72,6 +74,60 @@ pub(super) fn background(params: &Params) -> BackgroundParams {
     }
 }
 
+const BETA: ParamInfo = ParamInfo {
+    name: "beta",
+    kind: ParamKind::Count,
+    default: 32,
+    min: 1,
+    max: 65_536,
+    help: "credits an interval for the VM with the smallest reservation; others in proportion",
+};
+
+const MAX_INTERVAL: ParamInfo = ParamInfo {
+    name: "max_interval",
+    kind: ParamKind::Count,
+    default: 0,
+    min: 0,
+    max: Terms::MOST as u64,
+    help: "requests in an interval at most; 0: what the device transfers in 2 s, or 20,000",
+};
+
+const DEFAULT_IOPS: ParamInfo = ParamInfo {
+    name: "default_iops",
+    kind: ParamKind::Count,
+    default: 100,
+    min: 1,
+    max: 1 << 30,
+    help: "what a VM without a reservation counts as, in requests a second",
+};
+
+const REQUEST_SIZE: ParamInfo = ParamInfo {
+    name: "request_size",
+    kind: ParamKind::Bytes,
+    default: 16 << 10,
+    min: 512,
+    max: 16 << 20,
+    help: "a reservation in bytes a second is one in requests of this size",
+};
+
+const LITERAL: ParamInfo = ParamInfo {
+    name: "literal",
+    kind: ParamKind::Flag,
+    default: 0,
+    min: 0,
+    max: 1,
+    help: "keep to the letter of the paper, also where it serves worse",
+};
+
+fn terms(params: &Params) -> Terms {
+    Terms {
+        beta: params.get("beta") as u32,
+        max_interval: params.get("max_interval") as u32,
+        default_iops: params.get("default_iops"),
+        request_size: params.get("request_size") as u32,
+    }
+}
+
 static CONTROLLERS: &[PartInfo<dyn Controller>] = &[];
 
 static REGULATORS: &[PartInfo<dyn Regulator>] = &[
@@ -93,6 +149,38 @@ static REGULATORS: &[PartInfo<dyn Regulator>] = &[
             ..Honours::NONE
         },
         build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
+    },
+    PartInfo {
+        name: "vbc",
+        summary: "credits in proportion to reservations, granted anew when all had their turn",
+        params: &[
+            BETA,
+            MAX_INTERVAL,
+            DEFAULT_IOPS,
+            REQUEST_SIZE,
+            ParamInfo {
+                name: "idle_grace",
+                kind: ParamKind::Duration,
+                default: 50_000_000,
+                min: 1_000_000,
+                max: 3_600_000_000_000,
+                help: "a VM with credit and nothing to do holds others up for twice its mean think \
+                       time, at most this",
+            },
+            LITERAL,
+        ],
+        honours: Honours {
+            reservation: true,
+            ..Honours::NONE
+        },
+        build: |params, capacity| {
+            let params = VbcParams {
+                terms: terms(params),
+                idle_grace: Nanos(params.get("idle_grace")),
+                literal: params.get("literal") != 0,
+            };
+            Box::new(Vbc::new(params, capacity))
+        },
     },
 ];
 

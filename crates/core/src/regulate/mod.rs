@@ -1,7 +1,10 @@
 //! Regulators: how much of each VM may pass.
 
 pub mod open;
+pub mod proportion;
 pub mod token_bucket;
+mod turn;
+pub mod vbc;
 
 #[cfg(test)]
 pub(crate) mod credit;

@@ -6,6 +6,7 @@
     reason = "every test binary uses its own part of it"
 )]
 
+pub mod credits;
 pub mod lab;
 
 use std::collections::VecDeque;
@@ -58,9 +59,12 @@ pub struct World {
 }
 
 pub fn policy(name: &str) -> PolicySpec {
-    match name.split_once('+') {
-        Some((regulator, dispatcher)) => PolicySpec::composed(None, regulator, dispatcher),
-        None => PolicySpec::named(name),
+    match name.split('+').collect::<Vec<_>>()[..] {
+        [controller, regulator, dispatcher] => {
+            PolicySpec::composed(Some(controller), regulator, dispatcher)
+        }
+        [regulator, dispatcher] => PolicySpec::composed(None, regulator, dispatcher),
+        _ => PolicySpec::named(name),
     }
     .expect("the policy is known")
 }
@@ -116,8 +120,12 @@ impl World {
     }
 
     pub fn with(config: EngineConfig, policy_name: &str, service: u64) -> World {
+        World::of(config, &policy(policy_name), service)
+    }
+
+    pub fn of(config: EngineConfig, policy: &PolicySpec, service: u64) -> World {
         World {
-            engine: Engine::new(config, &policy(policy_name)).expect("the configuration is right"),
+            engine: Engine::new(config, policy).expect("the configuration is right"),
             now: 0,
             service,
             log: Vec::new(),
