@@ -681,8 +681,8 @@ proptest! {
         let other = [("beta", 32), ("literal", u64::from(literal))];
         let policies = vec![
             spec("vbc+fifo", &params),
-            spec("vbc+drr", &params),
-            spec("vbc+sfq", &other),
+            spec("credit-feedback+vbc+fifo", &params),
+            spec("credit-feedback+vbc+sfq", &other),
             policy("token-bucket+mclock"),
         ];
         let mut lab = Lab::new(depth, policies);

@@ -1,16 +1,17 @@
 //! What operations choose from.
 
 use crate::objective::{Burst, Limit, Objective, OpsRate, Rate};
-use crate::policy::{PolicySpec, dispatchers, registry, regulators};
+use crate::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
 use crate::time::Nanos;
 
 /// Every policy of the registry and every composition, and some with other parameters.
 pub(super) fn policy(n: u8) -> PolicySpec {
     let named = registry().iter().map(|p| PolicySpec::named(p.name));
+    let controllers = || core::iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
     let composed = regulators().iter().flat_map(|r| {
         dispatchers()
             .iter()
-            .map(|d| PolicySpec::composed(None, r.name, d.name))
+            .flat_map(move |d| controllers().map(|c| PolicySpec::composed(c, r.name, d.name)))
     });
     let all: Vec<_> = named.chain(composed).collect();
     let mut spec = all[n as usize % all.len()]

@@ -1,6 +1,7 @@
 //! Every regulator, dispatcher and controller by name, with its parameters.
 
 use super::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use crate::control::credit_feedback::{CreditFeedback, CreditFeedbackParams};
 use crate::dispatch::background::BackgroundParams;
 use crate::dispatch::bd_edf::{BdEdf, BdEdfParams};
 use crate::dispatch::by_deadline::Deadlines;
@@ -128,7 +129,38 @@ fn terms(params: &Params) -> Terms {
     }
 }
 
-static CONTROLLERS: &[PartInfo<dyn Controller>] = &[];
+static CONTROLLERS: &[PartInfo<dyn Controller>] = &[PartInfo {
+    name: "credit-feedback",
+    summary: "more credits for whoever missed its objective",
+    params: &[
+        ParamInfo {
+            name: "feedback",
+            kind: ParamKind::Flag,
+            default: 1,
+            min: 0,
+            max: 1,
+            help: "off: credits stay in the proportions of the reservations",
+        },
+        BETA,
+        MAX_INTERVAL,
+        DEFAULT_IOPS,
+        REQUEST_SIZE,
+        LITERAL,
+    ],
+    honours: Honours {
+        reservation: true,
+        latency: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let of = CreditFeedbackParams {
+            terms: terms(params),
+            feedback: params.get("feedback") != 0,
+            literal: params.get("literal") != 0,
+        };
+        Box::new(CreditFeedback::new(of, capacity.vms))
+    },
+}];
 
 static REGULATORS: &[PartInfo<dyn Regulator>] = &[
     PartInfo {

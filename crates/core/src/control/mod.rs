@@ -1,0 +1,3 @@
+//! Controllers: what the knobs should be.
+
+pub mod credit_feedback;
