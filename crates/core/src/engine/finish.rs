@@ -79,7 +79,6 @@ impl Engine {
             return;
         }
         self.take_back(slot);
-        self.facts.vms[self.facts.hot[slot as usize].vm as usize].waiting -= 1;
         self.facts.hot[slot as usize].state = state::STARTED;
     }
 
@@ -250,11 +249,13 @@ impl Engine {
         }
     }
 
-    /// Out of the lane and the dispatcher's index.
+    /// Out of the lane and the dispatcher's index: its requests wait no more.
     fn take_back(&mut self, unit: u32) {
         let id = self.facts.req_id(unit);
-        let admitted = self.facts.hot[unit as usize].state == state::ADMITTED;
+        let hot = &self.facts.hot[unit as usize];
+        let (admitted, vm, reqs) = (hot.state == state::ADMITTED, hot.vm, hot.unit_reqs);
         self.unlink(unit);
+        self.facts.vms[vm as usize].waiting -= reqs;
         if admitted {
             self.roles.dispatcher.remove(&self.facts, id);
         }
@@ -268,7 +269,6 @@ impl Engine {
         let (vm, lane) = (hot.vm, hot.op.lane());
         let passenger = hot.state == state::PASSENGER;
         hot.state = state::STARTED;
-        self.facts.vms[vm as usize].waiting -= 1;
         let (shut, deliberate) = (self.shut_time(vm, lane), self.deliberate_time());
         let now = self.facts.now;
         let cold = &mut self.facts.cold[slot as usize];
@@ -302,6 +302,7 @@ impl Engine {
             at = self.facts.hot[this as usize].chain_next;
             self.facts.hot[this as usize].chain_next = NIL;
             if of.is_none_or(|c| self.facts.cold[this as usize].client == c.index) {
+                self.facts.vms[self.facts.hot[this as usize].vm as usize].waiting -= 1;
                 self.cancel_request(this);
                 continue;
             }

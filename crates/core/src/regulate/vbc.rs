@@ -289,6 +289,7 @@ impl Regulator for Vbc {
         Interests::ARRIVED
             .and(Interests::MERGED)
             .and(Interests::ADMITTED)
+            .and(Interests::CANCELLED)
             .and(Interests::STARTED)
             .and(Interests::ANSWERED)
             .and(Interests::VMS)
@@ -309,7 +310,9 @@ impl Regulator for Vbc {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
+            Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
+                facts.vm_lane(unit).0
+            }
             Event::Merged { into, .. } => facts.vm_lane(into).0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => done.vm,

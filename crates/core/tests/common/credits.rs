@@ -219,7 +219,9 @@ impl Slow {
     fn hear(&mut self, facts: &Facts, event: &Event) {
         let worth_it = self.charged || self.vms.values().any(|vm| !vm.has_credit());
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
+            Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
+                facts.vm_lane(unit).0
+            }
             Event::Merged { into, .. } => facts.vm_lane(into).0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => {
