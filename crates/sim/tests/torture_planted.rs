@@ -5,8 +5,9 @@ use tidegate_core::facts::Facts;
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
-    Consumed, Dispatcher, Event, Gate, Interests, Knob, Pick, Regulator, Reopened, Stage,
+    Consumed, Dispatcher, Event, Gate, Interests, Interval, Knob, Pick, Regulator, Reopened, Stage,
 };
+use tidegate_core::time::Nanos;
 use tidegate_sim::checker::Checker;
 use tidegate_sim::torture::{self, Failure, Options, Passed, Plant};
 
@@ -253,11 +254,87 @@ impl Regulator for Leak {
 fn a_leaked_credit_is_found() {
     found(Checker::Progress, || {
         Box::new(Around(|roles| match roles.regulator.stage() {
-            Stage::Admission => Roles {
+            // Credits that are granted anew cannot leak.
+            Stage::Admission if !roles.regulator.interests().has(Interests::TIMERS) => Roles {
                 regulator: Box::new(Leak(roles.regulator)),
                 ..roles
             },
-            Stage::Open | Stage::Dispatch => roles,
+            Stage::Admission | Stage::Open | Stage::Dispatch => roles,
+        }))
+    });
+}
+
+/// Credits of which some are not charged, or whose turns end late.
+struct Credits {
+    inner: Box<dyn Regulator>,
+    /// What comes while so many others are inside costs nothing.
+    free_beyond: u32,
+    late: Nanos,
+}
+
+impl Credits {
+    /// Plants it around every regulator that grants credits anew.
+    fn planted(free_beyond: u32, late: Nanos, roles: Roles) -> Roles {
+        match roles.regulator.stage() {
+            Stage::Admission if roles.regulator.interests().has(Interests::TIMERS) => Roles {
+                regulator: Box::new(Credits {
+                    inner: roles.regulator,
+                    free_beyond,
+                    late,
+                }),
+                ..roles
+            },
+            Stage::Admission | Stage::Open | Stage::Dispatch => roles,
+        }
+    }
+}
+
+impl Regulator for Credits {
+    fn stage(&self) -> Stage {
+        self.inner.stage()
+    }
+    fn interests(&self) -> Interests {
+        self.inner.interests()
+    }
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        self.inner.gate(facts, unit)
+    }
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        let inside = |unit| facts.requests(facts.vm_lane(unit).0);
+        match *event {
+            Event::Admitted(unit) if inside(unit) > self.free_beyond => {}
+            _ => self.inner.on_event(facts, event, reopen),
+        }
+    }
+    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
+        self.inner.admits(facts, vm)
+    }
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        self.inner.set(facts, vm, knob);
+    }
+    fn next_timer(&self) -> Nanos {
+        match self.inner.next_timer() {
+            Nanos::ZERO => Nanos::ZERO,
+            due => due + self.late,
+        }
+    }
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+        self.inner.on_timer(facts, reopen)
+    }
+}
+
+#[test]
+fn a_credit_that_is_not_charged_is_found() {
+    found(Checker::Credits, || {
+        Box::new(Around(|roles| Credits::planted(8, Nanos::ZERO, roles)))
+    });
+}
+
+#[test]
+fn a_turn_that_ends_late_is_found() {
+    found(Checker::Credits, || {
+        Box::new(Around(|roles| {
+            Credits::planted(u32::MAX, Nanos::SECOND, roles)
         }))
     });
 }

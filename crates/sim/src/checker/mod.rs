@@ -6,6 +6,7 @@
 pub mod answers;
 pub mod charges;
 pub mod content;
+pub mod credits;
 pub mod durability;
 pub mod ledger;
 pub mod limits;
@@ -37,6 +38,8 @@ pub enum Checker {
     Charges,
     /// [`content`].
     Content,
+    /// [`credits`].
+    Credits,
     /// [`durability`].
     Durability,
     /// [`limits`].
@@ -60,6 +63,7 @@ impl Checker {
             Checker::Answers => "answers",
             Checker::Charges => "charges",
             Checker::Content => "content",
+            Checker::Credits => "credits",
             Checker::Durability => "durability",
             Checker::Limits => "limits",
             Checker::Progress => "progress",

@@ -102,6 +102,7 @@ impl World<'_, '_> {
         self.journal
             .write_named(self.now, What::Swap, [0; 5], names);
         let clock = self.clock();
+        self.credits.announce(&policy);
         self.engine.set_policy(clock, &policy);
         self.promises_changed();
     }

@@ -19,6 +19,7 @@ use super::journal::{Journal, What};
 use super::swarm::Swarm;
 use super::{Dice, Plant, Window};
 use crate::checker::charges::{self, Charges};
+use crate::checker::credits::Credits;
 use crate::checker::ledger::Ledger;
 use crate::checker::limits::Limits;
 use crate::checker::starvation::{Promise, Starvation};
@@ -82,6 +83,7 @@ pub(super) struct World<'a, 'j> {
     ledger: Ledger,
     charges: Charges,
     limits: Limits,
+    credits: Credits,
     starvation: Starvation,
     /// Requests that are to be answered by the end of this turn.
     over: Vec<u32>,
@@ -116,18 +118,19 @@ impl<'a, 'j> World<'a, 'j> {
         let config = swarm.config;
         let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
         let (window, wrap) = (swarm.window, plant.roles());
-        if window.is_some() || wrap.is_some() {
-            engine.wrap_roles(Nanos::ZERO, move |roles| {
-                let roles = match window {
-                    Some(most) => Window::instead_of_open(most, roles),
-                    None => roles,
-                };
-                match wrap {
-                    Some(wrap) => wrap(roles),
-                    None => roles,
-                }
-            });
-        }
+        let credits = Credits::default();
+        credits.announce(&swarm.policy);
+        let audit = credits.wrapper();
+        engine.wrap_roles(Nanos::ZERO, move |roles| {
+            let roles = match window {
+                Some(most) => Window::instead_of_open(most, roles),
+                None => roles,
+            };
+            audit(match wrap {
+                Some(wrap) => wrap(roles),
+                None => roles,
+            })
+        });
         let depth = config.device.depth as usize;
         World {
             engine,
@@ -152,6 +155,7 @@ impl<'a, 'j> World<'a, 'j> {
             ledger: Ledger::new(config),
             charges: Charges::default(),
             limits: Limits::default(),
+            credits,
             starvation: Starvation::new(config.max_vms as usize),
             over: Vec::new(),
             dones: Vec::new(),
@@ -290,6 +294,7 @@ impl<'a, 'j> World<'a, 'j> {
         if facts.in_flight < facts.spec.depth {
             self.starvation.idle(&self.engine)?;
         }
+        self.credits.check(&self.engine)?;
         progress::wakes_up(&self.engine)
     }
 
