@@ -347,6 +347,9 @@ fn a_vm_that_asks_for_less_than_its_reservation_has_no_deficit() {
     let notes = notes.lock().expect("no panic before");
     let whole = notes.chapters.iter().filter(|c| c.end == IntervalEnd::Turn);
     assert!(whole.count() > 10);
+    // It asks again within its grace each time, so the other one has what it reserved.
+    let other = within(&world.ops(b), SECOND, 5 * SECOND);
+    assert!((400..=440).contains(&other), "{other}");
     assert!(notes.credits.is_empty(), "{:?}", notes.credits);
 }
 

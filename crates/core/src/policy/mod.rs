@@ -7,7 +7,9 @@
 mod deadline;
 mod drr;
 mod edf;
+mod edf_credit;
 mod fifo;
+mod flubber;
 mod limit;
 mod mclock;
 mod parts;
@@ -29,6 +31,8 @@ static REGISTRY: &[PolicyInfo] = &[
     drr::INFO,
     deadline::INFO,
     edf::INFO,
+    edf_credit::INFO,
+    flubber::INFO,
 ];
 
 /// The policies there are.
