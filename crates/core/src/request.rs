@@ -275,6 +275,28 @@ impl Account {
         self.regulated + self.queued + self.merged_wait + self.deliberate + self.device
     }
 
+    /// The parts in nanoseconds, the device's last.
+    #[inline]
+    pub(crate) fn parts(&self) -> [u64; 5] {
+        [
+            self.regulated.0,
+            self.queued.0,
+            self.merged_wait.0,
+            self.deliberate.0,
+            self.device.0,
+        ]
+    }
+
+    /// Adds parts in the order of [`Account::parts`].
+    pub(crate) fn add(&mut self, parts: [u64; 5]) {
+        let [regulated, queued, merged_wait, deliberate, device] = parts.map(Nanos);
+        self.regulated += regulated;
+        self.queued += queued;
+        self.merged_wait += merged_wait;
+        self.deliberate += deliberate;
+        self.device += device;
+    }
+
     /// Everything before and between device I/Os.
     pub fn waited(&self) -> Nanos {
         self.regulated + self.queued + self.merged_wait + self.deliberate

@@ -101,9 +101,10 @@ impl Histogram {
 
 fn bucket_of(t: Nanos) -> usize {
     let t = t.0.max(1 << FIRST_OCTAVE);
-    let octave = t.ilog2();
-    let sub = (t >> (octave - SUB_BITS)) as usize & (SUB - 1);
-    (((octave - FIRST_OCTAVE) as usize) << SUB_BITS | sub).min(BUCKETS - 1)
+    let below = t.ilog2() - SUB_BITS;
+    // The leading bits of `t` are `SUB` and more: they count as an octave, hence one less.
+    let octaves = below as usize - (FIRST_OCTAVE - SUB_BITS) as usize;
+    ((octaves << SUB_BITS) + (t >> below) as usize - SUB).min(BUCKETS - 1)
 }
 
 fn upper_bound(bucket: usize) -> Nanos {
@@ -234,6 +235,7 @@ impl Default for Ledger {
 
 impl Ledger {
     /// A request came. `count`: how many came before; it is moved on.
+    #[inline]
     pub(crate) fn arrived(&mut self, count: &mut u32, op: Op, addr: u64, len: u32) {
         self.arrivals[*count as usize % ARRIVALS] = Arrival {
             start: (addr >> 9) as u32,
@@ -287,11 +289,11 @@ impl Counted {
     }
 
     fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
-        while self.answers != to {
-            self.stats
-                .answered(&ledger[self.answers as usize % ANSWERS]);
-            self.answers = self.answers.wrapping_add(1);
-        }
+        let open = to.wrapping_sub(self.answers) as usize;
+        let from = self.answers as usize;
+        self.answers = to;
+        let entries = (from..from + open).map(|at| &ledger[at % ANSWERS]);
+        self.stats.answered(entries);
     }
 }
 
@@ -363,27 +365,38 @@ impl VmStats {
         });
     }
 
-    fn answered(&mut self, answer: &Answer) {
-        let account = &answer.account;
-        if let (Some(behind), true) = (answer.behind, account.queued > Nanos::ZERO) {
-            self.waited(behind, account.queued);
+    /// Counts requests that were answered, at most [`ANSWERS`] of them.
+    fn answered<'a>(&mut self, entries: impl Iterator<Item = &'a Answer> + Clone) {
+        // First what is the same for all of them: these sums stay in registers.
+        let mut sum = [0u64; 5];
+        for answer in entries.clone().filter(|answer| answer.well) {
+            for (sum, part) in sum.iter_mut().zip(answer.account.parts()) {
+                *sum = sum.wrapping_add(part);
+            }
         }
-        let count = &mut self.ops[answer.op as usize];
-        if !answer.well {
-            count.errors += 1;
-            return;
+        self.account.add(sum);
+        for answer in entries {
+            let account = &answer.account;
+            if account.queued > Nanos::ZERO
+                && let Some(behind) = answer.behind
+            {
+                self.waited(behind, account.queued);
+            }
+            let count = &mut self.ops[answer.op as usize];
+            if !answer.well {
+                count.errors += 1;
+                continue;
+            }
+            count.ops += 1;
+            count.bytes += answer.len as u64;
+            // The parts add up to a time that has passed, so none of these sums overflows.
+            let [waits @ .., device] = account.parts();
+            let waited: u64 = waits.iter().sum();
+            let lane = answer.op.lane().index();
+            self.queue_time[lane].record(Nanos(waited));
+            self.service_time[lane].record(Nanos(device));
+            self.latency.record(Nanos(waited + device));
         }
-        count.ops += 1;
-        count.bytes += answer.len as u64;
-        let lane = answer.op.lane().index();
-        self.queue_time[lane].record(account.waited());
-        self.service_time[lane].record(account.device);
-        self.latency.record(account.total());
-        self.account.regulated += account.regulated;
-        self.account.queued += account.queued;
-        self.account.merged_wait += account.merged_wait;
-        self.account.deliberate += account.deliberate;
-        self.account.device += account.device;
     }
 
     fn waited(&mut self, behind: VmId, t: Nanos) {
