@@ -243,6 +243,12 @@ impl Facts {
         (self.vm_at(hot.vm as usize), hot.op.lane())
     }
 
+    /// Whether a waiting unit's lane has its gate open.
+    pub fn may_go(&self, id: ReqId) -> bool {
+        let hot = &self.hot[id.index()];
+        !self.vms[hot.vm as usize].shut[hot.op.lane().index()]
+    }
+
     pub(crate) fn req_id(&self, slot: u32) -> ReqId {
         self.hot[slot as usize].id(slot)
     }

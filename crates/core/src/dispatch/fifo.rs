@@ -38,6 +38,8 @@ const EMPTY: List = List {
 pub struct Fifo {
     links: Vec<Link>,
     main: List,
+    /// The last arrival that ever stood in `main`: what comes later belongs at its end.
+    newest: Option<u64>,
     /// Units set aside, and whether a unit is; nothing looks there while there are none.
     aside_units: u32,
     is_aside: Vec<bool>,
@@ -57,6 +59,7 @@ impl Fifo {
         Fifo {
             links: vec![link; capacity.requests as usize],
             main: EMPTY,
+            newest: None,
             aside_units: 0,
             is_aside: vec![false; capacity.requests as usize],
             aside: vec![EMPTY; lanes],
@@ -64,8 +67,21 @@ impl Fifo {
         }
     }
 
-    /// Puts `slot` where its arrival belongs: almost always at the end, after a failure in
-    /// company near the front.
+    /// Puts `slot` at the end of `main`, where almost every unit belongs.
+    fn append(&mut self, slot: u32) {
+        let last = core::mem::replace(&mut self.main.tail, slot);
+        self.links[slot as usize] = Link {
+            next: NIL,
+            prev: last,
+        };
+        match last {
+            NIL => self.main.head = slot,
+            last => self.links[last as usize].next = slot,
+        }
+    }
+
+    /// Puts `slot` where its arrival belongs: at the end, or after a failure in company near the
+    /// front.
     fn link(&mut self, facts: &Facts, mut list: List, slot: u32) -> List {
         let seq = seq(facts, slot);
         let mut next = NIL;
@@ -122,6 +138,28 @@ impl Fifo {
         }
     }
 
+    /// A pick where gates are, or may be, shut.
+    #[inline(never)]
+    fn pick_among_gates(&mut self, facts: &Facts) -> Pick {
+        loop {
+            let front = self.main.head;
+            if let Some((arrived, index)) = self.reopened.peek()
+                && (front == NIL || arrived < seq(facts, front))
+            {
+                return start(facts.req_id(self.aside[index].head));
+            }
+            if front == NIL {
+                return Pick::Idle(Nanos::MAX);
+            }
+            let head = facts.req_id(front);
+            if facts.may_go(head) {
+                return start(head);
+            }
+            let (vm, lane) = facts.vm_lane(head);
+            self.set_aside(facts, front, lane_index(vm, lane));
+        }
+    }
+
     /// The unit at the front waits at a shut gate: out of the others' way.
     fn set_aside(&mut self, facts: &Facts, front: u32, index: usize) {
         self.main = self.unlink(self.main, front);
@@ -150,7 +188,13 @@ fn start(head: ReqId) -> Pick {
 
 impl Dispatcher for Fifo {
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        self.main = self.link(facts, self.main, unit.index);
+        let seq = Some(facts.seq(unit));
+        if seq > self.newest {
+            self.newest = seq;
+            self.append(unit.index);
+        } else {
+            self.main = self.link(facts, self.main, unit.index);
+        }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
@@ -182,22 +226,13 @@ impl Dispatcher for Fifo {
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
-        loop {
-            let front = self.main.head;
-            if let Some((arrived, index)) = self.reopened.peek()
-                && (front == NIL || arrived < seq(facts, front))
-            {
-                return start(facts.req_id(self.aside[index].head));
-            }
-            if front == NIL {
-                return Pick::Idle(Nanos::MAX);
-            }
+        let front = self.main.head;
+        if self.aside_units == 0 && front != NIL {
             let head = facts.req_id(front);
-            let (vm, lane) = facts.vm_lane(head);
-            if facts.gate_open(vm, lane) {
+            if facts.may_go(head) {
                 return start(head);
             }
-            self.set_aside(facts, front, lane_index(vm, lane));
         }
+        self.pick_among_gates(facts)
     }
 }
