@@ -142,7 +142,7 @@ impl Engine {
         let client = &mut self.clients[cold.client as usize];
         let outcome = cold.error.map_or(Ok(()), Err);
         let account = cold.account(*now);
-        self.done.push_back(Done {
+        self.done.push(Done {
             req: this.id(slot),
             tag: cold.tag,
             client: client.id(cold.client),
@@ -179,7 +179,7 @@ impl Engine {
         let client_left = !client.connected && client.requests == 0;
         let client = cold.client;
         if self.hears(Interests::ANSWERED)
-            && let Some(done) = self.done.back()
+            && let Some(done) = self.done.last()
         {
             let event = Event::Answered(done);
             self.ears.tell(&mut self.roles, &self.facts, &event);

@@ -22,9 +22,10 @@
 //! ```
 //!
 //! The modules: `arrive` (checks, merging, admission), `start` (dispatch, splitting), `finish`
-//! (completions, cancelling), `control` (VMs, disks, clients, policies), `queue` (the slab and
-//! the lanes).
+//! (completions, cancelling), `answers` (finished requests that wait to be taken), `control` (VMs,
+//! disks, clients, policies), `queue` (the slab and the lanes).
 
+mod answers;
 mod arrive;
 mod control;
 mod finish;
@@ -45,6 +46,7 @@ use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId
 use crate::roles::{Event, Interests, Knob, Knobs, Reopened, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
+use answers::Answers;
 use control::{Client, Disk};
 use core::cell::Ref;
 use std::collections::VecDeque;
@@ -203,7 +205,7 @@ pub struct Engine {
     waiting_since: Option<Nanos>,
     /// The VM that was served last; `NIL`: none was.
     last_vm: u32,
-    done: VecDeque<Done>,
+    done: Answers,
     /// What stands around the roles of every policy; see [`Engine::wrap_roles`].
     wrap: Option<WrapRoles>,
 }
@@ -292,7 +294,7 @@ impl Engine {
             pick_at: Nanos::MAX,
             waiting_since: None,
             last_vm: NIL,
-            done: VecDeque::with_capacity(config.max_requests as usize),
+            done: Answers::with_capacity(config.max_requests as usize),
             wrap: None,
             config,
         };
@@ -305,13 +307,7 @@ impl Engine {
     /// of completions, disconnects and removals.
     #[inline]
     pub fn poll_done(&mut self) -> Option<Done> {
-        let done = self.done.pop_front();
-        if done.is_none() {
-            // The next ones begin where the first did, in memory that is at hand: going round
-            // all of it would fetch new lines for every answer.
-            self.done.clear();
-        }
-        done
+        self.done.pop()
     }
 
     /// When [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] want to be called next,

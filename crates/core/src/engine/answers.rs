@@ -1,0 +1,88 @@
+//! Finished guest requests that wait for the driver to take them.
+
+use crate::request::Done;
+
+/// A queue that is emptied again and again: then it begins anew in the memory that is at hand.
+/// Going round a ring would fetch new lines for every answer.
+pub(super) struct Answers {
+    all: Vec<Done>,
+    /// The first that was not taken yet.
+    next: usize,
+}
+
+impl Answers {
+    pub(super) fn with_capacity(answers: usize) -> Answers {
+        Answers {
+            all: Vec::with_capacity(answers),
+            next: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, done: Done) {
+        if self.all.len() == self.all.capacity() {
+            self.make_room();
+        }
+        self.all.push(done);
+    }
+
+    /// For drivers that never take all: what they took makes room once it is half of it.
+    #[cold]
+    fn make_room(&mut self) {
+        if self.next > self.all.len() / 2 {
+            self.all.drain(..self.next);
+            self.next = 0;
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Done> {
+        let done = self.all.get(self.next).copied();
+        if done.is_some() {
+            self.next += 1;
+        } else {
+            self.all.clear();
+            self.next = 0;
+        }
+        done
+    }
+
+    /// The last that was finished, if it was not taken yet.
+    pub(super) fn last(&self) -> Option<&Done> {
+        self.all[self.next..].last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Account, ClientId, Op, ReqId, VmId};
+
+    fn done(tag: u64) -> Done {
+        Done {
+            req: ReqId::from_bits(0),
+            tag,
+            client: ClientId::from_bits(0),
+            vm: VmId::from_bits(0),
+            op: Op::Read,
+            outcome: Ok(()),
+            account: Account::default(),
+        }
+    }
+
+    #[test]
+    fn answers_leave_in_order_and_memory_stays_bounded_if_some_are_always_left() {
+        let mut answers = Answers::with_capacity(8);
+        assert_eq!(answers.pop(), None);
+        answers.push(done(0));
+        for tag in 1..1000 {
+            answers.push(done(tag));
+            assert_eq!(answers.last().map(|d| d.tag), Some(tag));
+            assert_eq!(answers.pop().map(|d| d.tag), Some(tag - 1));
+        }
+        assert_eq!(answers.all.capacity(), 8);
+        assert_eq!(answers.pop().map(|d| d.tag), Some(999));
+        assert!(answers.last().is_none() && answers.pop().is_none());
+        assert!(answers.all.is_empty());
+    }
+}
