@@ -38,6 +38,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// The smallest key and its id.
+    #[inline]
     pub fn peek(&self) -> Option<(K, usize)> {
         self.nodes.first().map(|&(key, id)| (key, id as usize))
     }

@@ -216,6 +216,8 @@ struct Ears {
     dispatcher: Interests,
     controller: Interests,
     any: Interests,
+    /// Regulator or controller have timers of their own.
+    timers: bool,
     reopened: Reopened,
     knobs: Knobs,
 }
@@ -237,6 +239,7 @@ impl Ears {
             dispatcher,
             controller,
             any: regulator.and(dispatcher).and(controller),
+            timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
             knobs: Knobs(Vec::with_capacity(vms.max(64))),
         }
@@ -481,12 +484,17 @@ impl Engine {
     }
 
     /// Time never runs backwards, even if a driver's does.
+    #[inline]
     fn advance(&mut self, now: Nanos) {
         self.facts.now = self.facts.now.max(now);
     }
 
+    #[inline]
     fn next_timer(&self) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
+        if !self.ears.timers {
+            return gate;
+        }
         gate.min(self.regulator_timer())
             .min(self.controller_timer())
     }

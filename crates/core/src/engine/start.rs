@@ -10,15 +10,21 @@ impl Engine {
     /// What the device does next, if anything; to be called until `None` after every batch of
     /// events. The I/O is in flight from here until its
     /// [`handle_completion`](Engine::handle_completion).
+    #[inline]
     pub fn poll_dispatch(&mut self, now: Nanos) -> Option<DeviceIo> {
         self.advance(now);
         if self.next_timer() <= self.facts.now {
             self.handle_timeout(now);
         }
         self.pick_at = Nanos::MAX;
+        // With a busy device every other call ends here: the driver asks until `None`.
         if self.facts.device.in_flight >= self.config.device.depth {
             return None;
         }
+        self.next_dispatch()
+    }
+
+    fn next_dispatch(&mut self) -> Option<DeviceIo> {
         // A flush waits for no data, but never takes two turns in a row from them.
         if !self.express.is_empty()
             && !self.express_went_last
@@ -36,15 +42,18 @@ impl Engine {
 
     /// Time the dispatcher has left room unused on purpose, until now.
     pub(super) fn deliberate_time(&self) -> Nanos {
-        let current = self
-            .waiting_since
-            .map_or(Nanos::ZERO, |since| self.facts.now.since(since));
-        self.facts.device.deliberate + current
+        let before = self.facts.device.deliberate;
+        match self.waiting_since {
+            None => before,
+            Some(since) => before + self.facts.now.since(since),
+        }
     }
 
     fn pick(&mut self) -> Option<DeviceIo> {
-        self.facts.device.deliberate = self.deliberate_time();
-        self.waiting_since = None;
+        if self.waiting_since.is_some() {
+            self.facts.device.deliberate = self.deliberate_time();
+            self.waiting_since = None;
+        }
         loop {
             if self.facts.device.queued == 0 {
                 return None;
@@ -133,7 +142,8 @@ impl Engine {
     }
 
     fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
-        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+        // It waits on purpose no more: all such time is in the device's sum.
+        let (now, deliberate) = (self.facts.now, self.facts.device.deliberate);
         let Facts { hot, cold, vms, .. } = &mut self.facts;
         let this = &mut hot[unit as usize];
         let (vm, op, flags, unit_len, reqs) =
