@@ -170,8 +170,8 @@ impl Facts {
 
     /// The first admitted unit of a lane.
     pub fn lane_head(&self, vm: VmId, lane: Lane) -> Option<ReqId> {
-        let queue = &self.vms[vm.index()].lanes[lane.index()];
-        (queue.head != queue.pending).then(|| self.req_id(queue.head))
+        let head = self.vms[vm.index()].lanes[lane.index()].admitted_head();
+        (head != NIL).then(|| self.req_id(head))
     }
 
     /// Whether a VM has an admitted unit in a lane whose gate is open.

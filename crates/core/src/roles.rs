@@ -321,6 +321,13 @@ pub trait Dispatcher: Send {
         Interests::NONE
     }
 
+    /// True where VMs compete and their units do not: then [`Dispatcher::insert`] need only say
+    /// that a lane has got a first unit (or another one), and [`Dispatcher::remove`] that it has
+    /// none left. Must never change.
+    fn by_lane(&self) -> bool {
+        false
+    }
+
     /// A unit was admitted, or comes again after it failed in company or its first part left.
     /// Units come in the order of arrival except for those.
     fn insert(&mut self, facts: &Facts, unit: ReqId);

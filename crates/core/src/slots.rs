@@ -212,6 +212,17 @@ impl LaneQueue {
         tail: NIL,
         pending: NIL,
     };
+
+    /// The first admitted unit; `NIL`: none.
+    #[inline]
+    pub(crate) fn admitted_head(&self) -> u32 {
+        // `head == pending` also covers the empty lane: both are NIL.
+        if self.head == self.pending {
+            NIL
+        } else {
+            self.head
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -329,12 +340,10 @@ impl Vm {
     /// The lane's first admitted unit, if its gate is open; `NIL`: none.
     #[inline]
     pub(crate) fn open_head(&self, lane: usize) -> u32 {
-        let queue = &self.lanes[lane];
-        // `head == pending` also covers the empty lane: both are NIL.
-        if self.shut[lane] || queue.head == queue.pending {
+        if self.shut[lane] {
             NIL
         } else {
-            queue.head
+            self.lanes[lane].admitted_head()
         }
     }
 }

@@ -266,6 +266,10 @@ impl Dispatcher for Drr {
         Interests::STARTED.and(Interests::VMS)
     }
 
+    fn by_lane(&self) -> bool {
+        true
+    }
+
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
         if self.queues[vm.index()].turn == Turn::Out {

@@ -378,6 +378,10 @@ impl Dispatcher for MClock {
         Interests::STARTED.and(Interests::VMS)
     }
 
+    fn by_lane(&self) -> bool {
+        true
+    }
+
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
         if !self.tags[vm.index()].active {

@@ -218,6 +218,10 @@ impl Dispatcher for Sfq {
         Interests::STARTED.and(Interests::VMS)
     }
 
+    fn by_lane(&self) -> bool {
+        true
+    }
+
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
         if !self.waiting.contains(vm.index()) {

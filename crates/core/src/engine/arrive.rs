@@ -219,7 +219,9 @@ impl Engine {
         if was_empty && self.stage == Stage::Dispatch {
             self.ask_gate(vm, lane);
         }
-        self.roles.dispatcher.insert(&self.facts, id);
+        if was_empty || !self.ears.by_lane {
+            self.roles.dispatcher.insert(&self.facts, id);
+        }
     }
 
     /// Whether any role hears such events; saves building those that none does.

@@ -218,6 +218,8 @@ struct Ears {
     any: Interests,
     /// Regulator or controller have timers of their own.
     timers: bool,
+    /// See [`Dispatcher::by_lane`](crate::roles::Dispatcher::by_lane).
+    by_lane: bool,
     reopened: Reopened,
     knobs: Knobs,
 }
@@ -240,6 +242,7 @@ impl Ears {
             controller,
             any: regulator.and(dispatcher).and(controller),
             timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
+            by_lane: roles.dispatcher.by_lane(),
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
             knobs: Knobs(Vec::with_capacity(vms.max(64))),
         }

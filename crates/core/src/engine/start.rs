@@ -174,9 +174,11 @@ impl Engine {
         let whole = first_offset + len == unit_len;
         of_vm.in_flight += 1;
         let vm_id = of_vm.id(vm);
+        let mut lane_left = false;
         if whole {
             of_vm.waiting -= reqs;
             queue::unlink(hot, of_vm, unit);
+            lane_left = of_vm.lanes[op.lane().index()].admitted_head() == NIL;
             self.facts.device.queued -= 1;
         } else {
             self.facts.ledgers[vm as usize].at_once().split += 1;
@@ -199,7 +201,7 @@ impl Engine {
         if self.hears(Interests::STARTED) {
             self.emit_started(io.id);
         }
-        if whole {
+        if whole && (lane_left || !self.ears.by_lane) {
             self.roles.dispatcher.remove(&self.facts, id);
         }
         if self.stage == Stage::Dispatch {
