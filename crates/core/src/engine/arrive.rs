@@ -12,6 +12,7 @@ use crate::time::Nanos;
 const MERGE_SCAN: usize = Edges::COUNT;
 
 /// A request that will be taken: whose it is, and where it falls on the device.
+#[derive(Clone, Copy)]
 struct Accepted {
     vm: u32,
     disk: u32,
@@ -39,12 +40,12 @@ impl Engine {
             return Err(Refusal::Full);
         }
         self.clients[client.index()].requests += 1;
-        let continues = self.note_arrival(&accepted, request.op, request.len);
+        let continues = self.note_arrival(accepted, request.op, request.len);
         let company = match continues {
-            true => self.find_company(&accepted, request.op, request.len),
+            true => self.find_company(accepted, request.op, request.len),
             false => None,
         };
-        let id = self.fill(slot, client, &accepted, &request);
+        let id = self.fill(slot, client, accepted, &request);
         if let Some((unit, behind)) = company {
             self.join(unit, slot, behind);
         } else if request.op == Op::Flush {
@@ -100,7 +101,8 @@ impl Engine {
 
     /// Takes the first free slot and writes the request into it, as a unit of its own. Field by
     /// field: a slot that is built elsewhere and copied here costs more than all the rest.
-    fn fill(&mut self, slot: u32, client: ClientId, of: &Accepted, request: &Request) -> ReqId {
+    #[inline(always)]
+    fn fill(&mut self, slot: u32, client: ClientId, of: Accepted, request: &Request) -> ReqId {
         let (now, deliberate) = (self.facts.now, self.deliberate_time());
         let hot = &mut self.facts.hot[slot as usize];
         self.free_req = hot.next;
@@ -130,7 +132,8 @@ impl Engine {
     }
 
     /// Counts the request; returns whether it may continue one that came shortly before.
-    fn note_arrival(&mut self, of: &Accepted, op: Op, len: u32) -> bool {
+    #[inline(always)]
+    fn note_arrival(&mut self, of: Accepted, op: Op, len: u32) -> bool {
         let of_vm = &mut self.facts.vms[of.vm as usize];
         let ledger = &mut self.facts.ledgers[of.vm as usize];
         of_vm.requests += 1;
@@ -146,7 +149,8 @@ impl Engine {
     }
 
     /// A waiting unit that ends where this request starts (true), or starts where it ends.
-    fn find_company(&self, of: &Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
+    #[inline(never)]
+    fn find_company(&self, of: Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
         let vm = &self.facts.vms[of.vm as usize];
         if len >= vm.merge_limit {
             return None;
@@ -177,6 +181,7 @@ impl Engine {
         None
     }
 
+    #[inline(never)]
     fn join(&mut self, unit: u32, slot: u32, behind: bool) {
         let hot = &mut self.facts.hot;
         let len = hot[slot as usize].len;
@@ -303,6 +308,7 @@ impl Engine {
     }
 
     /// Puts a flush into its disk's express lane: those that wait there go as one.
+    #[inline(never)]
     fn queue_flush(&mut self, slot: u32, disk_slot: u32) {
         let disk = &mut self.disks[disk_slot as usize];
         match disk.flush_last {

@@ -57,6 +57,7 @@ impl Engine {
     }
 
     /// The parts of one request have ended so far, and this one so.
+    #[inline(always)]
     fn end_part(&mut self, slot: u32, outcome: Outcome) {
         if let Err(error) = outcome {
             self.facts.cold[slot as usize].error.get_or_insert(error);
@@ -72,6 +73,7 @@ impl Engine {
     }
 
     /// A request that has failed asks for no more parts.
+    #[cold]
     fn drop_rest(&mut self, slot: u32) {
         if self.facts.hot[slot as usize].state != state::ADMITTED
             && self.facts.hot[slot as usize].state != state::PENDING
@@ -85,6 +87,7 @@ impl Engine {
     /// An I/O of several requests failed: each goes again by itself, so that the error hits
     /// only the one it belongs to. They stand at the front of their lane, in their old order.
     /// `behind`: the one that was requeued before it.
+    #[cold]
     fn requeue_alone(&mut self, slot: u32, behind: u32) -> u32 {
         let seq = self.facts.hot[slot as usize].seq;
         let hot = &self.facts.hot[slot as usize];
@@ -122,6 +125,7 @@ impl Engine {
     }
 
     /// Answers a request: it leaves the engine here.
+    #[inline(always)]
     pub(super) fn finish(&mut self, slot: u32) {
         let Facts {
             now,
@@ -264,6 +268,7 @@ impl Engine {
         }
     }
 
+    #[cold]
     fn cancel_request(&mut self, slot: u32) {
         let hot = &mut self.facts.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
@@ -280,6 +285,7 @@ impl Engine {
     }
 
     /// A new wait begins: time that its lane was shut before does not count.
+    #[inline(never)]
     fn begin_wait(&mut self, slot: u32) {
         let hot = &self.facts.hot[slot as usize];
         let (shut, deliberate) = (
