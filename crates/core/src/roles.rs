@@ -274,6 +274,15 @@ pub trait Regulator: Send {
     /// May this unit, the first of its lane, go? Pure: charging happens on events.
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate;
 
+    /// The same of the first unit of a lane, asked at dispatch. A regulator that need not look
+    /// at the unit answers without: with many VMs its memory has long left the caches.
+    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
+        match facts.lane_head(vm, lane) {
+            Some(head) => self.gate(facts, head),
+            None => Gate::Pass,
+        }
+    }
+
     /// Charges, and learns of VMs.
     fn on_event(&mut self, _facts: &Facts, _event: &Event, _reopen: &mut Reopened) {}
 

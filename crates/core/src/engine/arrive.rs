@@ -279,15 +279,17 @@ impl Engine {
             Stage::Admission => self.admit(vm),
             Stage::Dispatch => {
                 let timer = vm as usize * Lane::ALL.len() + lane.index();
-                let head = self.facts.vms[vm as usize].lanes[lane.index()].head;
-                let gate = match head {
+                let of_vm = &self.facts.vms[vm as usize];
+                let gate = match of_vm.lanes[lane.index()].head {
                     NIL => Gate::Pass,
-                    head => self
-                        .roles
-                        .regulator
-                        .gate(&self.facts, self.facts.req_id(head)),
+                    _ => {
+                        let regulator = &self.roles.regulator;
+                        regulator.lane_gate(&self.facts, of_vm.id(vm), lane)
+                    }
                 };
                 match gate {
+                    // Only shut gates have timers.
+                    Gate::Pass if !of_vm.shut[lane.index()] => return,
                     Gate::Until(due) => self.gates.set(timer, due),
                     Gate::Pass | Gate::Blocked => {
                         self.gates.remove(timer);

@@ -18,7 +18,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
-use crate::request::{DeviceIo, Op, ReqId, VmId};
+use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Spent, Stage};
 use crate::time::Nanos;
 
@@ -203,6 +203,10 @@ impl Regulator for TokenBucket {
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         let (vm, lane) = facts.vm_lane(unit);
+        self.lane_gate(facts, vm, lane)
+    }
+
+    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
         let Some(Some(buckets)) = self.vms.get(vm.index()) else {
             return Gate::Pass;
         };
