@@ -255,6 +255,7 @@ impl Ears {
     }
 
     /// Tells the roles that asked to hear of it. [`Engine::follow_up`] does what they ask for.
+    #[inline(always)]
     fn tell(&mut self, roles: &mut Roles, facts: &Facts, event: &Event) {
         let interest = event.interest();
         if self.regulator.has(interest) {
@@ -521,10 +522,13 @@ impl Engine {
         self.follow_up();
     }
 
-    /// What roles asked for while they were told of an event.
+    /// What roles asked for while they were told of an event: mostly nothing.
+    #[inline]
     fn follow_up(&mut self) {
-        self.apply_knobs();
-        self.ask_reopened();
+        if !self.ears.knobs.0.is_empty() || !self.ears.reopened.0.is_empty() {
+            self.apply_knobs();
+            self.ask_reopened();
+        }
     }
 
     fn apply_knobs(&mut self) {

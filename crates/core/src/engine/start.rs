@@ -292,6 +292,7 @@ impl Engine {
         self.last_vm = io.vm.index;
     }
 
+    #[inline]
     fn emit_started(&mut self, io: IoId) {
         let event = Event::Started(&self.in_flight[io.index()].io);
         self.ears.tell(&mut self.roles, &self.facts, &event);
