@@ -93,6 +93,16 @@ impl Tournament {
         self.replay(id, ABSENT);
     }
 
+    /// Takes `by` off every key, where none is less: their order stays.
+    pub fn lower(&mut self, by: u64) {
+        let keys = self.groups.iter_mut().flat_map(|group| &mut group.0);
+        let won = self.winners.iter_mut().map(|winner| &mut winner.key);
+        for key in keys.chain(won).filter(|key| **key != ABSENT) {
+            debug_assert!(*key >= by, "a key below zero");
+            *key -= by;
+        }
+    }
+
     /// Takes out everything.
     pub fn clear(&mut self) {
         self.groups.fill(Group([ABSENT; GROUP]));

@@ -40,7 +40,7 @@
 //! (they are to be feasible); then, from the moment it waits, every other VM is served at most
 //! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
-use super::virtual_time::Virtual;
+use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::heap::IndexedHeap;
@@ -55,10 +55,6 @@ use crate::tournament::Tournament;
 /// Virtual time is bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
 /// Tags of VMs that compete lie far closer together than 2^62.
 const VIRTUAL_SHIFT: u32 = 8;
-
-/// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
-/// behind the clock, and anew when the clock has come as far ahead of it.
-const VIRTUAL_SPAN: u64 = 1 << 62;
 
 /// One VM's tags.
 #[derive(Clone, Copy, Debug)]
@@ -108,9 +104,8 @@ pub struct MClock {
     reserved: Tournament,
     /// VMs whose reservation is due, by when it is overdue: few, unless the device falls behind.
     overdue: IndexedHeap<Nanos>,
-    /// VMs whose limit allows their head, by P counted from `ready_from`.
-    ready: Tournament,
-    ready_from: Virtual,
+    /// VMs whose limit allows their head, by P.
+    ready: ByTag,
     /// VMs whose limit does not, by L.
     limited: Tournament,
     /// Smallest P among those served lately: where a waking VM joins.
@@ -131,8 +126,7 @@ impl MClock {
             reserved: Tournament::with_capacity(vms),
             overdue: IndexedHeap::with_capacity(vms),
             limits_kept: capacity.limits_kept,
-            ready: Tournament::with_capacity(vms),
-            ready_from: Virtual(0u64.wrapping_sub(VIRTUAL_SPAN)),
+            ready: ByTag::with_capacity(vms),
             limited: Tournament::with_capacity(vms),
             clock: Virtual(0),
             by_reservation: false,
@@ -143,33 +137,18 @@ impl MClock {
     #[cfg(test)]
     pub(crate) fn grown_old(mut self, clock: u64, keys_count_from: u64) -> MClock {
         self.clock = Virtual(clock);
-        self.ready_from = Virtual(keys_count_from);
+        self.ready = ByTag::counting_from(self.tags.len(), Virtual(keys_count_from));
         self
     }
 
-    /// The smallest P of those that are ready.
-    fn least_share(&self) -> Option<Virtual> {
-        let (key, _) = self.ready.peek()?;
-        Some(self.ready_from.plus(key))
-    }
-
     fn set_ready(&mut self, vm: usize) {
-        let key = self.tags[vm].share.since(self.ready_from);
-        self.ready.set(vm, key);
+        self.ready.set(vm, self.tags[vm].share);
     }
 
-    /// The clock only ever moves on. Once in years it comes two spans ahead of where keys count
-    /// from: then they count anew.
+    /// The clock only ever moves on.
     fn set_clock(&mut self, clock: Virtual) {
         self.clock = clock;
-        if clock.since(self.ready_from) > 2 * VIRTUAL_SPAN {
-            self.ready_from = clock.plus(VIRTUAL_SPAN.wrapping_neg());
-            for vm in 0..self.tags.len() {
-                if self.ready.contains(vm) {
-                    self.set_ready(vm);
-                }
-            }
-        }
+        self.ready.follow(clock);
     }
 
     /// A VM's head came: idle time earned it nothing.
@@ -279,9 +258,8 @@ impl MClock {
         } else {
             self.sleep(vm);
         }
-        let least = self
-            .least_share()
-            .map_or(share_before, |share| share.min(share_before));
+        let first = self.ready.first();
+        let least = first.map_or(share_before, |(share, _)| share.min(share_before));
         if least > self.clock {
             self.set_clock(least);
         }
@@ -430,7 +408,7 @@ impl Dispatcher for MClock {
         self.release(now);
         let overdue = self.overdue.peek();
         self.by_reservation = overdue.is_some();
-        let vm = match (overdue, self.ready.peek()) {
+        let vm = match (overdue, self.ready.first()) {
             (Some((_, vm)), _) => vm,
             (None, Some((_, vm))) => vm,
             (None, None) => {
@@ -453,7 +431,8 @@ impl Dispatcher for MClock {
 
     fn footprint(&self) -> Footprint {
         let vms = self.tags.len();
-        let tournaments = 3 * Tournament::bytes(vms).div_ceil(vms.max(1));
+        let tournaments = 2 * Tournament::bytes(vms) + ByTag::bytes(vms);
+        let tournaments = tournaments.div_ceil(vms.max(1));
         Footprint {
             vm: size_of::<Tags>() + tournaments + IndexedHeap::<Nanos>::BYTES_PER_ID,
             ..Footprint::default()

@@ -36,10 +36,9 @@
 //!   flushed and that is more.
 
 use super::moved;
-use super::virtual_time::Virtual;
+use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::Capacity;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -121,7 +120,7 @@ pub struct Sfq {
     params: SfqParams,
     flows: Vec<Flow>,
     /// VMs that wait, by their heads' start tags.
-    waiting: IndexedHeap<Virtual>,
+    waiting: ByTag,
     /// v.
     clock: Virtual,
     /// The largest finish tag given out.
@@ -140,7 +139,7 @@ impl Sfq {
         Sfq {
             params,
             flows: vec![flow; vms],
-            waiting: IndexedHeap::with_capacity(vms),
+            waiting: ByTag::with_capacity(vms),
             clock: Virtual(0),
             latest: Virtual(0),
         }
@@ -161,9 +160,9 @@ impl Sfq {
 
     /// A VM's head came: idle time earned it nothing.
     fn wake(&mut self, facts: &Facts, vm: usize) {
-        if self.waiting.is_empty() && facts.device().in_flight == 0 {
+        if self.waiting.first().is_none() && facts.device().in_flight == 0 {
             // A busy period is over; in the next one everybody starts even.
-            self.clock = self.clock.max(self.latest);
+            self.set_clock(self.clock.max(self.latest));
         }
         let flow = &mut self.flows[vm];
         if flow.tag < self.clock || flow.tag > self.clock.plus(BEYOND) {
@@ -171,6 +170,11 @@ impl Sfq {
             flow.carry = 0;
         }
         self.waiting.set(vm, flow.tag);
+    }
+
+    fn set_clock(&mut self, clock: Virtual) {
+        self.clock = clock;
+        self.waiting.follow(clock);
     }
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
@@ -184,13 +188,15 @@ impl Sfq {
             let most = self.clock.plus(FLUSHES_AHEAD * cost / flow.weight as u64);
             flow.tag = flow.tag.min(most).max(before);
         } else {
-            self.clock = flow.tag;
+            let start = flow.tag;
             flow.spend(cost);
+            self.set_clock(start);
         }
-        self.latest = self.latest.max(flow.tag);
+        let tag = self.flows[vm].tag;
+        self.latest = self.latest.max(tag);
         // Where that was its last unit, `remove` comes next.
         if self.waiting.contains(vm) {
-            self.waiting.set(vm, flow.tag);
+            self.waiting.set(vm, tag);
         }
     }
 
@@ -199,9 +205,7 @@ impl Sfq {
         let index = vm.index();
         match (self.waiting.contains(index), facts.head(vm).is_some()) {
             (true, true) => self.waiting.set(index, self.flows[index].tag),
-            (true, false) => {
-                self.waiting.remove(index);
-            }
+            (true, false) => self.waiting.remove(index),
             (false, true) => self.wake(facts, index),
             (false, false) => {}
         }
@@ -252,9 +256,7 @@ impl Dispatcher for Sfq {
                 self.refresh(facts, vm);
             }
             Event::VmChanged(vm) => self.set_weight(facts, vm, facts.objective(vm).weight),
-            Event::VmRemoved(vm) => {
-                self.waiting.remove(vm.index());
-            }
+            Event::VmRemoved(vm) => self.waiting.remove(vm.index()),
             _ => {}
         }
     }
@@ -268,11 +270,11 @@ impl Dispatcher for Sfq {
     fn pick(&mut self, facts: &Facts) -> Pick {
         // Room beyond D is not left on purpose: to this policy the device is so deep.
         let full = self.params.depth > 0 && facts.device().in_flight >= self.params.depth;
-        match self.waiting.peek() {
+        match self.waiting.first() {
             Some((_, vm)) if !full => Pick::Start {
                 head: facts
                     .head(facts.vm_at(vm))
-                    .expect("a VM in the heap has a head"),
+                    .expect("a VM that waits has a head"),
                 max: u32::MAX,
                 held: Nanos::ZERO,
             },
@@ -281,8 +283,9 @@ impl Dispatcher for Sfq {
     }
 
     fn footprint(&self) -> Footprint {
+        let vms = self.flows.len();
         Footprint {
-            vm: size_of::<Flow>() + IndexedHeap::<Virtual>::BYTES_PER_ID,
+            vm: size_of::<Flow>() + ByTag::bytes(vms).div_ceil(vms.max(1)),
             ..Footprint::default()
         }
     }

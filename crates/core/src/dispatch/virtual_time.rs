@@ -1,5 +1,6 @@
 //! Virtual time: where VMs stand in the order of their shares.
 
+use crate::tournament::Tournament;
 use core::cmp::Ordering;
 
 /// A point in virtual time: a cost divided by a weight, in units of the dispatcher that counts
@@ -45,6 +46,75 @@ impl PartialOrd for Virtual {
     }
 }
 
+/// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
+/// behind the clock, and anew when the clock has come as far ahead of it.
+const SPAN: u64 = 1 << 62;
+
+/// VMs by their tags, the least first; equal tags by their slots. Tags lie less than a span from
+/// the clock.
+pub(super) struct ByTag {
+    keys: Tournament,
+    from: Virtual,
+}
+
+impl ByTag {
+    /// Memory of so many VMs.
+    pub(super) fn bytes(vms: usize) -> usize {
+        Tournament::bytes(vms)
+    }
+
+    pub(super) fn with_capacity(vms: usize) -> ByTag {
+        ByTag {
+            keys: Tournament::with_capacity(vms),
+            from: Virtual(SPAN.wrapping_neg()),
+        }
+    }
+
+    /// For tests: as if it had been counting from there for years.
+    #[cfg(test)]
+    pub(super) fn counting_from(vms: usize, from: Virtual) -> ByTag {
+        let keys = Tournament::with_capacity(vms);
+        ByTag { keys, from }
+    }
+
+    #[inline]
+    pub(super) fn first(&self) -> Option<(Virtual, usize)> {
+        let (key, vm) = self.keys.peek()?;
+        Some((self.from.plus(key), vm))
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, vm: usize) -> bool {
+        self.keys.contains(vm)
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, vm: usize, tag: Virtual) {
+        self.keys.set(vm, tag.since(self.from));
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, vm: usize) {
+        self.keys.remove(vm);
+    }
+
+    /// The clock, which only ever moves on, has come here.
+    #[inline]
+    pub(super) fn follow(&mut self, clock: Virtual) {
+        if clock.since(self.from) > 2 * SPAN {
+            self.count_anew(clock);
+        }
+    }
+
+    /// Once in years.
+    #[cold]
+    fn count_anew(&mut self, clock: Virtual) {
+        let from = clock.plus(SPAN.wrapping_neg());
+        self.keys.lower(from.since(self.from));
+        self.from = from;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +125,25 @@ mod tests {
         assert!(before < after);
         assert_eq!(after.since(before), 5);
         assert_eq!(before.plus(5), after);
+    }
+
+    #[test]
+    fn vms_keep_their_order_when_keys_count_anew() {
+        let old = Virtual(u64::MAX - 50);
+        let mut order = ByTag::counting_from(20, old);
+        let clock = old.plus(2 * SPAN);
+        for (vm, ahead) in [(3, 70), (19, 0), (4, 70), (0, 1)] {
+            order.set(vm, clock.plus(ahead));
+        }
+        order.follow(clock);
+        assert_eq!(order.from, old, "not yet");
+        order.follow(clock.plus(1));
+        assert_eq!(order.from, clock.plus(1).plus(SPAN.wrapping_neg()));
+        for (vm, ahead) in [(19, 0), (0, 1), (3, 70), (4, 70)] {
+            assert_eq!(order.first(), Some((clock.plus(ahead), vm)));
+            order.remove(vm);
+        }
+        assert_eq!(order.first(), None);
     }
 
     #[test]
