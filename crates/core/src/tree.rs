@@ -52,6 +52,9 @@ pub struct Forest<K> {
     nodes: Vec<Node<K>>,
     free: u32,
     roots: Vec<Root>,
+    /// The set and the leaf of what was looked up last, in a set of more than one: who walks
+    /// along, or takes out what was found, is there already.
+    last: (usize, u32),
 }
 
 impl<K: Ord + Copy + Default> Forest<K> {
@@ -90,6 +93,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
             free: if nodes.is_empty() { NIL } else { 0 },
             nodes,
             roots: vec![root; sets],
+            last: (0, NIL),
         }
     }
 
@@ -119,7 +123,17 @@ impl<K: Ord + Copy + Default> Forest<K> {
     }
 
     /// A set's first entry whose key is not below `key`.
-    pub fn first_from(&self, set: usize, key: K) -> Option<(K, usize)> {
+    pub fn first_from(&mut self, set: usize, key: K) -> Option<(K, usize)> {
+        if let Some(leaf) = self.last_leaf(set) {
+            let entries = &leaf.entries[..leaf.len as usize];
+            if let [first, .., last] = entries
+                && first.key < key
+                && key <= last.key
+            {
+                let found = &leaf.entries[leaf.place_of(key, 0)];
+                return Some((found.key, found.id as usize));
+            }
+        }
         let Root {
             mut node, height, ..
         } = self.roots[set];
@@ -131,11 +145,17 @@ impl<K: Ord + Copy + Default> Forest<K> {
             node = this.entries[this.child_of(key, 0)].child;
         }
         let leaf = &self.nodes[node as usize];
-        let found = match leaf.place_of(key, 0) {
-            at if at < leaf.len as usize => &leaf.entries[at],
-            _ if leaf.next == NIL => return None,
-            _ => &self.nodes[leaf.next as usize].entries[0],
-        };
+        let mut at = leaf.place_of(key, 0);
+        if at == leaf.len as usize {
+            (node, at) = (leaf.next, 0);
+        }
+        if node == NIL {
+            return None;
+        }
+        if height > 0 {
+            self.last = (set, node);
+        }
+        let found = &self.nodes[node as usize].entries[at];
         Some((found.key, found.id as usize))
     }
 
@@ -177,6 +197,12 @@ impl<K: Ord + Copy + Default> Forest<K> {
         last(node)
     }
 
+    /// The leaf that was looked at last, if it is this set's.
+    fn last_leaf(&self, set: usize) -> Option<&Node<K>> {
+        let (of, node) = self.last;
+        (of == set && node != NIL).then(|| &self.nodes[node as usize])
+    }
+
     /// Puts an entry in. It must not be there yet; panics beyond the capacity.
     pub fn insert(&mut self, set: usize, key: K, id: usize) {
         let id = id as u32;
@@ -213,6 +239,14 @@ impl<K: Ord + Copy + Default> Forest<K> {
     /// Takes an entry out; false when it was not in.
     pub fn remove(&mut self, set: usize, key: K, id: usize) -> bool {
         let id = id as u32;
+        if self.last.0 == set && self.last.1 != NIL {
+            let leaf = &mut self.nodes[self.last.1 as usize];
+            // Not if it would become lean: then the way down is needed.
+            if leaf.len as usize > LEAST && leaf.take(key, id) {
+                self.roots[set].len -= 1;
+                return true;
+            }
+        }
         let Root {
             node: root, height, ..
         } = self.roots[set];
@@ -228,14 +262,8 @@ impl<K: Ord + Copy + Default> Forest<K> {
             }
             node = self.nodes[node as usize].entries[at].child;
         }
-        let leaf = &mut self.nodes[node as usize];
-        let at = leaf.place_of(key, id);
-        let entry = &leaf.entries[at.min(MOST - 1)];
-        let found = at < leaf.len as usize && entry.key == key && entry.id == id;
-        if found {
-            leaf.remove(at);
-            self.roots[set].len -= 1;
-        }
+        let found = self.nodes[node as usize].take(key, id);
+        self.roots[set].len -= found as u32;
         self.lower_root(set);
         found
     }
@@ -333,6 +361,9 @@ impl<K: Ord + Copy + Default> Forest<K> {
     }
 
     fn give_node(&mut self, node: u32) {
+        if self.last.1 == node {
+            self.last.1 = NIL;
+        }
         self.nodes[node as usize].next = self.free;
         self.free = node;
     }
@@ -360,6 +391,17 @@ impl<K: Ord + Copy> Node<K> {
         self.entries.copy_within(at..self.len as usize, at + 1);
         self.entries[at] = entry;
         self.len += 1;
+    }
+
+    /// Takes an entry out of a leaf; false when it is not in.
+    fn take(&mut self, key: K, id: u32) -> bool {
+        let at = self.place_of(key, id);
+        let entry = &self.entries[at.min(MOST - 1)];
+        let found = at < self.len as usize && entry.key == key && entry.id == id;
+        if found {
+            self.remove(at);
+        }
+        found
     }
 
     fn remove(&mut self, at: usize) {

@@ -209,7 +209,7 @@ impl BdEdf {
             return Pick::Idle(Nanos::MAX);
         }
         let on_from = self.last.filter(|_| !promoted).map(|last| last.end);
-        match self.background.next(facts, &self.sorted, on_from) {
+        match self.background.next(facts, &mut self.sorted, on_from) {
             Some((next, batch)) => self.pick_unit(&facts.unit(next), Nanos::MAX, false, batch),
             None => Pick::Idle(Nanos::MAX),
         }

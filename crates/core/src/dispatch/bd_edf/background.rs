@@ -64,7 +64,7 @@ impl Background {
     pub(super) fn next(
         &self,
         facts: &Facts,
-        sorted: &Sorted,
+        sorted: &mut Sorted,
         on_from: Option<u64>,
     ) -> Option<(ReqId, u32)> {
         let oldest = self.oldest(facts)?;

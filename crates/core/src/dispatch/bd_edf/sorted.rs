@@ -63,7 +63,7 @@ impl Sorted {
     /// stand on every side, the VM's first to arrive. Disks do not overlap, so that only happens
     /// to a VM of several disks with another's in between, where a search would have to pass
     /// over any number of them.
-    pub(super) fn suitable(&self, facts: &Facts, vm: VmId, end: u64) -> Option<ReqId> {
+    pub(super) fn suitable(&mut self, facts: &Facts, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
             let (whose, lane) = facts.vm_lane(facts.req_id(slot as u32));
@@ -91,7 +91,7 @@ impl Sorted {
     }
 
     /// The next background unit at or behind an address; of a lane, only if it may go.
-    pub(super) fn next_background(&self, facts: &Facts, from: u64) -> Option<ReqId> {
+    pub(super) fn next_background(&mut self, facts: &Facts, from: u64) -> Option<ReqId> {
         let next = Lane::ALL.map(|lane| self.order.first_from(set_of(true, lane), from));
         let open = next.into_iter().flatten().filter(|&(_, slot)| {
             let (vm, lane) = facts.vm_lane(facts.req_id(slot as u32));
