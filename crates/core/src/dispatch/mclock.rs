@@ -43,7 +43,6 @@
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::heap::IndexedHeap;
 use crate::objective::{Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
 use crate::policy::Capacity;
@@ -102,8 +101,8 @@ pub struct MClock {
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by when (not before their limit allows).
     reserved: Tournament,
-    /// VMs whose reservation is due, by when it is overdue: few, unless the device falls behind.
-    overdue: IndexedHeap<Nanos>,
+    /// VMs whose reservation is due, by when it is overdue.
+    overdue: Tournament,
     /// VMs whose limit allows their head, by P.
     ready: ByTag,
     /// VMs whose limit does not, by L.
@@ -124,7 +123,7 @@ impl MClock {
             params,
             tags: vec![Tags::VACANT; vms],
             reserved: Tournament::with_capacity(vms),
-            overdue: IndexedHeap::with_capacity(vms),
+            overdue: Tournament::with_capacity(vms),
             limits_kept: capacity.limits_kept,
             ready: ByTag::with_capacity(vms),
             limited: Tournament::with_capacity(vms),
@@ -189,7 +188,7 @@ impl MClock {
             // A floor never goes above the VM's own cap.
             let asks = due.max(allowed);
             if asks <= now {
-                self.overdue.set(vm, due + tags.period);
+                self.overdue.set(vm, (due + tags.period).0);
                 self.reserved.remove(vm);
             } else {
                 self.reserved.set(vm, asks.0);
@@ -220,7 +219,7 @@ impl MClock {
             self.reserved.remove(vm);
             let tags = &self.tags[vm];
             let due = tags.reservation.any_due().unwrap_or(Nanos(asks));
-            self.overdue.set(vm, due + tags.period);
+            self.overdue.set(vm, (due + tags.period).0);
         }
         while let Some((allowed, vm)) = self.limited.peek() {
             if allowed > now.0 {
@@ -431,10 +430,10 @@ impl Dispatcher for MClock {
 
     fn footprint(&self) -> Footprint {
         let vms = self.tags.len();
-        let tournaments = 2 * Tournament::bytes(vms) + ByTag::bytes(vms);
+        let tournaments = 3 * Tournament::bytes(vms) + ByTag::bytes(vms);
         let tournaments = tournaments.div_ceil(vms.max(1));
         Footprint {
-            vm: size_of::<Tags>() + tournaments + IndexedHeap::<Nanos>::BYTES_PER_ID,
+            vm: size_of::<Tags>() + tournaments,
             ..Footprint::default()
         }
     }
