@@ -91,11 +91,13 @@ pub struct Facts {
 
 impl Facts {
     /// The time of the call that is being handled.
+    #[inline]
     pub fn now(&self) -> Nanos {
         self.now
     }
 
     /// The device.
+    #[inline]
     pub fn device(&self) -> &DeviceFacts {
         &self.device
     }
@@ -114,6 +116,7 @@ impl Facts {
     }
 
     /// The handle of the VM in a slot.
+    #[inline]
     pub fn vm_at(&self, index: usize) -> VmId {
         self.vms[index].id(index as u32)
     }
@@ -164,23 +167,27 @@ impl Facts {
     }
 
     /// Whether a lane's gate is open (always, unless the regulator gates at dispatch).
+    #[inline]
     pub fn gate_open(&self, vm: VmId, lane: Lane) -> bool {
         !self.vms[vm.index()].shut[lane.index()]
     }
 
     /// The first admitted unit of a lane.
+    #[inline]
     pub fn lane_head(&self, vm: VmId, lane: Lane) -> Option<ReqId> {
         let head = self.vms[vm.index()].lanes[lane.index()].admitted_head();
         (head != NIL).then(|| self.req_id(head))
     }
 
     /// Whether a VM has an admitted unit in a lane whose gate is open.
+    #[inline]
     pub fn has_head(&self, vm: VmId) -> bool {
         let vm = &self.vms[vm.index()];
         vm.open_head(0) != NIL || vm.open_head(1) != NIL
     }
 
     /// The admitted unit of a VM that arrived first, among the lanes whose gate is open.
+    #[inline]
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
         let vm = &self.vms[vm.index()];
         let slot = match (vm.open_head(0), vm.open_head(1)) {
@@ -208,6 +215,7 @@ impl Facts {
 
     /// A waiting unit. Inside the call that says it was removed, `addr` and `len` are what was
     /// left of it: nothing, once it was wholly started.
+    #[inline]
     pub fn unit(&self, id: ReqId) -> Unit {
         let hot = &self.hot[id.index()];
         debug_assert_eq!(
@@ -233,22 +241,26 @@ impl Facts {
     }
 
     /// A waiting unit's place in the order of arrival.
+    #[inline]
     pub fn seq(&self, id: ReqId) -> u64 {
         self.hot[id.index()].seq
     }
 
     /// A waiting unit's VM slot and lane.
+    #[inline]
     pub fn vm_lane(&self, id: ReqId) -> (VmId, Lane) {
         let hot = &self.hot[id.index()];
         (self.vm_at(hot.vm as usize), hot.op.lane())
     }
 
     /// Whether a waiting unit's lane has its gate open.
+    #[inline]
     pub fn may_go(&self, id: ReqId) -> bool {
         let hot = &self.hot[id.index()];
         !self.vms[hot.vm as usize].shut[hot.op.lane().index()]
     }
 
+    #[inline]
     pub(crate) fn req_id(&self, slot: u32) -> ReqId {
         self.hot[slot as usize].id(slot)
     }
