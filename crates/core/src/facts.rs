@@ -240,6 +240,13 @@ impl Facts {
         self.hot[id.index()].state == state::ADMITTED
     }
 
+    /// Bytes of one guest request, whole, that move through the device: none for what it does
+    /// by its tables alone.
+    pub fn request_bytes(&self, id: ReqId) -> u32 {
+        let hot = &self.hot[id.index()];
+        crate::dispatch::moved(self, hot.op, hot.len)
+    }
+
     /// A waiting unit's place in the order of arrival.
     #[inline]
     pub fn seq(&self, id: ReqId) -> u64 {

@@ -33,6 +33,7 @@ impl Params {
         for (name, value) in [
             ("margin", self.margin.0),
             ("default_latency", self.default.0),
+            ("best_effort_latency", self.default.0),
             ("max_size", self.max_size),
             ("transfer_rate", self.rate),
             ("max_wait", self.max_wait.0),
@@ -269,18 +270,34 @@ impl Scan {
             .min_by_key(|unit| unit.seq);
         let promotion = oldest.map(|unit| unit.arrived.max(self.went) + self.params.promote);
         let promotion = promotion.filter(|_| self.params.promote > Nanos::ZERO);
+        let Some((due, head)) = self.head(lab) else {
+            return self.next_background(lab, promotion.is_some_and(|at| at <= lab.now));
+        };
+        // Twice the average way to it, of which the margin is kept anyway.
+        let rare = match self.params.bound_waits {
+            true => (2 * self.params.positioning.0).saturating_sub(self.params.margin.0),
+            false => 0,
+        };
+        let before = |bytes: u64| due - self.params.transfer(bytes) - Nanos(rare);
+        // The way there and back, or it has to wait as long again.
+        let costs = self.params.bound_waits && self.params.positioning > Nanos::ZERO;
+        let far = lab.now + self.params.positioning + self.params.positioning;
+        let promotion = match costs && far >= before(lab::MAX_IO.into()) {
+            true => promotion.map(|at| at + self.params.promote),
+            false => promotion,
+        };
         if promotion.is_some_and(|at| at <= lab.now) {
             return self.next_background(lab, true);
         }
-        let Some((due, head)) = self.head(lab) else {
-            return self.next_background(lab, false);
-        };
-        let latest = due - self.params.transfer(self.params.max_size);
+        let latest = before(self.params.max_size);
         if self.batches() && lab.now < latest {
-            if let Some(unit) = self.suitable(lab) {
-                return self.pick(lab, unit, due, true);
-            }
-            if let Some(until) = self.wait(lab, latest) {
+            let suitable = self.suitable(lab);
+            if let Some(unit) = suitable {
+                let bytes = u64::from(unit.len);
+                if lab.now < before(bytes.max(self.params.max_size)) {
+                    return self.pick(lab, unit, due, true);
+                }
+            } else if let Some(until) = self.wait(lab, latest) {
                 self.waits.begun += u64::from(!self.waiting);
                 self.waiting = true;
                 self.until = Some((promotion.map_or(until, |at| at.min(until)), latest));

@@ -330,7 +330,15 @@ fn proportions_converge_to_what_keeps_both_objectives() {
 
 #[test]
 fn a_vm_that_asks_for_less_than_its_reservation_has_no_deficit() {
-    let mut world = World::of(config(1, 0), &with(&[]), MS);
+    // It asks again within its grace each time, so the other one has what it reserved; where so
+    // rare a guest is not waited for, it has the device.
+    for (wait_for, least, most) in [(SECOND, 400, 440), (10 * MS, 3_900, 4_000)] {
+        asks_for_less(wait_for, least, most);
+    }
+}
+
+fn asks_for_less(wait_for: u64, least: u64, most: u64) {
+    let mut world = World::of(config(1, 0), &with(&[("wait_for", wait_for)]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
         world.guest(&promised(500, None)),
@@ -347,9 +355,8 @@ fn a_vm_that_asks_for_less_than_its_reservation_has_no_deficit() {
     let notes = notes.lock().expect("no panic before");
     let whole = notes.chapters.iter().filter(|c| c.end == IntervalEnd::Turn);
     assert!(whole.count() > 10);
-    // It asks again within its grace each time, so the other one has what it reserved.
     let other = within(&world.ops(b), SECOND, 5 * SECOND);
-    assert!((400..=440).contains(&other), "{other}");
+    assert!((least..=most).contains(&other), "{other}");
     assert!(notes.credits.is_empty(), "{:?}", notes.credits);
 }
 

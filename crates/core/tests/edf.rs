@@ -5,7 +5,7 @@ mod common;
 use common::lab::{self, GUESTS, Lab, Model, Terms};
 use common::*;
 use proptest::prelude::*;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::time::Nanos;
@@ -23,6 +23,7 @@ impl Params {
         for (name, value) in [
             ("margin", self.margin),
             ("default_latency", self.default),
+            ("best_effort_latency", self.default),
             ("background_latency", self.background),
         ] {
             spec.set(name, value.0).expect("in range");
@@ -135,6 +136,12 @@ fn a_looser_bound_that_came_much_earlier_goes_first() {
 #[test]
 fn a_vm_without_a_bound_stands_between_promises_and_the_background() {
     let mut world = World::new("edf", MS);
+    let mut spec = policy("edf");
+    let spans = [("best_effort_latency", 200), ("background_latency", 500)];
+    for (name, ms) in spans {
+        spec.set(name, ms * MS).expect("it is in range");
+    }
+    world.engine.set_policy(Nanos::ZERO, &spec);
     let none = world.guest(&Objective::default());
     let background = world.background();
     let promised = world.guest(&promised(150));
@@ -143,6 +150,19 @@ fn a_vm_without_a_bound_stands_between_promises_and_the_background() {
     // But the background is not passed over for ever: 500 ms after it came it is due.
     let asks = [(background, 0), (none, 320)];
     assert_eq!(order(&mut world, &asks), [0, 1]);
+}
+
+#[test]
+fn a_vm_that_was_promised_nothing_stands_behind_those_that_were() {
+    let mut world = World::new("edf", MS);
+    let nothing = world.guest(&Objective::default());
+    let rate = world.guest(&Objective {
+        reservation: Rate::iops(10),
+        ..Objective::default()
+    });
+    // 5 s against 200 ms.
+    assert_eq!(order(&mut world, &[(nothing, 0), (rate, 4_700)]), [1, 0]);
+    assert_eq!(order(&mut world, &[(nothing, 0), (rate, 4_900)]), [0, 1]);
 }
 
 #[test]

@@ -288,7 +288,9 @@ fn synchronous(world: &mut World, guest: Guest, think: u64, until: u64) -> u64 {
 
 #[test]
 fn a_slow_synchronous_vm_beside_a_fast_one() {
-    let (mut world, _) = checked(&[], config(1, 0), MS);
+    // It thinks a little longer than by default anybody is waited for.
+    let patient = [("wait_for", SECOND)];
+    let (mut world, _) = checked(&patient, config(1, 0), MS);
     let (slow, fast) = (world.guest(&reserved(50)), world.guest(&reserved(200)));
     world.load(fast, Op::Read, 4096, 16);
     let asked = synchronous(&mut world, slow, 10 * MS, 10 * SECOND);

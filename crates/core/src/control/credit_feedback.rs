@@ -23,7 +23,7 @@
 use crate::facts::Facts;
 use crate::objective::Objective;
 use crate::regulate::proportion::{Proportions, Terms};
-use crate::request::{Done, IoError, Op, VmId};
+use crate::request::{Done, IoError, Op, ReqId, VmId};
 use crate::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
 use crate::time::Nanos;
 
@@ -60,6 +60,8 @@ struct Deeds {
 struct Vm {
     present: bool,
     deeds: Deeds,
+    /// Mean cost of its requests, in credits; 0: not known. Moves by 1/8.
+    cost: f64,
     /// c_i, where proportions are not those of the reservations.
     proportion: f64,
     /// a_i, likewise.
@@ -117,7 +119,8 @@ impl CreditFeedback {
         Some(deeds)
     }
 
-    fn asked(&mut self, facts: &Facts, vm: VmId) {
+    fn asked(&mut self, facts: &Facts, request: ReqId) {
+        let (vm, _) = facts.vm_lane(request);
         let begun = self.since.min(facts.now());
         let alone = facts.requests(vm) == 1;
         let since = facts.quiet_since(vm);
@@ -126,6 +129,13 @@ impl CreditFeedback {
         if alone {
             deeds.quiet += quiet(facts.now(), since, begun);
         }
+        let bytes = facts.request_bytes(request);
+        let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;
+        let mean = &mut self.vms[vm.index()].cost;
+        *mean = match *mean {
+            0.0 => cost,
+            mean => mean + (cost - mean) / 8.0,
+        };
     }
 
     fn admitted(&mut self, facts: &Facts, vm: VmId) {
@@ -215,6 +225,8 @@ impl CreditFeedback {
             }
             let due = self.due.demand(slot as usize) as f64;
             let due = due / self.params.terms.request_size as f64;
+            // Like the reservation: in requests, or in sizes that it names.
+            let due = due / self.vms[slot as usize].cost.max(1.0);
             let mut worst = indicator(&deeds, facts.objective(vm), due, length);
             if !self.params.literal {
                 worst = worst.min(1.0);
@@ -330,8 +342,9 @@ impl Controller for CreditFeedback {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
         match *event {
-            Event::Arrived(unit) => self.asked(facts, facts.vm_lane(unit).0),
-            Event::Merged { into, .. } => self.asked(facts, facts.vm_lane(into).0),
+            Event::Arrived(request) | Event::Merged { by: request, .. } => {
+                self.asked(facts, request);
+            }
             Event::Admitted(unit) => self.admitted(facts, facts.vm_lane(unit).0),
             Event::Answered(done) => self.answered(done),
             Event::IntervalEnded(ref ended) => self.interval_ended(facts, ended, out),

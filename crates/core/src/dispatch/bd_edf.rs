@@ -28,6 +28,7 @@
 //! Background units go while VM-EDF is empty, in batches of up to 16: the oldest, then each the
 //! next by address behind the one before. With `promote_background_after` the oldest goes before
 //! VMs once it has waited so long, and none went in that time: one I/O each such span.
+//! With `bound_waits` it goes in a moment that costs nobody his deadline, or else after twice that.
 //!
 //! Beyond the paper, each by a parameter of its own:
 //! - `bound_waits`: what a wait can save is one positioning, so none lasts longer than that takes
@@ -35,7 +36,8 @@
 //!   moving one of 1/8 of the newest, over the times from the end of a VM's I/O to its next request
 //!   that came while none of its own waited; one not observed yet is waited for. Where positioning
 //!   costs nothing (flash, or a device that nobody has described), a batch gains nothing either:
-//!   units go by their deadlines alone.
+//!   units go by their deadlines alone. And `latest` is earlier by what positioning may take beyond
+//!   the margin: twice its average, so that a promise holds for the 99th percentile, too.
 //! - `deep_queue`: more than one I/O in flight. A disk that reorders may serve what is due first
 //!   last of all, so a further I/O goes only if all those in flight and it, at one positioning and
 //!   their transfer each, would be done by the earliest deadline in flight or waiting. When
@@ -48,7 +50,10 @@
 //! Readings, where the paper leaves room:
 //! - Its line that compares the wait's end with the time holds for units that are there already,
 //!   too: what is suitable goes ahead until `latest`, not until the deadline itself.
-//! - A VM without an objective is due after `default_latency`, as with `edf`.
+//! - A VM without a latency is due after `default_latency`, and one without a reservation either
+//!   after `best_effort_latency`, as with `edf`.
+//! - `max_size` is the size of a request that nobody has seen yet. A suitable one that is there and
+//!   larger goes ahead only as long as its own transfer would end before the deadline.
 //! - The last request is the one that was dispatched last; flushes are none.
 //! - A unit is in its VM's order of arrival, and competes for VM-EDF's head as its VM's first.
 //!
@@ -203,6 +208,20 @@ impl BdEdf {
         }
     }
 
+    /// When the oldest background unit goes before VMs: when it is to, if it is back before what
+    /// is due at `due` has to go; else so much later again.
+    fn opportune(&self, facts: &Facts, due: Nanos, at: Nanos) -> Nanos {
+        if !self.params.bound_waits || !self.seeks(facts) {
+            return at;
+        }
+        let there = Nanos(2 * facts.device().spec.positioning.0);
+        let largest = facts.device().spec.max_io;
+        match facts.now() + there < self.latest(facts, due, largest) {
+            true => at,
+            false => at + self.params.promote_background_after,
+        }
+    }
+
     fn pick_background(&mut self, facts: &Facts, promoted: bool) -> Pick {
         // What comes of VMs next would have all of it before it.
         if facts.device().in_flight > 0 && self.seeks(facts) {
@@ -215,11 +234,24 @@ impl BdEdf {
         }
     }
 
+    /// Until when a transfer of so many bytes may go before what is due then.
+    fn latest(&self, facts: &Facts, due: Nanos, bytes: u32) -> Nanos {
+        let rare = match self.params.bound_waits {
+            true => 2 * facts.device().spec.positioning.0,
+            false => 0,
+        };
+        // What the margin leaves for the way to it is an average.
+        let more = Nanos(rare).since(self.params.deadlines.margin);
+        due - self.params.transfer(facts, bytes.into()) - more
+    }
+
     /// While the earliest deadline leaves time: what is suitable, or the wait for it.
     fn batch_or_delay(&mut self, facts: &Facts, due: Nanos, latest: Nanos) -> Option<Pick> {
         let last = self.last.filter(|_| facts.now() < latest)?;
         if let Some(unit) = self.sorted.suitable(facts, last.vm, last.end) {
-            return Some(self.start(facts, unit, due, true));
+            let bytes = facts.unit(unit).len.max(self.params.max_size);
+            let fits = facts.now() < self.latest(facts, due, bytes);
+            return fits.then(|| self.start(facts, unit, due, true));
         }
         let until = self.wait_until(facts, last, latest)?;
         self.waits.begun += u64::from(!self.waiting);
@@ -361,14 +393,15 @@ impl Dispatcher for BdEdf {
         }
         let promote_after = self.params.promote_background_after;
         let promotion = self.background.promotion(facts, promote_after);
+        let Some((due, vm)) = self.vm_edf.first(facts) else {
+            return self.pick_background(facts, promotion.is_some_and(|at| at <= facts.now()));
+        };
+        let promotion = promotion.map(|at| self.opportune(facts, due, at));
         if promotion.is_some_and(|at| at <= facts.now()) {
             return self.pick_background(facts, true);
         }
-        let Some((due, vm)) = self.vm_edf.first(facts) else {
-            return self.pick_background(facts, false);
-        };
         if self.batches(facts) {
-            let latest = due - self.params.transfer(facts, self.params.max_size as u64);
+            let latest = self.latest(facts, due, self.params.max_size);
             if let Some(pick) = self.batch_or_delay(facts, due, latest) {
                 return match pick {
                     Pick::Wait(until) => Pick::Wait(promotion.map_or(until, |at| until.min(at))),

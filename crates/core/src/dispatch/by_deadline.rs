@@ -15,15 +15,23 @@ use crate::time::Nanos;
 pub struct Deadlines {
     /// So much before the objective's end: what serving it may take.
     pub margin: Nanos,
-    /// The objective of a VM that has none.
+    /// The objective of a VM that has a reservation and no latency.
     pub default_latency: Nanos,
+    /// That of a VM that was promised neither. It must not have a place before promises, only
+    /// not wait for ever.
+    pub best_effort_latency: Nanos,
 }
 
 impl Deadlines {
     /// When a unit of a VM that arrived then is due.
     pub(super) fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Nanos {
-        let latency = facts.objective(vm).latency;
-        arrived + latency.unwrap_or(self.default_latency) - self.margin
+        let objective = facts.objective(vm);
+        let latency = match objective.latency {
+            Some(latency) => latency,
+            None if objective.reservation.is_none() => self.best_effort_latency,
+            None => self.default_latency,
+        };
+        arrived + latency - self.margin
     }
 }
 

@@ -11,10 +11,10 @@
 //! - A unit's deadline is that of the guest request that gave it its name, the first that came.
 //! - A VM's units go in the order of their arrival over both lanes, as far as gates are open. An
 //!   I/O of several requests that failed goes again at the front of its lane, request by request.
-//! - A VM without a latency objective is held to `default_latency`, 200 ms: later than every
-//!   bound that the paper promises (60 to 150 ms), so that a VM that was promised something goes
-//!   before it, and earlier than the 500 ms of background processes. With no deadline at all it
-//!   would starve.
+//! - A VM that has a reservation and no latency is held to `default_latency`, 200 ms: later than
+//!   every bound that the paper promises (60 to 150 ms). One that was promised nothing is held to
+//!   `best_effort_latency`, 5 s: a long queue of it must not be overdue and go before promises.
+//!   With no deadline at all it would starve. Background processes come after both.
 //! - A deadline that has passed changes nothing: the most overdue goes first.
 //!
 //! Starvation bound: a unit waits only for those with an earlier deadline. Deadlines lie at a

@@ -16,7 +16,7 @@ use crate::request::Op;
 
 /// Bytes of `len` that an operation moves through the device: none for what it does by its
 /// tables alone.
-fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
+pub(crate) fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
     match op {
         Op::Read | Op::Write => len,
         Op::WriteZeroes if facts.device().spec.zeroes_are_writes => len,

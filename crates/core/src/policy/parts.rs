@@ -108,7 +108,7 @@ const REQUEST_SIZE: ParamInfo = ParamInfo {
     default: 16 << 10,
     min: 512,
     max: 16 << 20,
-    help: "a reservation in bytes a second is one in requests of this size",
+    help: "of a reservation in bytes a second, or without one, so many cost a credit",
 };
 
 const LITERAL: ParamInfo = ParamInfo {
@@ -199,6 +199,14 @@ static REGULATORS: &[PartInfo<dyn Regulator>] = &[
                 help: "a VM with credit and nothing to do holds others up for twice its mean think \
                        time, at most this",
             },
+            ParamInfo {
+                name: "wait_for",
+                kind: ParamKind::Duration,
+                default: 10_000_000,
+                min: 0,
+                max: 3_600_000_000_000,
+                help: "one that thinks longer than this on average holds nobody up",
+            },
             LITERAL,
         ],
         honours: Honours {
@@ -209,6 +217,7 @@ static REGULATORS: &[PartInfo<dyn Regulator>] = &[
             let params = VbcParams {
                 terms: terms(params),
                 idle_grace: Nanos(params.get("idle_grace")),
+                wait_for: Nanos(params.get("wait_for")),
                 literal: params.get("literal") != 0,
             };
             Box::new(Vbc::new(params, capacity))
@@ -355,10 +364,11 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
         params: &[
             MARGIN,
             DEFAULT_LATENCY,
+            BEST_EFFORT_LATENCY,
             span(
                 "background_latency",
-                500_000_000,
-                "when a background process's request is due",
+                10_000_000_000,
+                "when a background process's request is due; the paper's baseline: 500 ms",
             ),
         ],
         honours: Honours {
@@ -412,13 +422,24 @@ const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     ..span(
         "default_latency",
         200_000_000,
-        "the latency of a VM that was promised none",
+        "the latency of a VM that was promised a rate alone",
+    )
+};
+
+/// As Linux's deadline has for writes.
+const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..span(
+        "best_effort_latency",
+        5_000_000_000,
+        "the latency of a VM that was promised nothing",
     )
 };
 
 static BD_EDF: &[ParamInfo] = &[
     MARGIN,
     DEFAULT_LATENCY,
+    BEST_EFFORT_LATENCY,
     ParamInfo {
         name: "max_size",
         kind: ParamKind::Bytes,
@@ -442,7 +463,7 @@ static BD_EDF: &[ParamInfo] = &[
     ),
     span(
         "promote_background_after",
-        0,
+        500_000_000,
         "one background I/O goes first after so long without any; 0: never",
     ),
     flag(
@@ -459,6 +480,7 @@ fn deadlines(params: &Params) -> Deadlines {
     Deadlines {
         margin: Nanos(params.get("margin")),
         default_latency: Nanos(params.get("default_latency")),
+        best_effort_latency: Nanos(params.get("best_effort_latency")),
     }
 }
 

@@ -36,9 +36,7 @@ impl Terms {
     pub const MOST: u32 = 1 << 30;
 
     /// B_i, in bytes a second at `request_size` a request: so both kinds of reservation are
-    /// whole numbers, below 2^75. A reservation in IOPS counts requests whatever their size,
-    /// as credits do, also where it names a size to normalise by; of two kinds the larger
-    /// counts.
+    /// whole numbers, below 2^75. Of two kinds the larger counts.
     pub fn demand(&self, objective: &Objective) -> u128 {
         let reservation = &objective.reservation;
         let size = self.request_size as u128;
@@ -48,6 +46,22 @@ impl Terms {
             0 => self.default_iops as u128 * size,
             demand => demand,
         }
+    }
+
+    /// What so many requests of so many bytes in all cost: one each, or one for each size that
+    /// the reservation is reckoned by (`request_size` of one in bytes a second or of none at
+    /// all, the normalisation size of one in IOPS), where that is more.
+    pub fn cost(&self, objective: &Objective, requests: u32, bytes: u32) -> u32 {
+        let reservation = &objective.reservation;
+        let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128);
+        let by_bytes = reservation.bytes_per_s.map_or(0, u128::from);
+        let size = match ops * self.request_size as u128 >= by_bytes {
+            true => reservation
+                .ops
+                .map_or(Some(self.request_size), |ops| ops.norm),
+            false => Some(self.request_size),
+        };
+        requests.max(size.map_or(0, |size| bytes.div_ceil(size)))
     }
 
     /// `max_interval` on this device.

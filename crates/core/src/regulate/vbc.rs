@@ -2,9 +2,10 @@
 //! when everybody has had its turn. Jin et al., "Flubber: Two-level Disk Scheduling in
 //! Virtualized Environment", 2013, section 3.2.
 //!
-//! A guest request costs one credit, whatever its size, when it is admitted. A unit of several
-//! merged requests costs as many, all at once, and may take its VM into debt, which the next
-//! grants pay off; a request that joins a unit already admitted is charged as it joins. The
+//! A guest request costs one credit, whatever its size, when it is admitted; where the reservation
+//! is in bytes a second or names a normalisation size, one for each such size begun
+//! ([`Terms::cost`]). A unit of several merged requests costs as many, all at once, and may take
+//! its VM into debt, which the next grants pay off; a request that joins a unit already admitted is charged as it joins. The
 //! parts of a large request, and what is repeated after an error, cost nothing more; what is
 //! cancelled after it was admitted gets nothing back. Flushes pass freely.
 //!
@@ -15,8 +16,9 @@
 //! 3. a VM comes or goes (*members*).
 //!
 //! A VM that has credit left and nothing waiting holds the turn up only while something of it
-//! is in flight and for a grace after its last answer: it may be about to ask again. And never
-//! for longer than until the interval is beta / min B old. The interval's age counts from its
+//! is in flight and for a grace after its last answer: it may be about to ask again. One that
+//! thinks for longer than `wait_for` is not worth the grace: its neighbours would get what they
+//! reserved and no more, while the device idles. And never for longer than until the interval is beta / min B old. The interval's age counts from its
 //! first charge, or from its beginning where somebody is in debt still.
 //!
 //! What a VM is granted is written down when it is next charged, by the interval's number. Only
@@ -26,8 +28,9 @@
 
 use super::proportion::{Proportions, Terms};
 use super::turn::{Hold, Turn};
+use crate::dispatch::moved;
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{Facts, Unit};
 use crate::policy::Capacity;
 use crate::request::{ReqId, VmId};
 use crate::roles::{
@@ -46,6 +49,8 @@ pub struct VbcParams {
     /// A VM with credit left and nothing to do holds the others up for twice its mean think
     /// time after its last answer, at least 1 ms and at most this.
     pub idle_grace: Nanos,
+    /// None is given to a VM whose mean think time is longer than this.
+    pub wait_for: Nanos,
     /// The paper's letter: no grace, and nothing in flight is too old to be waited for.
     pub literal: bool,
 }
@@ -146,12 +151,14 @@ impl Vbc {
         vm.granted_in = self.interval;
     }
 
-    /// A VM's requests were let in.
-    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32) {
+    /// So many requests of a VM were let in, of so many bytes.
+    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
         self.grant(vm.index());
         self.charged = true;
         self.begun = self.begun.min(facts.now());
-        self.vms[vm.index()].credits -= requests as i32;
+        let cost = (self.params.terms).cost(facts.objective(vm), requests, bytes);
+        let credits = &mut self.vms[vm.index()].credits;
+        *credits = credits.saturating_sub_unsigned(cost);
         self.settle(vm.index());
     }
 
@@ -190,6 +197,7 @@ impl Vbc {
         let VbcParams {
             literal,
             idle_grace,
+            wait_for,
             ..
         } = self.params;
         if !self.has_credit(vm.index()) {
@@ -200,6 +208,7 @@ impl Vbc {
             (0, 1..) if literal => Hold::Waiting,
             (0, 1..) => Hold::Flying,
             (0, 0) if literal || facts.quiet_since(vm) == Nanos::MAX => Hold::No,
+            (0, 0) if self.vms[vm.index()].think > wait_for => Hold::No,
             (0, 0) => {
                 let think = self.vms[vm.index()].think;
                 let grace = (think + think).clamp(LEAST_GRACE, idle_grace);
@@ -330,9 +339,14 @@ impl Regulator for Vbc {
             Event::Arrived(_) => return self.arrived(facts, vm),
             Event::VmChanged(_) => return self.reckon(facts, vm),
             Event::VmRemoved(_) => return self.removed(vm),
-            Event::Admitted(unit) => self.charge(facts, vm, facts.unit(unit).requests),
-            Event::Merged { into, .. } if facts.is_admitted(into) => {
-                self.charge(facts, vm, 1);
+            Event::Admitted(unit) => {
+                let Unit {
+                    requests, op, len, ..
+                } = facts.unit(unit);
+                self.charge(facts, vm, requests, moved(facts, op, len));
+            }
+            Event::Merged { into, by } if facts.is_admitted(into) => {
+                self.charge(facts, vm, 1, facts.request_bytes(by));
                 reopen.push(vm);
             }
             _ => {}
@@ -351,7 +365,10 @@ impl Regulator for Vbc {
         of_vm.reckoned_in = self.epoch;
         if of_vm.granted_in == self.interval && !self.charged {
             of_vm.credits += of_vm.grant as i32 - old as i32;
-            self.settle(vm.index());
+            if !self.settle(vm.index()) {
+                // In debt still: it must not wait for the first charge of somebody else.
+                self.begun = self.begun.min(facts.now());
+            }
             self.look(facts, vm);
         }
     }

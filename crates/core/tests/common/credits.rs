@@ -66,6 +66,7 @@ pub fn params(spec: &PolicySpec) -> VbcParams {
             request_size: get("request_size") as u32,
         },
         idle_grace: Nanos(get("idle_grace")),
+        wait_for: Nanos(get("wait_for")),
         literal: get("literal") != 0,
     }
 }
@@ -163,13 +164,23 @@ impl Slow {
         let grace = (2 * account.think).clamp(1_000_000, self.params.idle_grace.0);
         let until = match facts.quiet_since(vm) {
             Nanos::MAX => Nanos::ZERO,
+            _ if account.think > self.params.wait_for.0 => Nanos::ZERO,
             since => since + Nanos(grace),
         };
         account.seen = (facts.waiting(vm), facts.requests(vm), until);
     }
 
-    fn charge(&mut self, now: Nanos, vm: VmId, requests: u32) {
+    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
+        let now = facts.now();
         let due = self.due(vm);
+        // In sizes that the reservation names, or one a request.
+        let reservation = &facts.objective(vm).reservation;
+        let size = match (self.vms[&vm].demand.1, reservation.ops) {
+            (1, Some(ops)) => ops.norm,
+            _ => Some(self.params.terms.request_size),
+        };
+        let sizes = size.map_or(0, |size| bytes / size + u32::from(!bytes.is_multiple_of(size)));
+        let requests = requests.max(sizes);
         let account = self.vms.get_mut(&vm).expect("heard of");
         if account.fresh {
             account.grant(due);
@@ -250,9 +261,13 @@ impl Slow {
                 // What arrives is admitted at once or held: that is when it is looked at.
                 return;
             }
-            Event::Admitted(unit) => self.charge(facts.now(), vm, facts.unit(unit).requests),
-            Event::Merged { into, .. } if facts.is_admitted(into) => {
-                self.charge(facts.now(), vm, 1);
+            Event::Admitted(unit) => {
+                let unit = facts.unit(unit);
+                let bytes = if unit.op.merges() { unit.len } else { 0 };
+                self.charge(facts, vm, unit.requests, bytes);
+            }
+            Event::Merged { into, by } if facts.is_admitted(into) => {
+                self.charge(facts, vm, 1, facts.request_bytes(by));
             }
             Event::VmAdded(_) | Event::VmChanged(_) => {
                 let reservation = &facts.objective(vm).reservation;
@@ -353,6 +368,9 @@ impl Regulator for Checked {
                     account.left - account.last_grant,
                 );
                 account.grant(n.into());
+                if !account.has_credit() {
+                    slow.begun.get_or_insert(facts.now());
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{PolicySpec, Roles};
-use tidegate_core::request::{ReqId, VmId};
+use tidegate_core::request::{Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Event, Gate, Interests, Interval, Knob, Regulator, Reopened, Stage,
 };
@@ -56,6 +56,19 @@ impl Terms {
         let bytes = rate.bytes_per_s.map(u128::from);
         let promised = ops.max(bytes);
         promised.unwrap_or(self.default_iops * self.request_size)
+    }
+
+    /// One credit a request, or for each size that the reservation is reckoned by.
+    fn cost(&self, objective: &Objective, requests: u32, bytes: u32) -> i64 {
+        let rate = &objective.reservation;
+        let ops = rate.ops.map(|ops| ops.per_s as u128 * self.request_size);
+        let in_bytes = rate.bytes_per_s.map(u128::from) > ops;
+        let size = match rate.ops {
+            _ if in_bytes => self.request_size,
+            Some(ops) => ops.norm.map_or(u128::MAX, u128::from),
+            None => self.request_size,
+        };
+        (u128::from(bytes).div_ceil(size) as i64).max(requests.into())
     }
 
     fn longest(&self, facts: &Facts) -> u128 {
@@ -149,9 +162,11 @@ impl Books {
                 }
                 self.reckon(&terms);
             }
+            // One of the background had no credits, and takes nobody's away.
             Event::VmRemoved(vm) => {
-                self.vms.remove(&vm);
-                self.reckon(&terms);
+                if self.vms.remove(&vm).is_some() {
+                    self.reckon(&terms);
+                }
             }
             Event::Admitted(unit) => {
                 let vm = facts.vm_lane(unit).0;
@@ -161,20 +176,28 @@ impl Books {
                     left > 0,
                     "{unit:?} of {vm:?} was let in, though it has no credit left ({left})"
                 );
-                self.charge(vm, facts.unit(unit).requests);
+                let unit = facts.unit(unit);
+                let bytes = match unit.op {
+                    Op::Read | Op::Write => unit.len,
+                    Op::WriteZeroes if facts.device().spec.zeroes_are_writes => unit.len,
+                    Op::WriteZeroes | Op::Discard | Op::Flush => 0,
+                };
+                self.charge(vm, terms.cost(facts.objective(vm), unit.requests, bytes));
             }
-            Event::Merged { into, .. } if facts.is_admitted(into) => {
-                self.charge(facts.vm_lane(into).0, 1);
+            Event::Merged { into, by } if facts.is_admitted(into) => {
+                let vm = facts.vm_lane(into).0;
+                let cost = terms.cost(facts.objective(vm), 1, facts.request_bytes(by));
+                self.charge(vm, cost);
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn charge(&mut self, vm: VmId, requests: u32) {
+    fn charge(&mut self, vm: VmId, cost: i64) {
         if let Some(vm) = self.vms.get_mut(&vm) {
-            vm.left.0 -= i64::from(requests);
-            vm.left.1 -= i64::from(requests);
+            vm.left.0 -= cost;
+            vm.left.1 -= cost;
         }
     }
 

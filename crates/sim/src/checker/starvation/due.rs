@@ -12,8 +12,10 @@ use tidegate_core::time::Nanos;
 pub struct Deadlines {
     /// So much before the end of a VM's latency.
     pub margin: Nanos,
-    /// The latency of a VM that was promised none.
+    /// The latency of a VM that was promised a rate alone.
     pub default_latency: Nanos,
+    /// That of a VM that was promised nothing.
+    pub best_effort_latency: Nanos,
     /// That of a background tenant; `None`: it has none, and is passed over.
     pub background_latency: Option<Nanos>,
     /// How long before a deadline nothing else may go any more; `None`: never.
@@ -61,8 +63,12 @@ impl Deadlines {
         if facts.is_background(vm) {
             return self.background_latency.map(|latency| arrived + latency);
         }
-        let latency = facts.objective(vm).latency;
-        Some(arrived + latency.unwrap_or(self.default_latency) - self.margin)
+        let objective = facts.objective(vm);
+        let otherwise = match objective.reservation.is_none() {
+            true => self.best_effort_latency,
+            false => self.default_latency,
+        };
+        Some(arrived + objective.latency.unwrap_or(otherwise) - self.margin)
     }
 }
 

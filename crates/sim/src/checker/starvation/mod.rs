@@ -66,6 +66,7 @@ fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
     Deadlines {
         margin: Nanos(param(policy, "margin")),
         default_latency: Nanos(param(policy, "default_latency")),
+        best_effort_latency: Nanos(param(policy, "best_effort_latency")),
         background_latency: Some(Nanos(param(policy, "background_latency"))),
         before: None,
         promotes: false,
