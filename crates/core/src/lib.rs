@@ -43,4 +43,5 @@ mod slots;
 pub mod stats;
 pub mod time;
 pub mod tournament;
+pub mod treap;
 pub mod tree;
