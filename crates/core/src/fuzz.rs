@@ -380,9 +380,10 @@ impl Driver {
             .map(|(_, depth)| depth as u32)
             .fold(self.engine.config().device.depth, u32::min);
         let in_flight = self.engine.facts().in_flight;
-        // This one goes on when an I/O ends, if deadlines leave no room for another beside it.
+        // These may go on when an I/O ends only: deadlines leave no room for another beside it,
+        // or the device is one VM's for a time.
         let (_, _, dispatcher) = self.engine.policy().parts();
-        let full = in_flight >= depth || (in_flight > 0 && dispatcher == "bd-edf");
+        let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
         // Credits may wait for the end of what is in flight; what was let in may not.
         let facts = self.engine.view();
         let held = in_flight > 0 && !facts.vms().any(|vm| facts.has_head(vm));

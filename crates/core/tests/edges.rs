@@ -8,17 +8,19 @@ use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{ClientId, Op, Request};
 use tidegate_core::time::Nanos;
 
-const POLICIES: [&str; 11] = [
+const POLICIES: [&str; 13] = [
     "fifo",
     "limit",
     "mclock",
     "sfq",
     "drr",
     "deadline",
+    "cfq",
     "token-bucket+mclock",
     "token-bucket+sfq",
     "token-bucket+drr",
     "token-bucket+deadline",
+    "token-bucket+cfq",
     "open+fifo",
 ];
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;

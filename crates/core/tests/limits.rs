@@ -9,13 +9,14 @@ use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-const LIMITING: [&str; 6] = [
+const LIMITING: [&str; 7] = [
     "limit",
     "mclock",
     "token-bucket+mclock",
     "token-bucket+sfq",
     "token-bucket+drr",
     "token-bucket+deadline",
+    "token-bucket+cfq",
 ];
 
 fn normalised(per_s: u64, norm: Option<u32>) -> Rate {

@@ -3,6 +3,7 @@
 pub mod background;
 pub mod bd_edf;
 pub mod by_deadline;
+pub mod cfq;
 pub mod deadline;
 pub mod drr;
 pub mod edf;

@@ -4,6 +4,7 @@
 //! conformance tests and benchmarks iterate the registry. Roles can also be combined by name
 //! ([`PolicySpec::composed`]).
 
+mod cfq;
 mod deadline;
 mod drr;
 mod edf;
@@ -33,6 +34,7 @@ static REGISTRY: &[PolicyInfo] = &[
     edf::INFO,
     edf_credit::INFO,
     flubber::INFO,
+    cfq::INFO,
 ];
 
 /// The policies there are.

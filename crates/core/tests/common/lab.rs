@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
-use tidegate_core::objective::{Limit, Objective, Rate};
+use tidegate_core::objective::{Limit, Objective, Priority, Rate};
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{
     ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, VmId,
@@ -112,6 +112,8 @@ pub struct Terms<'a> {
     pub weights: &'a [u32],
     /// What a guest of a weight is promised.
     pub latency: fn(u32) -> Option<Nanos>,
+    /// The class it has.
+    pub priority: fn(u32) -> Priority,
     /// Which guests are processes of the host.
     pub background: fn(usize) -> bool,
 }
@@ -126,6 +128,7 @@ impl<'a> Terms<'a> {
             bytes_per_s: 0,
             weights,
             latency: |_| None,
+            priority: |_| Priority::DEFAULT,
             background: |_| false,
         }
     }
@@ -154,6 +157,7 @@ pub struct Lab {
     pub waiting: Vec<(ReqId, usize)>,
     policies: [PolicySpec; 2],
     latency: fn(u32) -> Option<Nanos>,
+    priority: fn(u32) -> Priority,
     background: fn(usize) -> bool,
     flights: Vec<Flight>,
     disks: u64,
@@ -224,6 +228,7 @@ impl Lab {
             waiting: Vec::new(),
             policies,
             latency: terms.latency,
+            priority: terms.priority,
             background: terms.background,
             flights: Vec::new(),
             disks: 0,
@@ -240,6 +245,7 @@ impl Lab {
             weight,
             limit: limit(guest),
             latency: (self.latency)(weight),
+            priority: (self.priority)(weight),
             ..Objective::default()
         };
         let vm = match (self.background)(guest) {
@@ -320,6 +326,7 @@ impl Lab {
             Step::Weigh { guest, weight } => {
                 self.guests[guest].objective.weight = weight;
                 self.guests[guest].objective.latency = (self.latency)(weight);
+                self.guests[guest].objective.priority = (self.priority)(weight);
                 let Member { vm, objective, .. } = &self.guests[guest];
                 let set = self.engine.set_objective(self.now, *vm, objective);
                 set.expect("sound");

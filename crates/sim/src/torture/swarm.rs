@@ -11,7 +11,7 @@ use crate::fault::Plan;
 use core::fmt;
 use std::sync::OnceLock;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
-use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
+use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -91,6 +91,7 @@ struct Promises {
     bursts: bool,
     reservations: bool,
     weights: bool,
+    priorities: bool,
     /// Some of the tenants are processes of the host.
     background: bool,
     /// About what the device can do.
@@ -152,6 +153,7 @@ impl Swarm {
             bursts: dice.chance(400),
             reservations: dice.chance(350),
             weights: dice.chance(600),
+            priorities: dice.chance(500),
             background: dice.chance(300),
             iops: (1_000_000_000 / each.max(1)).max(10),
         };
@@ -268,6 +270,13 @@ impl Swarm {
             }
             if all.limits && dice.chance(600) {
                 objective.limit = limit(dice, all.iops, all.bursts);
+            }
+            if all.priorities && dice.chance(500) {
+                objective.priority = match dice.below(6) {
+                    0 => Priority::RealTime,
+                    1 => Priority::Idle,
+                    _ => Priority::BestEffort(dice.below(8) as u8),
+                };
             }
             if dice.chance(100) {
                 objective.target = rate(dice, all.iops);

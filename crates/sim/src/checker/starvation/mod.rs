@@ -12,6 +12,7 @@
 //! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
 //! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight; without promotion no background I/O goes while a VM has one that may |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
+//! | `cfq` | within a class, with n other queues: n + 3 longest slices until all that come enter behind it, and n + 1 turns, each a longest slice, `slice_idle` and eight of the longest I/Os; an idle VM that and `idle_class_overdue`; none beneath a class that is served, nor for idle VMs without `idle_class_overdue` |
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
 //! What a VM has been passed over is forgotten whenever an objective or the policy changes, or
@@ -22,18 +23,22 @@ mod arrival;
 mod background;
 mod due;
 mod shares;
+mod slices;
 
 pub use age::Expiry;
 pub use arrival::Promise;
 pub use due::Deadlines;
 pub use shares::{Cost, Lead, Shares};
+pub use slices::Slices;
 
 use super::Verdict;
 use super::ledger::Ledger;
 use age::Ages;
 use background::Leftover;
 use shares::Passed;
+use slices::Turns;
 use tidegate_core::engine::{DeviceSpec, Engine};
+use tidegate_core::objective::Priority;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, Op};
 use tidegate_core::time::Nanos;
@@ -49,6 +54,8 @@ pub enum Bound {
     Shares(fn(&PolicySpec, &DeviceSpec) -> Shares),
     /// By age: once it has expired, at most so many I/Os go before it.
     Age(fn(&PolicySpec) -> Expiry),
+    /// By time slices within a class of priority.
+    Slices(fn(&PolicySpec) -> Slices),
 }
 
 /// The bound of each dispatcher.
@@ -60,6 +67,7 @@ pub const BOUNDS: &[(&str, Bound)] = &[
     ("deadline", Bound::Age(deadline)),
     ("edf", Bound::Deadline(edf)),
     ("bd-edf", Bound::Deadline(bd_edf)),
+    ("cfq", Bound::Slices(cfq)),
 ];
 
 fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
@@ -142,6 +150,27 @@ fn deadline(policy: &PolicySpec) -> Expiry {
     }
 }
 
+fn cfq(policy: &PolicySpec) -> Slices {
+    let by_lane = param(policy, "async_writes") == 1;
+    let base = match by_lane {
+        true => param(policy, "slice_sync").max(param(policy, "slice_async")),
+        false => param(policy, "slice_sync"),
+    };
+    Slices {
+        longest: Nanos(base / 5 * 9),
+        idle: Nanos(param(policy, "slice_idle")),
+        overdue: Nanos(param(policy, "idle_class_overdue")),
+        priorities: param(policy, "priorities") == 1,
+        // By the places of the parameter's words: idle, best-effort, as-named.
+        background: match param(policy, "background_class") {
+            0 => Some(Priority::Idle),
+            1 => Some(Priority::DEFAULT),
+            _ => None,
+        },
+        by_lane,
+    }
+}
+
 fn param(policy: &PolicySpec, name: &str) -> u64 {
     let mut params = policy.params();
     let found = params.find(|(info, _)| info.name == name);
@@ -161,6 +190,7 @@ pub struct Starvation {
     bound: Option<Bound>,
     passed: Passed,
     ages: Ages,
+    turns: Turns,
     leftover: Leftover,
     deadlines: Option<Deadlines>,
 }
@@ -172,6 +202,7 @@ impl Starvation {
             bound: None,
             passed: Passed::new(slots),
             ages: Ages::new(slots),
+            turns: Turns::new(slots),
             leftover: Leftover::new(slots),
             deadlines: None,
         }
@@ -192,6 +223,7 @@ impl Starvation {
             Some(Bound::Deadline(deadlines)) => {
                 self.deadlines = Some(deadlines(policy, &engine.config().device));
             }
+            Some(Bound::Slices(slices)) => self.turns.forget(slices(policy)),
             Some(Bound::Arrival) | None => {}
         }
     }
@@ -238,6 +270,7 @@ impl Starvation {
         match self.bound {
             Some(Bound::Shares(_)) => self.passed.started(engine, io),
             Some(Bound::Age(_)) if io.op != Op::Flush => self.ages.started(engine, ledger),
+            Some(Bound::Slices(_)) => self.turns.started(engine, io),
             _ => Ok(()),
         }
     }
@@ -246,13 +279,14 @@ impl Starvation {
     ///
     /// # Errors
     /// When it should.
-    pub fn idle(&self, engine: &Engine) -> Verdict {
+    pub fn idle(&mut self, engine: &Engine) -> Verdict {
         if self.deadlines.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
             return Ok(());
         }
-        match self.promise(engine) {
-            Some(promise) => promise.broken(),
-            None => Ok(()),
+        match (self.bound, self.promise(engine)) {
+            (Some(Bound::Slices(_)), _) => self.turns.look(engine),
+            (_, Some(promise)) => promise.broken(),
+            (_, None) => Ok(()),
         }
     }
 }

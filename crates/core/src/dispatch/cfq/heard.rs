@@ -1,0 +1,105 @@
+//! What CFQ books of what happens: I/Os, thoughts, VMs that come, change and go.
+
+use super::queue::Queue;
+use super::{Active, Cfq};
+use crate::facts::Facts;
+use crate::objective::Priority;
+use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use crate::time::Nanos;
+
+/// Think times above so many `slice_idle` count as that.
+const LONG_THOUGHT: u64 = 2;
+
+impl Cfq {
+    pub(super) fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+        if io.op == Op::Flush {
+            return;
+        }
+        let lane = io.op.lane();
+        let queue = self.queue_of(io.vm, lane);
+        let (picked, end) = (self.picked.take(), io.addr + io.len as u64);
+        self.queues[queue].in_flight += 1;
+        self.queues[queue].position = end;
+        if let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) {
+            active.started = true;
+        }
+        if self.idlers.contains(queue) {
+            self.idlers.set(queue, facts.now());
+        }
+        let picked = picked.expect("only what was picked starts");
+        // What is left of it begins further on.
+        if end != picked.end {
+            self.order.moved(io.vm, lane, picked.slot, end);
+        }
+    }
+
+    pub(super) fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
+        let queue = self.queue_of(io.vm, io.op.lane());
+        let now = facts.now();
+        if self.queues[queue].class != Priority::Idle {
+            self.asked = Some(now);
+        }
+        if io.op == Op::Flush {
+            return;
+        }
+        self.queues[queue].in_flight -= 1;
+        self.queues[queue].last_end = now;
+        let slice = self.slice(queue);
+        let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) else {
+            return;
+        };
+        let Active { ends, .. } = *active;
+        active.ends = ends.or(Some(now + slice));
+        match ends {
+            _ if self.queues[queue].class == Priority::Idle => self.expire(facts, None),
+            Some(ends) if ends <= now => {
+                self.expire(facts, Some(ends.0 as i64 - now.0 as i64));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn arrived(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let queue = self.queue_of(vm, lane);
+        let of_queue = &mut self.queues[queue];
+        if of_queue.last_end != Nanos::MAX {
+            let long = Nanos(self.params.slice_idle.0.saturating_mul(LONG_THOUGHT));
+            let thought = facts.now().since(of_queue.last_end);
+            of_queue.think.sample(thought.min(long));
+        }
+    }
+
+    pub(super) fn queues_of(&self, vm: VmId) -> core::ops::Range<usize> {
+        let first = self.queue_of(vm, Lane::Read);
+        first..self.queue_of(vm, Lane::Write) + 1
+    }
+
+    pub(super) fn set_class(&mut self, facts: &Facts, vm: VmId, class: Priority, turned: bool) {
+        for queue in self.queues_of(vm) {
+            let of_queue = &mut self.queues[queue];
+            (of_queue.class, of_queue.turned) = (class, turned);
+            if self.tree.contains(queue) {
+                // It keeps its place in time.
+                self.tree.set(queue, of_queue.key());
+            }
+            self.rank(facts, queue);
+        }
+    }
+
+    pub(super) fn vm_added(&mut self, facts: &Facts, vm: VmId) {
+        let class = self.class_of(facts, vm);
+        for queue in self.queues_of(vm) {
+            self.queues[queue] = Queue::new(class);
+        }
+    }
+
+    pub(super) fn vm_removed(&mut self, facts: &Facts, vm: VmId) {
+        for queue in self.queues_of(vm) {
+            if self.active.is_some_and(|a| a.queue == queue) {
+                self.active = None;
+            }
+            self.rank(facts, queue);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! CFQ, completely fair queueing: time slices of the disk, by class and level of priority; what
+//! Linux had from 2.6 to 4.20. Parameters and classes are those of its documentation
+//! (Documentation/block/cfq-iosched.txt, ioprio.txt); the rules between them are stated here.
+//!
+//! A VM is what a process is there: it has a queue of its own, sorted by address. One queue at
+//! a time is *active* and has the device to itself for a slice of time.
+//!
+//! ```text
+//!   service tree: real time | best effort, by when they are due | idle
+//!        | the first                                    ^
+//!        v                                              | due again after the others' slices,
+//!   [ active ] -- its slice is used, it has nothing ----+ sooner or later by what is left of
+//!        |        more, or somebody preempts it           the slice or was overrun
+//!        v
+//!   first of a slice: its oldest, if expired; else the next in a one-way elevator
+//! ```
+//!
+//! - *Slice*: `slice_sync` at level 4, a fifth more for each level above and less for each
+//!   below: 180 ms at level 0, 40 ms at level 7. It runs from the first I/O of the queue that
+//!   ends while it is active.
+//! - *Place*: a queue that begins to wait is due at now + n (longest slice - its own), with n
+//!   others that wait or are served; less what its last slice left when it was preempted or
+//!   idled in vain, plus what an I/O overran it, at most one slice of its own either way.
+//! - *Depth*: at most `quantum` I/Os of the active queue in flight while others wait.
+//! - *Idling*: an active queue that has nothing more keeps the device until what is in flight
+//!   has ended, and then for `slice_idle`: a guest that reads one thing after the other asks
+//!   for the next at once, and it lies next to the last. Not on flash (a device that takes no
+//!   time to go elsewhere, and more than one I/O), not for a VM whose mean time to think is
+//!   above `slice_idle` or the rest of its slice, not for asynchronous writes, for the idle
+//!   class, for a VM that is removed, held by a limit, or has no credit.
+//! - *Preemption*: by a higher class at once. A queue that is idled for gives way to a request
+//!   within 4 MiB of the head, which has only the rest of the slice: so two neighbours that take
+//!   turns cannot hold the device for longer than one. Asynchronous writes give way to
+//!   whatever else comes.
+//! - *The idle class* goes when the device is empty and nobody else has asked for
+//!   `idle_class_grace`, one I/O at a time.
+//!
+//! Readings, where Linux's does not fit or says nothing:
+//! - With `async_writes` each VM's writes have a queue of its own, not one a level shared by all:
+//!   here it is known whose a write is, and a shared queue would let one VM fill it. A guest's
+//!   direct writes are synchronous to the host, and so are all without it.
+//! - No groups, no merging of queues that work side by side, no `low_latency`, no workload
+//!   trees: a VM that seeks is idled for like any other, as the last of its class is there.
+//! - Linux's eight levels of real time are one.
+//! - An elevator goes on from where its queue's last I/O ended; the expiry of the oldest counts
+//!   from when the scheduler got it. Overrunning counts for one slice at most.
+//!
+//! Starvation bound, among VMs of one class that nothing above keeps from being served, n others
+//! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after
+//! a VM began to wait come behind it; from then on each of the others has one slice at most
+//! before it, and with `async_writes` whoever preempts such writes one more. An idle VM that has
+//! waited for `idle_class_overdue` has an I/O between two slices of the others, whoever they are.
+//! Best effort has no bound beneath a real-time VM that never stops: that is what the class is
+//! for.
+
+mod active;
+mod heard;
+mod order;
+mod params;
+mod queue;
+
+pub use params::{BackgroundClass, CfqParams};
+
+use crate::engine::Footprint;
+use crate::facts::Facts;
+use crate::heap::IndexedHeap;
+use crate::objective::Priority;
+use crate::policy::Capacity;
+use crate::request::{Lane, Op, ReqId, VmId};
+use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::time::Nanos;
+use crate::tournament::Tournament;
+use active::{Active, Turn};
+use order::Order;
+use queue::{IDLE, Queue, rank_of};
+
+/// What was picked, to be booked once it starts.
+#[derive(Clone, Copy, Debug)]
+struct Picked {
+    slot: u32,
+    /// One past its last byte.
+    end: u64,
+}
+
+/// The dispatcher.
+pub struct Cfq {
+    params: CfqParams,
+    /// One a VM; with asynchronous writes two, by lane.
+    queues: Vec<Queue>,
+    order: Order,
+    /// Queues that have something to start, without the active one.
+    tree: Tournament,
+    /// How many these are.
+    waiting: u64,
+    /// Queues of the idle class that have something to start, by since when they wait.
+    idlers: IndexedHeap<Nanos>,
+    active: Option<Active>,
+    /// The last turn was that of an idle VM before its time.
+    favoured: bool,
+    picked: Option<Picked>,
+    /// When anybody above the idle class has asked for something, or had it, last.
+    asked: Option<Nanos>,
+}
+
+impl Cfq {
+    /// Room for all the engine can hold.
+    pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
+        let each = if params.async_writes { 2 } else { 1 };
+        let queues = capacity.vms as usize * each;
+        Cfq {
+            params,
+            queues: vec![Queue::new(Priority::DEFAULT); queues],
+            order: Order::new(capacity.vms as usize, capacity.requests as usize),
+            tree: Tournament::with_capacity(queues),
+            waiting: 0,
+            idlers: IndexedHeap::with_capacity(queues),
+            active: None,
+            favoured: false,
+            picked: None,
+            asked: None,
+        }
+    }
+
+    fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
+        match self.params.async_writes {
+            true => vm.index() * 2 + lane.index(),
+            false => vm.index(),
+        }
+    }
+
+    fn vm_of(&self, facts: &Facts, queue: usize) -> VmId {
+        facts.vm_at(if self.params.async_writes {
+            queue / 2
+        } else {
+            queue
+        })
+    }
+
+    fn lanes(&self, queue: usize) -> &'static [Lane] {
+        match (self.params.async_writes, queue % 2) {
+            (false, _) => &[Lane::Read, Lane::Write],
+            (true, 0) => &[Lane::Read],
+            (true, _) => &[Lane::Write],
+        }
+    }
+
+    fn is_sync(&self, queue: usize) -> bool {
+        !self.params.async_writes || queue.is_multiple_of(2)
+    }
+
+    fn slice(&self, queue: usize) -> Nanos {
+        let sync = self.is_sync(queue);
+        self.params.slice(sync, self.queues[queue].class)
+    }
+
+    /// Whether it has anything that may start.
+    fn has_any(&self, facts: &Facts, queue: usize) -> bool {
+        let vm = self.vm_of(facts, queue);
+        match self.params.async_writes {
+            false => facts.has_head(vm),
+            true => {
+                let lane = self.lanes(queue)[0];
+                facts.gate_open(vm, lane) && facts.lane_head(vm, lane).is_some()
+            }
+        }
+    }
+
+    fn class_of(&self, facts: &Facts, vm: VmId) -> Priority {
+        use BackgroundClass::*;
+        let background = facts.is_background(vm);
+        match self.params.background_class {
+            _ if !self.params.priorities => Priority::DEFAULT,
+            Idle if background => Priority::Idle,
+            BestEffort if background => Priority::DEFAULT,
+            Idle | BestEffort | AsNamed => facts.objective(vm).priority,
+        }
+    }
+
+    /// Keeps a queue's place in the service tree true.
+    fn rank(&mut self, facts: &Facts, queue: usize) {
+        let any = self.has_any(facts, queue);
+        if !any || self.queues[queue].class != Priority::Idle {
+            self.idlers.remove(queue);
+        } else if !self.idlers.contains(queue) {
+            self.idlers.set(queue, facts.now());
+        }
+        if self.active.is_some_and(|active| active.queue == queue) {
+            return;
+        }
+        match (any, self.tree.contains(queue)) {
+            (true, false) => {
+                let others = self.waiting + self.active.is_some() as u64;
+                let behind = self.params.longest_slice() - self.slice(queue);
+                let offset = Nanos(others.saturating_mul(behind.0));
+                let of_queue = &mut self.queues[queue];
+                of_queue.schedule(facts.now(), offset);
+                self.tree.set(queue, of_queue.key());
+                self.waiting += 1;
+            }
+            (false, true) => self.take_from_tree(queue),
+            _ => {}
+        }
+    }
+
+    fn take_from_tree(&mut self, queue: usize) {
+        if self.tree.contains(queue) {
+            self.tree.remove(queue);
+            self.waiting -= 1;
+        }
+    }
+
+    fn activate(&mut self, queue: usize, ends: Option<Nanos>) {
+        self.take_from_tree(queue);
+        self.active = Some(Active {
+            queue,
+            ends,
+            started: false,
+        });
+    }
+
+    /// The active queue's turn is over.
+    fn expire(&mut self, facts: &Facts, left: Option<i64>) {
+        let Some(Active { queue, .. }) = self.active.take() else {
+            return;
+        };
+        if let Some(left) = left {
+            let slice = self.slice(queue).0 as i64;
+            self.queues[queue].left = left.clamp(-slice, slice);
+        }
+        self.rank(facts, queue);
+    }
+
+    /// Whose turn is next, and whether it is that of an idle VM that has waited too long.
+    fn choose(&self, facts: &Facts) -> Result<(usize, bool), Pick> {
+        let Some((key, first)) = self.tree.peek() else {
+            return Err(Pick::Idle(Nanos::MAX));
+        };
+        let now = facts.now();
+        let overdue = match self.params.idle_overdue {
+            Nanos::ZERO => None,
+            after => self.idlers.peek().map(|(since, q)| (since + after, q)),
+        };
+        let due = match overdue {
+            // One between two turns of the others.
+            Some((due, queue)) if due <= now && !self.favoured => return Ok((queue, true)),
+            Some((due, _)) if due > now => due,
+            _ => Nanos::MAX,
+        };
+        if rank_of(key) < IDLE {
+            return Ok((first, false));
+        }
+        let asked = self.asked.map(|asked| asked + self.params.idle_grace);
+        match asked {
+            _ if facts.device().in_flight > 0 => Err(Pick::Wait(due)),
+            Some(until) if until > now => Err(Pick::Wait(until.min(due))),
+            _ => Ok((first, false)),
+        }
+    }
+}
+
+impl Dispatcher for Cfq {
+    fn interests(&self) -> Interests {
+        Interests::STARTED
+            .and(Interests::ENDED)
+            .and(Interests::INHERITED)
+            .and(Interests::ARRIVED)
+            .and(Interests::MERGED)
+            .and(Interests::VMS)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let addr = facts.unit(unit).addr;
+        self.order.insert(facts.now(), vm, lane, unit.index, addr);
+        let queue = self.queue_of(vm, lane);
+        self.rank(facts, queue);
+        if !facts.gate_open(vm, lane) {
+            return;
+        }
+        if self.queues[queue].class != Priority::Idle {
+            self.asked = Some(facts.now());
+        }
+        self.preempt(facts, queue, addr);
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        self.order.remove(vm, lane, unit.index);
+        self.rank(facts, self.queue_of(vm, lane));
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
+        self.rank(facts, self.queue_of(vm, lane));
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.started(facts, io),
+            Event::Ended { io, .. } => self.ended(facts, io),
+            Event::Inherited(io) if io.op != Op::Flush => {
+                let queue = self.queue_of(io.vm, io.op.lane());
+                self.queues[queue].in_flight += 1;
+            }
+            Event::Arrived(unit) => self.arrived(facts, unit),
+            Event::Merged { into, .. } => {
+                let (vm, lane) = facts.vm_lane(into);
+                let addr = facts.unit(into).addr;
+                self.order.moved(vm, lane, into.index, addr);
+            }
+            Event::VmAdded(vm) => self.vm_added(facts, vm),
+            Event::VmChanged(vm) if !self.queues[self.queue_of(vm, Lane::Read)].turned => {
+                let class = self.class_of(facts, vm);
+                self.set_class(facts, vm, class, false);
+            }
+            Event::VmRemoved(vm) => self.vm_removed(facts, vm),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        if let Knob::Class(class) = knob
+            && self.params.priorities
+        {
+            let class = match class {
+                Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
+                other => other,
+            };
+            self.set_class(facts, vm, class, true);
+        }
+    }
+
+    fn serves_background(&self) -> bool {
+        true
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        if let Some(active) = self.active {
+            match self.turn(facts, active) {
+                Turn::Stays(pick) => return pick,
+                Turn::Over(left) => self.expire(facts, left),
+            }
+        }
+        match self.choose(facts) {
+            Ok((queue, favoured)) => {
+                self.favoured = favoured;
+                self.activate(queue, None);
+                let active = self.active.expect("just activated");
+                self.start(facts, active)
+            }
+            Err(pick) => pick,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let queue = size_of::<Queue>() + IndexedHeap::<Nanos>::BYTES_PER_ID;
+        let (all, vms) = (
+            self.queues.len(),
+            if self.params.async_writes { 2 } else { 1 },
+        );
+        let tree = Tournament::bytes(all).div_ceil(all.max(1));
+        let order = Order::footprint();
+        Footprint {
+            vm: vms * (queue + tree) + order.vm,
+            ..order
+        }
+    }
+}
