@@ -55,7 +55,8 @@ impl Section {
     pub fn job(&self, disk_size: u64) -> Result<Job, RegionError> {
         let disk_size = disk_size - disk_size % SECTOR;
         let Extents { unit, .. } = self.extents;
-        let up = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        let last = u64::MAX - u64::MAX % SECTOR;
+        let up = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(last);
         let part = |extent| match extent {
             Extent::Bytes(bytes) => bytes,
             Extent::Percent(percent) => share(disk_size, percent),

@@ -789,3 +789,10 @@ mod files {
         assert!(shown.ends_with(last), "{shown}");
     }
 }
+
+#[test]
+fn a_percentage_past_the_last_number_still_begins_a_sector() {
+    let file = parse("[job]\noffset_increment=100%\n", "f.fio", false).unwrap();
+    let job = file.sections[0].job(u64::MAX).unwrap();
+    assert_eq!(job.check(), Ok(()));
+}
