@@ -96,6 +96,22 @@ pub struct WriteCacheFigures {
     /// How long the drive waits for another command before it writes them back. It does so at
     /// once when the cache is half full.
     pub idle: Duration,
+    /// Which of them goes first; `sweep` unless it says.
+    #[serde(default)]
+    pub order: WriteBackOrder,
+}
+
+/// In which order a drive writes its cache back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteBackOrder {
+    /// By address, from the outer edge inwards and again.
+    #[default]
+    Sweep,
+    /// Each time the run for which arm and platter are in place soonest, as native command
+    /// queuing does it with commands. A flush ends the wait of all of them; without one a run
+    /// far away may wait long.
+    Soonest,
 }
 
 /// The `[hdd.ncq]` table.

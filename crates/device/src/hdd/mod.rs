@@ -39,7 +39,8 @@ mod write_cache;
 
 pub use crate::figures::FigureError;
 pub use figures::{
-    HddFigures, NcqFigures, ReadAheadFigures, SeekFigures, SurfaceFigures, WriteCacheFigures,
+    HddFigures, NcqFigures, ReadAheadFigures, SeekFigures, SurfaceFigures, WriteBackOrder,
+    WriteCacheFigures,
 };
 pub use seek::{AverageOutOfRange, SeekCurve};
 
@@ -143,7 +144,7 @@ impl Hdd {
             room: depth,
             seek,
             mechanism,
-            cache: cache.map(|c| WriteCache::new(c.size.0, c.extents, c.idle.0.0)),
+            cache: cache.map(|c| WriteCache::new(c.size.0, c.extents, c.idle.0.0, c.order)),
             queue: figures
                 .ncq
                 .as_ref()
@@ -232,7 +233,10 @@ impl Hdd {
         let Some(cache) = &mut self.cache else {
             return false;
         };
-        let Some((start, end)) = cache.next_piece() else {
+        let mechanism = &self.mechanism;
+        let stand = mechanism.stand(now.max(mechanism.free()));
+        let delay = |start, most| mechanism.delay(&stand, &mechanism.target(start), true, most);
+        let Some((start, end)) = cache.next_piece(delay) else {
             return false;
         };
         cache.lands(self.mechanism.write(now, start, end));

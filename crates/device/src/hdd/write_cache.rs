@@ -2,8 +2,10 @@
 //!
 //! Runs of adjacent bytes, sorted by address, at most so many. The drive writes them back in
 //! sweeps from the outer edge inwards (C-LOOK): from where it last wrote to the next run, and
-//! from the last one back to the first. A long run is written in pieces, so that a read waits
-//! for one of them only.
+//! from the last one back to the first; or each time the one that it can begin soonest. A long
+//! run is written in pieces, so that a read waits for one of them only.
+
+use super::figures::WriteBackOrder;
 
 /// Bytes written back at a time. A choice: a few milliseconds of a track.
 const PIECE: u64 = 512 << 10;
@@ -22,6 +24,7 @@ pub(super) struct WriteCache {
     /// How many extents there may be.
     most: usize,
     idle: u64,
+    order: WriteBackOrder,
     /// Sorted, apart from each other. Never grows beyond its capacity.
     extents: Vec<Extent>,
     /// In all of them.
@@ -34,12 +37,13 @@ pub(super) struct WriteCache {
 }
 
 impl WriteCache {
-    pub(super) fn new(size: u64, extents: u32, idle: u64) -> WriteCache {
+    pub(super) fn new(size: u64, extents: u32, idle: u64, order: WriteBackOrder) -> WriteCache {
         let most = extents as usize;
         WriteCache {
             size,
             most,
             idle,
+            order,
             extents: Vec::with_capacity(most),
             dirty: 0,
             landing: Extent { start: 0, end: 0 },
@@ -157,11 +161,26 @@ impl WriteCache {
         self.extents.get(index).is_some_and(inside) || (now < self.lands && inside(&self.landing))
     }
 
-    /// The next piece of the sweep, which leaves the cache: the caller writes it and says with
-    /// [`WriteCache::lands`] until when.
-    pub(super) fn next_piece(&mut self) -> Option<(u64, u64)> {
-        let ahead = self.extents.partition_point(|e| e.start < self.sweep);
-        let index = if ahead < self.extents.len() { ahead } else { 0 };
+    /// The next piece to be written back, which leaves the cache: the caller writes it and says
+    /// with [`WriteCache::lands`] until when. `delay` says how long a write takes to begin at an
+    /// address; past its second argument it need not be worked out.
+    pub(super) fn next_piece(&mut self, delay: impl Fn(u64, u64) -> u64) -> Option<(u64, u64)> {
+        let index = match self.order {
+            WriteBackOrder::Sweep => {
+                let ahead = self.extents.partition_point(|e| e.start < self.sweep);
+                if ahead < self.extents.len() { ahead } else { 0 }
+            }
+            WriteBackOrder::Soonest => {
+                let (mut soonest, mut least) = (0, u64::MAX);
+                for (index, extent) in self.extents.iter().enumerate() {
+                    let wait = delay(extent.start, least);
+                    if wait < least {
+                        (soonest, least) = (index, wait);
+                    }
+                }
+                soonest
+            }
+        };
         let extent = self.extents.get_mut(index)?;
         let start = extent.start;
         let end = extent.end.min(start + PIECE);
@@ -192,8 +211,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Nobody asks how long it takes.
+    fn none(_: u64, _: u64) -> u64 {
+        unreachable!("a sweep goes by address")
+    }
+
     fn cache() -> WriteCache {
-        WriteCache::new(1_000, 8, 5)
+        WriteCache::new(1_000, 8, 5, WriteBackOrder::Sweep)
     }
 
     #[test]
@@ -203,19 +227,34 @@ mod tests {
             c.insert(start, start + 10);
         }
         c.sweep = 400;
-        let order: Vec<u64> = std::iter::from_fn(|| c.next_piece()).map(|p| p.0).collect();
+        let order: Vec<u64> = std::iter::from_fn(|| c.next_piece(none))
+            .map(|p| p.0)
+            .collect();
         assert_eq!(order, [500, 900, 100, 300]);
         assert!(c.is_clean() && c.dirty == 0);
     }
 
     #[test]
+    fn what_can_begin_soonest_goes_first_where_the_drive_asks() {
+        let mut c = WriteCache::new(1_000, 8, 5, WriteBackOrder::Soonest);
+        for start in [500, 100, 900, 300] {
+            c.insert(start, start + 10);
+        }
+        let delay = |start: u64, _| (start + 700) % 1_000;
+        let order: Vec<u64> = std::iter::from_fn(|| c.next_piece(delay))
+            .map(|p| p.0)
+            .collect();
+        assert_eq!(order, [300, 500, 900, 100]);
+    }
+
+    #[test]
     fn a_long_run_is_written_in_pieces() {
-        let mut c = WriteCache::new(4 * PIECE, 8, 0);
+        let mut c = WriteCache::new(4 * PIECE, 8, 0, WriteBackOrder::Sweep);
         c.insert(0, 2 * PIECE + 100);
-        assert_eq!(c.next_piece(), Some((0, PIECE)));
-        assert_eq!(c.next_piece(), Some((PIECE, 2 * PIECE)));
-        assert_eq!(c.next_piece(), Some((2 * PIECE, 2 * PIECE + 100)));
-        assert_eq!(c.next_piece(), None);
+        assert_eq!(c.next_piece(none), Some((0, PIECE)));
+        assert_eq!(c.next_piece(none), Some((PIECE, 2 * PIECE)));
+        assert_eq!(c.next_piece(none), Some((2 * PIECE, 2 * PIECE + 100)));
+        assert_eq!(c.next_piece(none), None);
     }
 
     #[test]
@@ -223,7 +262,7 @@ mod tests {
         let mut c = cache();
         c.insert(0, 1_000);
         assert!(!c.has_room(0, 1));
-        c.next_piece();
+        c.next_piece(none);
         c.lands(50);
         assert!(c.holds(49, 10, 20) && !c.has_room(49, 1));
         assert!(!c.holds(50, 10, 20) && c.has_room(50, 1_000));
@@ -249,7 +288,7 @@ mod tests {
                         (start..end).for_each(|b| { bytes.remove(&b); });
                     }
                     _ => {
-                        if let Some((start, end)) = c.next_piece() {
+                        if let Some((start, end)) = c.next_piece(none) {
                             prop_assert!((start..end).all(|b| bytes.remove(&b)));
                         }
                     }
