@@ -151,6 +151,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
             background: false,
             objective: Objective::default(),
             disk_size: share,
+            disk_at: None,
             jobs: vec![job],
             delay: Delay::default(),
             arrives: Nanos::ZERO,
@@ -172,6 +173,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         merge_limit: bounds.merge_limit,
         max_requests: bounds.max_requests,
         max_pending_per_vm: bounds.max_pending_per_vm,
+        distances: scenario::default_distances(),
     };
     device.put_on(&model);
     Ok(Scenario {

@@ -1,6 +1,6 @@
 //! What a simulation found out, as plain data.
 
-use crate::host::{DeviceTally, Judged, Kept, Tally};
+use crate::host::{DeviceTally, Distances, Judged, Kept, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_core::request::Op;
@@ -46,6 +46,8 @@ pub struct DeviceReport {
     /// the run or the policy; `None`: it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<DeviceWaits>,
+    /// How far it went from the end of one I/O to the start of the next.
+    pub distances: Vec<Distance>,
 }
 
 /// Waits of a device for requests that might come.
@@ -55,6 +57,15 @@ pub struct DeviceWaits {
     pub begun: u64,
     /// Those that such a request ended.
     pub succeeded: u64,
+}
+
+/// I/Os by how far the device went for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Distance {
+    /// No farther than so many bytes, and farther than the entry before; `None`: beyond all.
+    pub up_to_bytes: Option<u64>,
+    /// So many I/Os.
+    pub ios: u64,
 }
 
 /// A tenant over the part of the run in which it had something to do: from the start of its first
@@ -213,7 +224,12 @@ impl VmReport {
 
 impl DeviceReport {
     /// Of a device, over `span`.
-    pub fn new(name: &str, model: &str, policy: &str, did: &DeviceTally, span: Nanos) -> Self {
+    pub fn new(
+        (name, model, policy): (&str, &str, &str),
+        did: &DeviceTally,
+        distances: &Distances,
+        span: Nanos,
+    ) -> Self {
         let per_s = |n: f64| match span {
             Nanos::ZERO => 0.0,
             span => n / span.as_secs_f64(),
@@ -227,6 +243,9 @@ impl DeviceReport {
             busy: per_s(did.busy.as_secs_f64()),
             depth: per_s(did.in_flight_sum as f64 / 1e9),
             waits: None,
+            distances: (distances.counts())
+                .map(|(up_to_bytes, ios)| Distance { up_to_bytes, ios })
+                .collect(),
         }
     }
 

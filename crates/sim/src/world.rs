@@ -182,7 +182,8 @@ impl World {
                 .map(|(device, host)| {
                     let model = &device.model.name;
                     let (policy, did) = (host.policy(), host.device());
-                    DeviceReport::new(&device.name, model, policy, &did, span)
+                    let names = (device.name.as_str(), model.as_str(), policy);
+                    DeviceReport::new(names, &did, host.distances(), span)
                         .with_waits(host.waits())
                 })
                 .collect(),

@@ -269,3 +269,70 @@ fn what_happens_after_the_end_is_warned_of() {
     );
     assert!(said.contains("test.toml:"), "{said}");
 }
+
+#[test]
+fn what_a_guest_makes_of_a_job_is_understood() {
+    let scenario = good(&job("
+        rw = \"randrw\"
+        size = \"1 GiB\"
+        nrfiles = 128
+        file_gap = \"64 KiB\"
+        fsync = 40
+        [vm.job.page_cache]
+        hit_percent = 36
+        merge_limit = \"44 KiB\"
+        depth = 32
+        flush = false
+        journal = { offset = \"2 GiB\", size = \"128 MiB\", requests = 3, bs = \"8 KiB\" }
+    "));
+    let job = &scenario.tenants[0].jobs[0];
+    assert_eq!((job.files.count, job.files.gap), (128, 64 << 10));
+    let cache = job.page_cache.unwrap();
+    assert_eq!((cache.hit_percent, cache.merge_limit), (36, 44 << 10));
+    assert_eq!((cache.depth, cache.flush), (32, false));
+    let journal = cache.journal.unwrap();
+    assert_eq!((journal.offset, journal.size), (2 << 30, 128 << 20));
+    assert_eq!((journal.requests, journal.bytes), (3, 8 << 10));
+    assert_eq!(
+        job.region(0, 10 << 30).unwrap().end,
+        (1 << 30) + 127 * (64 << 10)
+    );
+    let copies = "rw = \"read\"\nsize = \"1 GiB\"\ncopy_to = { offset = \"2 GiB\" }";
+    let copy = good(&self::job(copies)).tenants[0].jobs[0].copy_to;
+    assert_eq!(copy.map(|copy| copy.piece), Some(1 << 20));
+    let misplaced = refused(&self::job(&copies.replace("2 GiB", "10 GiB")));
+    assert!(misplaced.contains("must lie on the disk"), "{misplaced}");
+}
+
+#[test]
+fn disks_lie_where_they_are_put_and_do_not_overlap() {
+    let vm = |name: &str, at: &str| {
+        format!("[[vm]]\nname = \"{name}\"\ndisk = \"10 GiB\"\n{at}\n[[vm.job]]\nrw = \"read\"\n")
+    };
+    let at = |place: &str| format!("disk_at = \"{place}\"");
+    let scenario = good(&format!("{DISK}{}{}", vm("a", &at("100 GiB")), vm("b", "")));
+    let disks: Vec<u64> = scenario
+        .layout(0)
+        .iter()
+        .map(|(_, disk)| disk.start >> 30)
+        .collect();
+    assert_eq!(disks, [100, 110]);
+    let said = refused(&format!(
+        "{DISK}{}{}",
+        vm("a", &at("5 GiB")),
+        vm("b", &at("0 B"))
+    ));
+    assert!(said.contains("the disks of b and a overlap"), "{said}");
+    let said = refused(&format!("{DISK}{}", vm("a", &at("1 KiB"))));
+    assert!(said.contains("begins on no multiple"), "{said}");
+}
+
+#[test]
+fn distances_go_upwards() {
+    let device = |list: &str| {
+        job("rw = \"read\"").replacen("depth", &format!("distances = {list}\ndepth"), 1)
+    };
+    let scenario = good(&device("[\"0 B\", \"25.6 GB\"]"));
+    assert_eq!(scenario.devices[0].distances, [0, 25_600_000_000]);
+    assert!(refused(&device("[\"1 MiB\", \"0 B\"]")).contains("larger than the one before"));
+}

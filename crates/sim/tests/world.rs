@@ -558,3 +558,28 @@ fn who_has_left_is_answered_no_more() {
         assert_eq!(vm(&report, "a").waits.guest_ns, 0);
     }
 }
+
+#[test]
+fn a_guest_that_syncs_waits_for_what_it_wrote() {
+    let scenario = |flush: bool| {
+        format!(
+            "{DISK}[[vm]]\nname = \"a\"\ndisk = \"10 GiB\"\n[[vm.job]]\nrw = \"write\"\n\
+             bs = \"16 KiB\"\nsize = \"1 GiB\"\nnumber_ios = 100\nfsync = 10\n\
+             [vm.job.page_cache]\nmerge_limit = \"44 KiB\"\nflush = {flush}\n\
+             journal = {{ offset = \"2 GiB\", size = \"1 MiB\", requests = 2 }}\n"
+        )
+        .replacen("duration", "until_done = true\nduration", 1)
+    };
+    // A hundred writes are ten times five requests of 32 KiB, and two of the journal.
+    let report = run(&scenario(false));
+    assert_eq!(report.requests, 70);
+    assert!(report.duration_s < 60.0, "it ends with its last answer");
+    let distances = &report.devices[0].distances;
+    let to_and_fro = distances.iter().find(|d| d.up_to_bytes == Some(10 << 30));
+    assert_eq!(
+        to_and_fro.map(|d| d.ios),
+        Some(19),
+        "to the journal and back"
+    );
+    assert_eq!(run(&scenario(true)).requests, 80);
+}

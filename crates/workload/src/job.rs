@@ -4,6 +4,7 @@
 //! [`Job::check`]. It knows nothing of time but spans of it.
 
 use crate::arrive::Arrivals;
+use crate::guest::{CopyTo, Files, PageCache};
 use crate::mistake::{Findings, Mistakes};
 use crate::time::TimeDistribution;
 use std::ops::Range;
@@ -149,6 +150,12 @@ pub struct Job {
     pub fsync: u32,
     /// Every write is durable before it is answered (`sync=1`).
     pub sync: bool,
+    /// The files it works on (`nrfiles`).
+    pub files: Files,
+    /// A page cache between it and its disk; `None`: each request reaches the disk as it is.
+    pub page_cache: Option<PageCache>,
+    /// Where what it reads is written.
+    pub copy_to: Option<CopyTo>,
 }
 
 /// Sizes and addresses are whole sectors.
@@ -187,6 +194,9 @@ impl Default for Job {
             runtime: None,
             fsync: 0,
             sync: false,
+            files: Files::ONE,
+            page_cache: None,
+            copy_to: None,
         }
     }
 }
@@ -257,6 +267,7 @@ impl Job {
         let mut findings = Findings::default();
         self.check_requests(&mut findings);
         self.check_extent(&mut findings);
+        self.check_guest(&mut findings);
         findings.within("flow", |findings| self.flow.check_into(findings));
         match findings.into_list() {
             list if list.is_empty() => Ok(()),
@@ -346,7 +357,8 @@ impl Job {
     /// The bytes that copy `copy` (from 0) works on, on a disk of `disk_size` bytes.
     ///
     /// # Errors
-    /// When they do not lie on the disk, or do not hold the job's largest request.
+    /// When they, the journal or the copy do not lie on the disk, or they do not hold the job's
+    /// largest request.
     pub fn region(&self, copy: u32, disk_size: u64) -> Result<Range<u64>, RegionError> {
         let disk_end = disk_size - disk_size % SECTOR;
         let largest = self.largest_request();
@@ -355,10 +367,11 @@ impl Job {
             .saturating_mul(u64::from(copy))
             .saturating_add(self.offset);
         let to = match self.size {
-            Some(size) => from.saturating_add(size),
+            Some(size) => from.saturating_add(self.files.span(size)),
             None => disk_end.max(from),
         };
-        if to <= disk_end && to - from >= u64::from(largest) {
+        let fits = to.max(self.beside(to - from)) <= disk_end;
+        if fits && to - from >= u64::from(largest) {
             Ok(from..to)
         } else {
             Err(RegionError {

@@ -13,8 +13,10 @@ mod draw;
 pub mod fio;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+pub mod guest;
 pub mod job;
 mod mistake;
+pub mod source;
 pub mod stream;
 pub mod time;
 

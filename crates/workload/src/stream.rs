@@ -25,15 +25,28 @@ pub struct Io {
     pub len: u32,
     /// Durable before it is answered.
     pub fua: bool,
+    /// Issued only once all that its job has asked for before is answered.
+    pub waits: bool,
 }
 
 impl Io {
-    const FLUSH: Io = Io {
+    pub(crate) const FLUSH: Io = Io {
         op: Op::Flush,
         offset: 0,
         len: 0,
         fua: false,
+        waits: false,
     };
+
+    pub(crate) fn write(offset: u64, len: u32) -> Io {
+        let op = Op::Write;
+        Io {
+            op,
+            offset,
+            len,
+            ..Io::FLUSH
+        }
+    }
 }
 
 /// Draws the requests of one copy of a job.
@@ -51,6 +64,9 @@ pub struct Stream {
     fua: bool,
     /// First byte of the region.
     base: u64,
+    /// Bytes of a file, and between two of them.
+    file: u64,
+    gap: u64,
     /// How reads, writes and discards go.
     ways: [Way; 3],
     /// Bytes and requests to go: where nothing bounds them, more than any run sees.
@@ -89,7 +105,8 @@ impl Stream {
     /// When the job's region does not fit the disk: says both figures.
     pub fn new(job: &Job, copy: u32, disk_size: u64) -> Result<Stream, RegionError> {
         let region = job.region(copy, disk_size)?;
-        let end = region.end - region.start;
+        let files = job.files;
+        let end = job.size.unwrap_or(region.end - region.start);
         let ways = [READ, WRITE, TRIM].map(|i| {
             let sizes = &job.sizes[i];
             let blocks = end / u64::from(sizes.smallest().max(1));
@@ -106,6 +123,12 @@ impl Stream {
             mix: job.rw.mix,
             fua: job.sync,
             base: region.start,
+            // A single file ends nowhere before the region does.
+            file: match files.count {
+                0 | 1 => u64::MAX,
+                count => end / u64::from(count),
+            },
+            gap: files.gap,
             ways,
             bytes_left: job.io_size.unwrap_or(u64::MAX),
             ios_left: job.number_ios.unwrap_or(u64::MAX),
@@ -150,7 +173,7 @@ impl Stream {
                 op,
                 offset,
                 len,
-                fua: false,
+                ..Io::FLUSH
             });
         }
         Some(self.issue(op, offset, len))
@@ -170,17 +193,24 @@ impl Stream {
         let bytes = u64::from(size.bytes);
         let from = match (&way.places, &mut self.shuffle) {
             (None, _) => {
-                if bytes > way.end - way.position {
+                if way.position == way.end
+                    || (self.file == u64::MAX && bytes > way.end - way.position)
+                {
                     way.position = 0;
                 }
                 let from = way.position;
-                way.position += bytes;
+                way.position += bytes.min(self.file - from % self.file);
                 from
             }
             (Some(_), Some(shuffle)) => shuffle.draw(rng) * bytes,
             (Some(places), None) => places.draw(size.places, rng) * way.sizes.unit(),
         };
-        (self.base + from, size.bytes)
+        if self.file == u64::MAX {
+            return (self.base + from, size.bytes);
+        }
+        let left = self.file - from % self.file;
+        let place = from + from / self.file * self.gap;
+        (self.base + place, bytes.min(left) as u32)
     }
 
     /// Counts a request and says it.
@@ -201,6 +231,7 @@ impl Stream {
             offset,
             len,
             fua: write && self.fua,
+            waits: false,
         }
     }
 }

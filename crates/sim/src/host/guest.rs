@@ -14,13 +14,14 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::ArrivalClock;
 use tidegate_workload::job::{Flow, Job, Think};
-use tidegate_workload::stream::{Io, Stream};
+use tidegate_workload::source::Source;
+use tidegate_workload::stream::Io;
 
 /// One copy of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
     pub(super) tenant: u32,
-    stream: Stream,
+    source: Source,
     rng: Pcg64Mcg,
     flow: WorkerFlow,
     iodepth: u32,
@@ -73,7 +74,7 @@ pub(super) enum Step {
 }
 
 impl Worker {
-    pub(super) fn new(tenant: u32, job: &Job, stream: Stream, rng: Pcg64Mcg) -> Worker {
+    pub(super) fn new(tenant: u32, job: &Job, source: Source, rng: Pcg64Mcg) -> Worker {
         let (flow, iodepth) = match &job.flow {
             Flow::Closed {
                 iodepth,
@@ -99,7 +100,7 @@ impl Worker {
         };
         Worker {
             tenant,
-            stream,
+            source,
             rng,
             flow,
             iodepth,
@@ -149,10 +150,26 @@ impl Worker {
         self.outstanding -= 1;
     }
 
+    /// Whether what it asks for next may be outstanding beside what is already. A guest that
+    /// writes back looks at its next request first.
+    fn may_issue(&mut self) -> bool {
+        if let Source::Direct(_) = &self.source {
+            return self.outstanding < self.iodepth;
+        }
+        if self.ahead.is_none() {
+            self.ahead = self.source.next(&mut self.rng);
+        }
+        // With nothing left to ask for, the step after this one finds that out.
+        self.ahead.is_none_or(|io| match io.waits {
+            true => self.outstanding == 0,
+            false => self.outstanding < self.source.depth(&io, self.iodepth),
+        })
+    }
+
     /// What it does now; to be asked until it does not issue any more. Says [`Step::At`] once
     /// for each time it is to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
-        if self.life != Life::Running || self.outstanding >= self.iodepth {
+        if self.life != Life::Running || !self.may_issue() {
             return Step::Wait;
         }
         let since = match &mut self.flow {
@@ -176,7 +193,7 @@ impl Worker {
             }
             WorkerFlow::Open { clock, next } => {
                 if self.flushes && self.ahead.is_none() {
-                    self.ahead = self.stream.next(&mut self.rng);
+                    self.ahead = self.source.next(&mut self.rng);
                 }
                 if self.ahead.is_some_and(|io| io.op == Op::Flush) {
                     // It follows the write it makes durable, with no arrival of its own.
@@ -192,10 +209,10 @@ impl Worker {
             }
         };
         let ahead = self.ahead.take();
-        match ahead.or_else(|| self.stream.next(&mut self.rng)) {
+        match ahead.or_else(|| self.source.next(&mut self.rng)) {
             Some(io) => {
                 self.outstanding += 1;
-                if self.ahead.is_none() && self.stream.is_over() {
+                if self.ahead.is_none() && self.source.is_over() {
                     self.life = Life::Over;
                 }
                 Step::Issue(io, since)

@@ -14,13 +14,15 @@
 //! Memory is a function of the scenario, not of how long it runs.
 
 mod count;
+mod distance;
 mod events;
 mod guest;
 mod passage;
 
 pub use count::{Kept, Tally};
+pub use distance::Distances;
 
-use crate::scenario::{Action, Change, DISK_ALIGNMENT, Delay, Scenario, Tenant};
+use crate::scenario::{Action, Change, Delay, Scenario, Tenant};
 use crate::seed::generator;
 use count::Watch;
 use events::{Event, Events};
@@ -34,7 +36,8 @@ use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
-use tidegate_workload::stream::{Io, Stream};
+use tidegate_workload::source::Source;
+use tidegate_workload::stream::Io;
 
 /// A tenant while it is simulated: what a request touches. Thousands of them do not fit the
 /// processor's caches, so the rest lies apart.
@@ -132,6 +135,7 @@ pub struct Host {
     /// waits outside until one of its requests is answered.
     line: VecDeque<u32>,
     device: DeviceTally,
+    distances: Distances,
     answered: u64,
     /// When the last answer came, or the last job's time was over.
     last_end: Nanos,
@@ -144,11 +148,8 @@ impl Host {
     /// When [`Scenario::check`] would have refused the scenario.
     pub fn new(scenario: &Scenario, device: usize) -> Host {
         let of_device = &scenario.devices[device];
-        let tenants = || {
-            let all = scenario.tenants.iter().enumerate();
-            all.filter(move |(_, tenant)| tenant.device == device)
-        };
-        let engine = Engine::new(of_device.engine(tenants().count()), &of_device.policy)
+        let layout = scenario.layout(device);
+        let engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
             .expect("the scenario was checked");
         let mut host = Host {
             engine,
@@ -163,13 +164,12 @@ impl Host {
             free: Vec::new(),
             line: VecDeque::new(),
             device: DeviceTally::default(),
+            distances: Distances::new(&of_device.distances),
             answered: 0,
             last_end: Nanos::ZERO,
         };
-        let mut base = 0;
-        for (index, tenant) in tenants() {
-            host.add_guest(scenario.seed, index, tenant, base);
-            base = (base + tenant.disk_size).next_multiple_of(DISK_ALIGNMENT);
+        for (index, disk) in layout {
+            host.add_guest(scenario.seed, index, &scenario.tenants[index], disk.start);
         }
         for (index, change) in scenario.changes.iter().enumerate() {
             let here = match &change.action {
@@ -188,11 +188,11 @@ impl Host {
         let first = self.workers.len() as u32;
         for (j, job) in tenant.jobs.iter().enumerate() {
             for copy in 0..job.numjobs {
-                let stream = Stream::new(job, copy, tenant.disk_size);
+                let source = Source::new(job, copy, tenant.disk_size);
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
-                let stream = stream.expect("the scenario was checked");
-                self.workers.push(Worker::new(guest, job, stream, rng));
+                let source = source.expect("the scenario was checked");
+                self.workers.push(Worker::new(guest, job, source, rng));
                 self.jobs.push((guest, j as u32));
             }
         }
@@ -282,6 +282,9 @@ impl Host {
                 && let Some(io) = self.engine.poll_dispatch(self.now)
             {
                 self.device.bytes += u64::from(io.len);
+                if io.op != Op::Flush {
+                    self.distances.started(io.addr, io.len);
+                }
                 self.model.submit(
                     self.now,
                     ModelIo {
@@ -415,6 +418,7 @@ impl Host {
     /// What was before does not count; `second`: one begins right now.
     pub(crate) fn forget(&mut self, second: bool) {
         self.device = DeviceTally::default();
+        self.distances.clear();
         for guest in &mut self.guests {
             guest.tally.clear();
             guest.watch.forget(second);
@@ -481,6 +485,11 @@ impl Host {
     /// What the device did since the warm-up.
     pub fn device(&self) -> DeviceTally {
         self.device
+    }
+
+    /// How far it went from one I/O to the next since the warm-up.
+    pub fn distances(&self) -> &Distances {
+        &self.distances
     }
 
     /// Requests answered since the beginning.

@@ -1,21 +1,23 @@
 //! Reading a job: fio's words, with units.
 
+use super::guest;
 use tidegate_config::Field;
 use tidegate_config::Section;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::{Arrivals, Bursts, Spacing};
+use tidegate_workload::guest::Files;
 use tidegate_workload::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes, Think};
 use tidegate_workload::time::TimeDistribution;
 
 /// Sizes and offsets are whole sectors.
-const SECTOR: u64 = 512;
-const LARGEST_REQUEST: u64 = 1 << 30;
-const LARGEST: u64 = 1 << 60;
+pub(super) const SECTOR: u64 = 512;
+pub(super) const LARGEST_REQUEST: u64 = 1 << 30;
+pub(super) const LARGEST: u64 = 1 << 60;
 const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// An open loop that does not say holds so many outstanding: as many as the engine takes of a
 /// VM unless told otherwise.
 const OPEN_DEPTH: u32 = 1024;
-const MOST_DEPTH: u64 = 1 << 16;
+pub(super) const MOST_DEPTH: u64 = 1 << 16;
 
 const RW: [(&str, Word); 11] = [
     ("read", (Kind::Read, false)),
@@ -90,6 +92,12 @@ fn parts(field: &Field<'_>, index: usize) -> Option<Job> {
     });
     let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
     let sync = section.read("sync", false, |field| field.flag());
+    let count = section.read("nrfiles", 1, |field| field.count(1..=1 << 16));
+    let gap = section.read("file_gap", 0, bytes);
+    let page_cache = section.read("page_cache", None, |field| {
+        guest::page_cache(field).map(Some)
+    });
+    let copy_to = section.read("copy_to", None, |field| guest::copy_to(field).map(Some));
     section.finish();
     Some(Job {
         name: name?,
@@ -107,6 +115,12 @@ fn parts(field: &Field<'_>, index: usize) -> Option<Job> {
         runtime: runtime?,
         fsync: fsync? as u32,
         sync: sync?,
+        files: Files {
+            count: count? as u32,
+            gap: gap?,
+        },
+        page_cache: page_cache?,
+        copy_to: copy_to?,
     })
 }
 
@@ -167,7 +181,7 @@ fn is_table(field: &Field<'_>) -> bool {
     matches!(field.node().value, tidegate_config::node::Value::Table(_))
 }
 
-fn sectors(field: &Field<'_>, range: core::ops::RangeInclusive<u64>) -> Option<u64> {
+pub(super) fn sectors(field: &Field<'_>, range: core::ops::RangeInclusive<u64>) -> Option<u64> {
     let bytes = field.bytes(range)?;
     if !bytes.is_multiple_of(SECTOR) {
         field.error(

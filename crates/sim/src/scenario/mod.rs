@@ -2,11 +2,15 @@
 //!
 //! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
 
+mod distances;
+mod guest;
 mod job;
 mod read;
 
+pub use distances::default_distances;
 pub use read::read;
 
+use core::ops::Range;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::policy::PolicySpec;
@@ -60,6 +64,9 @@ pub struct Device {
     pub max_requests: u32,
     /// Requests one tenant may have inside the engine.
     pub max_pending_per_vm: u32,
+    /// Distances between one I/O's end and the next one's start, in bytes, in ascending order:
+    /// the report tells how many I/Os went no farther than each.
+    pub distances: Vec<u64>,
 }
 
 /// Somebody who shares a device.
@@ -75,6 +82,9 @@ pub struct Tenant {
     pub objective: Objective,
     /// Bytes of its disk.
     pub disk_size: u64,
+    /// First byte of its disk on the device, a multiple of [`DISK_ALIGNMENT`]; `None`: behind the
+    /// disk of the tenant before it.
+    pub disk_at: Option<u64>,
     /// What it does.
     pub jobs: Vec<Job>,
     /// What virtualisation adds to each request.
@@ -136,6 +146,16 @@ pub enum ScenarioError {
         device: String,
         /// What is wrong, and what is allowed.
         what: String,
+    },
+    /// Two disks share bytes of their device.
+    #[error("device {device:?}: the disks of {first} and {second} overlap")]
+    Overlap {
+        /// Its name.
+        device: String,
+        /// Whose begins first.
+        first: String,
+        /// And whose runs into it.
+        second: String,
     },
     /// The disks do not fit their device.
     #[error(
@@ -257,23 +277,45 @@ impl Scenario {
         if let Err(error) = engine {
             return fail(error.to_string());
         }
-        let sizes = tenants().map(|t| t.disk_size);
-        let needed = sizes.fold(0u64, |sum, size| {
-            sum.saturating_add(
-                size.saturating_add(DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT,
-            )
-        });
-        // The last disk needs no alignment behind it.
-        let capacity = spec.capacity.saturating_add(DISK_ALIGNMENT - 1);
+        let layout = self.layout(index);
+        let needed = layout.iter().map(|(_, disk)| disk.end).max().unwrap_or(0);
+        let capacity = spec.capacity;
         if needed > capacity {
-            let (device, capacity) = (device.name.clone(), spec.capacity);
+            let device = device.name.clone();
             return Err(ScenarioError::Capacity {
                 device,
                 capacity,
                 needed,
             });
         }
+        let mut by_place: Vec<_> = layout.iter().collect();
+        by_place.sort_by_key(|(_, disk)| disk.start);
+        let overlap = by_place
+            .windows(2)
+            .find(|two| two[0].1.end > two[1].1.start);
+        if let Some(&[(first, _), (second, _)]) = overlap {
+            return Err(ScenarioError::Overlap {
+                device: device.name.clone(),
+                first: self.tenants[*first].name.clone(),
+                second: self.tenants[*second].name.clone(),
+            });
+        }
         Ok(())
+    }
+
+    /// The tenants of a device, by their place in the scenario, and the bytes of it that their
+    /// disks take.
+    pub fn layout(&self, device: usize) -> Vec<(usize, Range<u64>)> {
+        let mut base = 0;
+        let tenants = self.tenants.iter().enumerate();
+        (tenants.filter(|(_, tenant)| tenant.device == device))
+            .map(|(index, tenant)| {
+                let start = tenant.disk_at.unwrap_or(base);
+                let end = start.saturating_add(tenant.disk_size);
+                base = end.checked_next_multiple_of(DISK_ALIGNMENT).unwrap_or(end);
+                (index, start..end)
+            })
+            .collect()
     }
 
     fn check_tenant(&self, tenant: &Tenant) -> Result<(), ScenarioError> {
@@ -284,6 +326,14 @@ impl Scenario {
                 name(),
                 tenant.arrives
             )));
+        }
+        if tenant
+            .disk_at
+            .is_some_and(|at| !at.is_multiple_of(DISK_ALIGNMENT))
+        {
+            let name = name();
+            let what = format!("{name}: its disk begins on no multiple of {DISK_ALIGNMENT}");
+            return Err(ScenarioError::Whole(what));
         }
         if let Err(source) = tenant.objective.validate() {
             return Err(ScenarioError::Objective {

@@ -3,6 +3,7 @@
 //! What a scenario has in common with the daemon's configuration (devices' bounds, policies,
 //! objectives) it says in the same words, read by the same code.
 
+use super::distances::{self, default_distances};
 use super::job;
 use super::{Action, Change, Delay, Device, Scenario, Tenant};
 use core::ops::Range;
@@ -23,7 +24,7 @@ const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// Shorter ones show nothing.
 const SHORTEST: Nanos = Nanos(1_000_000);
 /// The largest disk: as the daemon's.
-const LARGEST_DISK: u64 = 1 << 60;
+pub(super) const LARGEST_DISK: u64 = 1 << 60;
 /// VMs in one scenario.
 const MOST_TENANTS: usize = 100_000;
 
@@ -62,6 +63,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> 
     let warm_up = section.read("warm_up", Nanos::ZERO, |field| {
         field.duration(Nanos::ZERO..=LONGEST)
     });
+    let until_done = section.read("until_done", false, |field| field.flag());
     let seed = section.read("seed", 1, |field| field.count(0..=u64::MAX));
     let tables = [
         (
@@ -107,7 +109,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> 
     Some(Scenario {
         title: title?,
         duration: duration?,
-        until_done: false,
+        until_done: until_done?,
         warm_up: warm_up?,
         seed: seed?,
         devices: devices.into_iter().collect::<Option<_>>()?,
@@ -133,6 +135,7 @@ fn read_device(
         _ => own,
     });
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
+    let distances = section.read("distances", default_distances(), distances::read);
     section.finish();
     let bounds = bounds?;
     Some(Device {
@@ -144,6 +147,7 @@ fn read_device(
         merge_limit: bounds.merge_limit,
         max_requests: bounds.max_requests,
         max_pending_per_vm: bounds.max_pending_per_vm,
+        distances: distances?,
     })
 }
 
@@ -202,6 +206,9 @@ impl Reader<'_> {
         let disk_size = section
             .need("disk", "how large its disk is: disk = \"20 GiB\"")
             .and_then(|field| field.bytes(512..=LARGEST_DISK));
+        let disk_at = section.read("disk_at", None, |field| {
+            field.bytes(0..=LARGEST_DISK).map(Some)
+        });
         let objective = section.read("objective", Objective::default(), |field| {
             let objective = objective::from_field(field, &Objective::default())?;
             let on = device.and_then(|device| self.devices[device].as_ref());
@@ -243,6 +250,7 @@ impl Reader<'_> {
             background,
             objective: objective?,
             disk_size: disk_size?,
+            disk_at: disk_at?,
             jobs: jobs.into_iter().collect::<Option<_>>()?,
             delay: delay?,
             arrives: arrives?,

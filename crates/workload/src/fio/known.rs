@@ -72,6 +72,8 @@ pub(super) const READ: &[&[&str]] = &[
     &["runtime", "timeout"],
     &["time_based"],
     &["stonewall", "wait_for_previous"],
+    &["nrfiles", "nr_files"],
+    &["file_service_type"],
     &["fsync"],
     &["fdatasync"],
     &["sync"],
@@ -85,7 +87,7 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         "a job's addresses are those of its VM's disk; there are no files",
         &[
             "filename", "directory", "filename_format", "filetype", "unique_filename",
-            "lockfile", "openfiles", "file_service_type", "fallocate", "fadvise_hint",
+            "lockfile", "openfiles", "fallocate", "fadvise_hint",
             "file_append", "fill_device", "fill_fs", "create_serialize", "create_fsync",
             "create_on_open", "allow_file_create", "allow_mounted_write", "overwrite", "unlink",
             "unlink_each_loop",
@@ -179,11 +181,6 @@ type Refusals = &'static [(
 /// Options that cannot be done here: why, which values are harmless, names.
 #[rustfmt::skip]
 pub(super) const REFUSED: Refusals = &[
-    (
-        "a job works on one region of one disk",
-        &["1"],
-        &["nrfiles", "nr_files"],
-    ),
     ("a job works on one region of one disk", &[], &["opendir"]),
     (
         "the disk is as large as its VM's; a job's region is its `size`",

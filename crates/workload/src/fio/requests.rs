@@ -293,3 +293,30 @@ pub(super) fn durability(words: &mut Words) -> (u32, bool) {
     let sync = words.one_of("sync", &ways).unwrap_or(false);
     (fsync.max(fdatasync), sync)
 }
+
+/// `nrfiles` and `file_service_type`: how many files lie one after the other. Only those ways
+/// through them are known that come to the same as one large file.
+pub(super) fn files(words: &mut Words, job: &Job) -> u32 {
+    let count = words.integer("nrfiles", 1..=1 << 16).unwrap_or(1) as u32;
+    let way = words.text("file_service_type", "sequential or random");
+    let needed = if job.rw.random {
+        "random"
+    } else {
+        "sequential"
+    };
+    let given = way.as_ref().map(|(_, text)| *text);
+    if count > 1
+        && given != Some(needed)
+        && let Some(word) = words
+            .word("file_service_type")
+            .or_else(|| words.word("nrfiles"))
+    {
+        let what = format!(
+            "{} through several files is not supported",
+            given.unwrap_or("roundrobin, fio's default,")
+        );
+        let help = format!("file_service_type={needed}, or make a section of each file");
+        words.wrong(&word, what, help);
+    }
+    count
+}

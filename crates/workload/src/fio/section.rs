@@ -85,6 +85,12 @@ impl Section {
             })
             .map(|bytes| bytes.max(1).saturating_mul(loops)),
         };
+        let each = u64::from(self.job.files.count) * SECTOR;
+        let size = match self.job.files.count {
+            1 => size,
+            // Files are all of one size.
+            _ => Some(region - region % each),
+        };
         let job = Job {
             offset,
             offset_increment: place(self.extents.increment),
@@ -126,6 +132,7 @@ pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Sectio
         job.numjobs = copies as u32;
     }
     (job.fsync, job.sync) = requests::durability(words);
+    job.files.count = requests::files(words, &job);
     (job.flow, job.rw.mix) = flow(words, &job);
     let times = times(words, before);
     (job.start, job.runtime) = (times.start, times.runtime);

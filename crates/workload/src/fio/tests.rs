@@ -796,3 +796,18 @@ fn a_percentage_past_the_last_number_still_begins_a_sector() {
     let job = file.sections[0].job(u64::MAX).unwrap();
     assert_eq!(job.check(), Ok(()));
 }
+
+#[test]
+fn files_lie_one_after_the_other() {
+    let files = job("rw=read | size=100m | nrfiles=3 | file_service_type=sequential");
+    assert_eq!(files.files.count, 3);
+    let size = files.size.unwrap();
+    assert!(size.is_multiple_of(3 * 512) && (100 << 20) - size < 3 * 512);
+    let random = job("rw=randread | nrfiles=128 | file_service_type=random");
+    assert_eq!((random.files.count, random.size), (128, Some(GIB)));
+    all_wrong(&[
+        "nrfiles=2",
+        "file_service_type=random | nrfiles=2 | rw=read",
+        "nrfiles=0",
+    ]);
+}

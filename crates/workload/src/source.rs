@@ -1,0 +1,415 @@
+//! Where a worker's requests come from: a job's stream, through what its guest makes of it.
+
+use crate::draw;
+use crate::guest::{CopyTo, Journal, PageCache};
+use crate::job::Job;
+use crate::stream::{Io, RegionError, Stream};
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+use tidegate_core::request::Op;
+
+/// Draws the requests that reach the disk from one copy of a job.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are direct, and each request goes through here"
+)]
+pub enum Source {
+    /// Each as it is.
+    Direct(Stream),
+    /// Through a page cache.
+    Buffered(Box<Buffered>),
+    /// And written elsewhere.
+    Copying(Box<Copying>),
+}
+
+impl Source {
+    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes. The job must be one that
+    /// [`Job::check`] accepts.
+    ///
+    /// # Errors
+    /// When the job's region does not fit the disk: says both figures.
+    pub fn new(job: &Job, copy: u32, disk_size: u64) -> Result<Source, RegionError> {
+        if let Some(cache) = job.page_cache {
+            let of_process = Job {
+                fsync: 0,
+                ..job.clone()
+            };
+            let stream = Stream::new(&of_process, copy, disk_size)?;
+            let region = job.region(copy, disk_size)?;
+            let per_file = (region.end - region.start + job.files.gap) / u64::from(job.files.count);
+            return Ok(Source::Buffered(Box::new(Buffered {
+                stream,
+                cache,
+                base: region.start,
+                per_file: per_file.max(1),
+                fsync: job.fsync,
+                writes_to_sync: job.fsync,
+                dirty: Vec::new(),
+                back: VecDeque::new(),
+                journal_at: 0,
+                synced: false,
+            })));
+        }
+        let stream = Stream::new(job, copy, disk_size)?;
+        let Some(to) = job.copy_to else {
+            return Ok(Source::Direct(stream));
+        };
+        Ok(Source::Copying(Box::new(Copying {
+            stream,
+            base: job.region(copy, disk_size)?.start,
+            to,
+            piece: Vec::new(),
+            held: 0,
+            writes: VecDeque::new(),
+        })))
+    }
+
+    /// The next request; `None`: the job has done all it was to do.
+    #[inline]
+    pub fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
+        match self {
+            Source::Direct(stream) => stream.next(rng),
+            Source::Buffered(buffered) => buffered.next(rng),
+            Source::Copying(copying) => copying.next(rng),
+        }
+    }
+
+    /// Whether [`Source::next`] is known to have nothing more to say.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        match self {
+            Source::Direct(stream) => stream.is_over(),
+            Source::Buffered(it) => {
+                it.back.is_empty() && it.dirty.is_empty() && it.stream.is_over()
+            }
+            Source::Copying(it) => {
+                it.writes.is_empty() && it.piece.is_empty() && it.stream.is_over()
+            }
+        }
+    }
+
+    /// How many requests like this one may be outstanding, where the job says `iodepth`.
+    #[inline]
+    pub fn depth(&self, io: &Io, iodepth: u32) -> u32 {
+        match self {
+            Source::Buffered(it) if io.op != Op::Read => it.cache.depth,
+            _ => iodepth,
+        }
+    }
+}
+
+/// A job behind a page cache.
+#[derive(Clone, Debug)]
+pub struct Buffered {
+    stream: Stream,
+    cache: PageCache,
+    /// First byte of the region, and how far the files' starts are apart.
+    base: u64,
+    per_file: u64,
+    /// Written back after so many writes; how many are still to come.
+    fsync: u32,
+    writes_to_sync: u32,
+    /// Written since, first byte and length.
+    dirty: Vec<(u64, u32)>,
+    /// What is being written back.
+    back: VecDeque<Io>,
+    /// Where the journal goes on, from its start.
+    journal_at: u64,
+    /// The process waits for all of it before it goes on.
+    synced: bool,
+}
+
+impl Buffered {
+    fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
+        loop {
+            if let Some(io) = self.back.pop_front() {
+                self.synced = self.back.is_empty();
+                return Some(io);
+            }
+            let Some(io) = self.stream.next(rng) else {
+                if self.dirty.is_empty() {
+                    return None;
+                }
+                self.write_back();
+                continue;
+            };
+            if io.op == Op::Read {
+                let hit = u64::from(self.cache.hit_percent);
+                if draw::below(rng, 100) >= hit {
+                    let waits = core::mem::take(&mut self.synced);
+                    return Some(Io { waits, ..io });
+                }
+                continue;
+            }
+            self.dirty.push((io.offset, io.len));
+            self.writes_to_sync = self.writes_to_sync.saturating_sub(1);
+            if self.writes_to_sync == 0 {
+                self.write_back();
+            }
+        }
+    }
+
+    /// Lines up what an `fsync` asks of the disk.
+    fn write_back(&mut self) {
+        self.writes_to_sync = self.fsync;
+        self.dirty.sort_unstable();
+        let merged = merge(&self.dirty, self.cache.merge_limit);
+        let first = self.back.len();
+        self.back
+            .extend(merged.iter().map(|&(at, len)| Io::write(at, len)));
+        if let Some(io) = self.back.get_mut(first) {
+            // What was read before is over with: the process has asked for the fsync after it.
+            io.waits = true;
+        }
+        if let Some(journal) = self.cache.journal {
+            let file = |&(at, _): &(u64, u32)| (at - self.base) / self.per_file;
+            let mut files: Vec<u64> = self.dirty.iter().map(file).collect();
+            files.dedup();
+            let first = self.back.len();
+            for _ in 0..files.len() {
+                self.commit(&journal);
+            }
+            self.back[first].waits = true;
+        }
+        if self.cache.flush {
+            self.back.push_back(Io {
+                waits: true,
+                ..Io::FLUSH
+            });
+        }
+        self.dirty.clear();
+    }
+
+    fn commit(&mut self, journal: &Journal) {
+        for _ in 0..journal.requests {
+            let len = u64::from(journal.bytes);
+            if len > journal.size - self.journal_at {
+                self.journal_at = 0;
+            }
+            let at = journal.offset + self.journal_at;
+            self.back.push_back(Io::write(at, journal.bytes));
+            self.journal_at += len;
+        }
+    }
+}
+
+/// Merges sorted writes with those they touch, up to `limit` bytes each.
+fn merge(sorted: &[(u64, u32)], limit: u32) -> Vec<(u64, u32)> {
+    let mut merged: Vec<(u64, u32)> = Vec::with_capacity(sorted.len());
+    for &(at, len) in sorted {
+        let end = at + u64::from(len);
+        if let Some((from, sum)) = merged.last_mut()
+            && at <= *from + u64::from(*sum)
+        {
+            let all = (end - *from).max(u64::from(*sum));
+            let inside = all == u64::from(*sum);
+            if inside || all <= u64::from(limit) {
+                *sum = all as u32;
+                continue;
+            }
+        }
+        merged.push((at, len));
+    }
+    merged
+}
+
+/// A job whose reads are written elsewhere.
+#[derive(Clone, Debug)]
+pub struct Copying {
+    stream: Stream,
+    /// First byte of what is read.
+    base: u64,
+    to: CopyTo,
+    /// Read and not written yet, and its bytes.
+    piece: Vec<(u64, u32)>,
+    held: u64,
+    /// What is being written.
+    writes: VecDeque<Io>,
+}
+
+impl Copying {
+    fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
+        if let Some(io) = self.writes.pop_front() {
+            return Some(io);
+        }
+        let full = self.held >= self.to.piece;
+        if !full && let Some(io) = self.stream.next(rng) {
+            self.piece.push((io.offset, io.len));
+            self.held += u64::from(io.len);
+            return Some(io);
+        }
+        let (base, to) = (self.base, self.to.offset);
+        let write = |(at, len): (u64, u32)| Io::write(at - base + to, len);
+        self.writes.extend(self.piece.drain(..).map(write));
+        self.held = 0;
+        let mut first = self.writes.pop_front()?;
+        first.waits = true;
+        Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::tests::seeded;
+    use crate::guest::Files;
+    use crate::job::{Mix, Rw, Sizes};
+    use proptest::prelude::*;
+
+    const KIB: u64 = 1024;
+
+    fn drawn(job: &Job, n: usize) -> Vec<Io> {
+        assert_eq!(job.check(), Ok(()));
+        let mut source = Source::new(job, 0, 1 << 30).unwrap();
+        let mut rng = seeded(7);
+        std::iter::from_fn(|| source.next(&mut rng))
+            .take(n)
+            .collect()
+    }
+
+    fn writer(random: bool) -> Job {
+        Job {
+            rw: Rw {
+                mix: Mix::Write,
+                random,
+            },
+            sizes: std::array::from_fn(|_| Sizes::fixed(16 << 10)),
+            offset: 1 << 20,
+            size: Some(64 << 20),
+            files: Files { count: 4, gap: 0 },
+            fsync: 10,
+            page_cache: Some(PageCache {
+                hit_percent: 0,
+                merge_limit: 44 << 10,
+                depth: 32,
+                journal: Some(Journal {
+                    offset: 0,
+                    size: 64 << 10,
+                    requests: 2,
+                    bytes: 4096,
+                }),
+                flush: true,
+            }),
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn an_fsync_writes_back_merged_then_commits_then_flushes() {
+        let ios = drawn(&writer(false), 9);
+        let lens: Vec<u32> = ios.iter().map(|io| io.len).collect();
+        // Ten writes of 16 KiB: two fit into 44 KiB.
+        assert_eq!(lens[..5], [32 << 10; 5]);
+        assert_eq!(lens[5..8], [4096, 4096, 0]);
+        assert_eq!((ios[5].offset, ios[6].offset), (0, 4096));
+        assert_eq!(ios[7].op, Op::Flush);
+        let waits: Vec<usize> = (0..9).filter(|&i| ios[i].waits).collect();
+        assert_eq!(waits, [0, 5, 7, 8]);
+        assert_eq!(ios[8].offset, (1 << 20) + 160 * KIB);
+    }
+
+    #[test]
+    fn every_file_written_to_commits_by_itself() {
+        let ios = drawn(&writer(true), 40);
+        let first = ios.iter().position(|io| io.op == Op::Flush).unwrap();
+        let data = |io: &&Io| io.op == Op::Write && io.offset >= 1 << 20;
+        let files: std::collections::BTreeSet<u64> = (ios[..first].iter().filter(data))
+            .map(|io| (io.offset - (1 << 20)) / (16 << 20))
+            .collect();
+        let commits = ios[..first].iter().filter(|io| io.offset < 1 << 20).count();
+        assert_eq!(commits, 2 * files.len());
+        let offsets: Vec<u64> = ios[..first - commits].iter().map(|io| io.offset).collect();
+        assert!(offsets.is_sorted());
+    }
+
+    #[test]
+    fn what_is_written_last_is_written_back_too() {
+        let mut job = writer(false);
+        job.number_ios = Some(12);
+        let ios = drawn(&job, 100);
+        assert_eq!(ios.iter().filter(|io| io.op == Op::Flush).count(), 2);
+        let bytes: u64 = (ios.iter().filter(|io| io.offset >= 1 << 20))
+            .map(|io| u64::from(io.len))
+            .sum();
+        assert_eq!(bytes, 12 * 16 * KIB);
+    }
+
+    #[test]
+    fn reads_that_hit_never_reach_the_disk() {
+        let mut job = writer(true);
+        job.rw.mix = Mix::Read;
+        job.number_ios = Some(10_000);
+        job.page_cache.as_mut().unwrap().hit_percent = 36;
+        let ios = drawn(&job, 20_000);
+        assert!((6_250..6_550).contains(&ios.len()), "{}", ios.len());
+        assert!(ios.iter().all(|io| !io.waits));
+    }
+
+    #[test]
+    fn a_copy_writes_each_piece_once_it_is_read() {
+        let job = Job {
+            sizes: std::array::from_fn(|_| Sizes::fixed(4096)),
+            size: Some(20 << 10),
+            io_size: Some(20 << 10),
+            copy_to: Some(CopyTo {
+                offset: 1 << 20,
+                piece: 8 << 10,
+            }),
+            ..Job::default()
+        };
+        let ios = drawn(&job, 100);
+        let places: Vec<(Op, u64, bool)> = ios
+            .iter()
+            .map(|io| (io.op, io.offset / 4096, io.waits))
+            .collect();
+        let (r, w) = (Op::Read, Op::Write);
+        let piece = |n| {
+            [
+                (r, n, false),
+                (r, n + 1, false),
+                (w, 256 + n, true),
+                (w, 257 + n, false),
+            ]
+        };
+        let mut expected = [piece(0), piece(2)].concat();
+        expected.extend([(r, 4, false), (w, 260, true)]);
+        assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn files_lie_apart_and_cut_what_passes_their_end() {
+        let job = Job {
+            sizes: std::array::from_fn(|_| Sizes::fixed(12 << 10)),
+            size: Some(32 << 10),
+            files: Files {
+                count: 2,
+                gap: 4096,
+            },
+            ..Job::default()
+        };
+        let places: Vec<(u64, u64)> = drawn(&job, 5)
+            .iter()
+            .map(|io| (io.offset / KIB, u64::from(io.len) / KIB))
+            .collect();
+        assert_eq!(places, [(0, 12), (12, 4), (20, 12), (32, 4), (0, 12)]);
+    }
+
+    proptest! {
+        /// Against a set of bytes, in blocks.
+        #[test]
+        fn merging_keeps_every_byte(
+            mut writes in prop::collection::vec((0_u64..200, 1_u32..12), 1..60), limit in 1_u32..40
+        ) {
+            writes.sort_unstable();
+            let covered = |all: &[(u64, u32)]| -> std::collections::BTreeSet<u64> {
+                all.iter().flat_map(|&(at, len)| at..at + u64::from(len)).collect()
+            };
+            let merged = merge(&writes, limit);
+            prop_assert_eq!(covered(&writes), covered(&merged));
+            for &(_, len) in &merged {
+                prop_assert!(len <= limit || writes.iter().any(|w| w.1 == len));
+            }
+        }
+    }
+}
