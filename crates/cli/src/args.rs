@@ -135,6 +135,18 @@ pub(crate) enum Command {
   tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
     )]
     Sweep(Box<SweepArgs>),
+    /// Run a paper's experiments again and set them beside its figures
+    #[command(
+        after_help = "Everything runs in the simulator and is the same on every machine. \
+                            `calibrated` marks the figures\nthat the models of disk and guests \
+                            were fitted to; all others are predicted. JSON is a list of\n\
+                            {paper, table, row, column, theirs, ours, calibrated} and of {claim, \
+                            holds, detail}.\n\nExamples:
+  tidegate reproduce                           which papers there are
+  tidegate reproduce flubber
+  tidegate reproduce flubber --table 3 -o json"
+    )]
+    Reproduce(ReproduceArgs),
     /// Show what scheduling is worth: three VMs on one emulated disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \
@@ -354,6 +366,22 @@ pub(crate) struct SweepArgs {
     pub(crate) jobs: Option<u16>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReproduceArgs {
+    /// The paper; a list of them unless said
+    #[arg(value_name = "PAPER")]
+    pub(crate) paper: Option<String>,
+    /// Only this table of the paper, and what is claimed about it
+    #[arg(long, value_name = "N", requires = "paper")]
+    pub(crate) table: Option<String>,
+    /// Fit the free figures of the models again, and print the calibration
+    #[arg(long, requires = "paper", conflicts_with = "table")]
+    pub(crate) calibrate: bool,
+    /// Simulations at once; as many as there are cores unless said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
 }
 
 /// Seeds, in order, each once.

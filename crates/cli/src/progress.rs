@@ -39,6 +39,11 @@ impl Patient {
         }
     }
 
+    /// There is so much to do, which is known only now.
+    pub(crate) fn of(&mut self, total: u64) {
+        self.total = total;
+    }
+
     /// It has come so far; `message` says more.
     pub(crate) fn at(&mut self, done: u64, message: impl FnOnce() -> String) {
         if self.bar.is_none() && self.began.elapsed() >= Duration::from_secs(2) {

@@ -183,8 +183,7 @@ impl World {
                     let model = &device.model.name;
                     let (policy, did) = (host.policy(), host.device());
                     let names = (device.name.as_str(), model.as_str(), policy);
-                    DeviceReport::new(names, &did, host.distances(), span)
-                        .with_waits(host.waits())
+                    DeviceReport::new(names, &did, host.distances(), span).with_waits(host.waits())
                 })
                 .collect(),
             vms: vms

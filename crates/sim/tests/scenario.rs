@@ -283,7 +283,7 @@ fn what_a_guest_makes_of_a_job_is_understood() {
         merge_limit = \"44 KiB\"
         depth = 32
         flush = false
-        journal = { offset = \"2 GiB\", size = \"128 MiB\", requests = 3, bs = \"8 KiB\" }
+        journal = { offset = \"2 GiB\", size = \"128 MiB\", requests = 3, bs = \"8 KiB\", pause = \"4 ms\" }
     "));
     let job = &scenario.tenants[0].jobs[0];
     assert_eq!((job.files.count, job.files.gap), (128, 64 << 10));
@@ -293,6 +293,7 @@ fn what_a_guest_makes_of_a_job_is_understood() {
     let journal = cache.journal.unwrap();
     assert_eq!((journal.offset, journal.size), (2 << 30, 128 << 20));
     assert_eq!((journal.requests, journal.bytes), (3, 8 << 10));
+    assert_eq!(journal.pause, Nanos::from_millis(4));
     assert_eq!(
         job.region(0, 10 << 30).unwrap().end,
         (1 << 30) + 127 * (64 << 10)

@@ -583,3 +583,22 @@ fn a_guest_that_syncs_waits_for_what_it_wrote() {
     );
     assert_eq!(run(&scenario(true)).requests, 80);
 }
+
+#[test]
+fn a_guest_s_processor_takes_one_answer_after_the_other() {
+    let scenario = |delay: &str| {
+        format!(
+            "{DISK}[[vm]]\nname = \"a\"\ndisk = \"10 GiB\"\ndelay = {{ {delay} = \"50 ms\" }}\n\
+             [[vm.job]]\nrw = \"read\"\niodepth = 8\nnumber_ios = 80\n"
+        )
+        .replacen("duration", "until_done = true\nduration", 1)
+    };
+    // Delays go on side by side, a processor does not.
+    assert!(run(&scenario("complete")).duration_s < 1.0);
+    let report = run(&scenario("processor"));
+    assert!(
+        (4.0..4.1).contains(&report.duration_s),
+        "{}",
+        report.duration_s
+    );
+}

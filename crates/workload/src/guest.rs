@@ -8,6 +8,7 @@
 
 use crate::job::{Job, Mix, SECTOR};
 use crate::mistake::Findings;
+use tidegate_core::time::Nanos;
 
 /// The files that a job works on lie one after the other in its region, all of one size; the
 /// job's `size` is that of all together. Sequential jobs go from file to file in order, random
@@ -53,18 +54,21 @@ pub struct PageCache {
     pub flush: bool,
 }
 
-/// The journal of a guest's file system, written round and round. Each file that was written to
-/// takes a commit of its own, as `fsync` of one after the other has it; they come after the data.
+/// The journal of a guest's file system, written round and round. Files that were written to are
+/// synced `iodepth` at a time, as so many threads do it, whose commits join; a commit comes once
+/// the one before is answered, and the first once the data is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Journal {
     /// Its first byte on the disk, a multiple of 512.
     pub offset: u64,
     /// Its bytes, a multiple of 512 that holds a commit.
     pub size: u64,
-    /// Requests a commit, 1 to 1024.
+    /// Requests of a commit for each of its files, 1 to 1024.
     pub requests: u32,
     /// Bytes of each, a multiple of 512 from 512 to 1 GiB.
     pub bytes: u32,
+    /// How long a commit waits for others to join it before it is written.
+    pub pause: Nanos,
 }
 
 /// What a job reads it writes elsewhere, a piece at a time: it reads one piece after the other

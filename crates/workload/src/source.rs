@@ -2,11 +2,12 @@
 
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
-use crate::job::Job;
+use crate::job::{Flow, Job};
 use crate::stream::{Io, RegionError, Stream};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
 
 /// Draws the requests that reach the disk from one copy of a job.
 #[derive(Clone, Debug)]
@@ -43,6 +44,9 @@ impl Source {
                 cache,
                 base: region.start,
                 per_file: per_file.max(1),
+                threads: match job.flow {
+                    Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. } => iodepth.max(1),
+                },
                 fsync: job.fsync,
                 writes_to_sync: job.fsync,
                 dirty: Vec::new(),
@@ -107,6 +111,8 @@ pub struct Buffered {
     /// First byte of the region, and how far the files' starts are apart.
     base: u64,
     per_file: u64,
+    /// Files that are synced at once.
+    threads: u32,
     /// Written back after so many writes; how many are still to come.
     fsync: u32,
     writes_to_sync: u32,
@@ -166,11 +172,9 @@ impl Buffered {
             let file = |&(at, _): &(u64, u32)| (at - self.base) / self.per_file;
             let mut files: Vec<u64> = self.dirty.iter().map(file).collect();
             files.dedup();
-            let first = self.back.len();
-            for _ in 0..files.len() {
-                self.commit(&journal);
+            for together in files.chunks(self.threads as usize) {
+                self.commit(&journal, together.len());
             }
-            self.back[first].waits = true;
         }
         if self.cache.flush {
             self.back.push_back(Io {
@@ -181,14 +185,20 @@ impl Buffered {
         self.dirty.clear();
     }
 
-    fn commit(&mut self, journal: &Journal) {
-        for _ in 0..journal.requests {
+    /// The commit of so many files that are synced at once.
+    fn commit(&mut self, journal: &Journal, files: usize) {
+        for n in 0..journal.requests as usize * files {
             let len = u64::from(journal.bytes);
             if len > journal.size - self.journal_at {
                 self.journal_at = 0;
             }
             let at = journal.offset + self.journal_at;
-            self.back.push_back(Io::write(at, journal.bytes));
+            let first = n == 0;
+            self.back.push_back(Io {
+                waits: first,
+                pause: if first { journal.pause } else { Nanos::ZERO },
+                ..Io::write(at, journal.bytes)
+            });
             self.journal_at += len;
         }
     }
@@ -288,6 +298,7 @@ mod tests {
                     size: 64 << 10,
                     requests: 2,
                     bytes: 4096,
+                    pause: Nanos(4_000_000),
                 }),
                 flush: true,
             }),
@@ -306,6 +317,8 @@ mod tests {
         assert_eq!(ios[7].op, Op::Flush);
         let waits: Vec<usize> = (0..9).filter(|&i| ios[i].waits).collect();
         assert_eq!(waits, [0, 5, 7, 8]);
+        let pauses: Vec<u64> = ios.iter().map(|io| io.pause.0).collect();
+        assert_eq!(pauses, [0, 0, 0, 0, 0, 4_000_000, 0, 0, 0]);
         assert_eq!(ios[8].offset, (1 << 20) + 160 * KIB);
     }
 

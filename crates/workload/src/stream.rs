@@ -11,6 +11,7 @@ use place::{Places, Shuffle};
 use rand_pcg::Pcg64Mcg;
 use sizes::SizeDraw;
 use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
 
 pub use crate::job::RegionError;
 
@@ -25,8 +26,10 @@ pub struct Io {
     pub len: u32,
     /// Durable before it is answered.
     pub fua: bool,
-    /// Issued only once all that its job has asked for before is answered.
+    /// Issued only once all that its job has asked for before is answered ...
     pub waits: bool,
+    /// ... and so long after that.
+    pub pause: Nanos,
 }
 
 impl Io {
@@ -36,6 +39,7 @@ impl Io {
         len: 0,
         fua: false,
         waits: false,
+        pause: Nanos::ZERO,
     };
 
     pub(crate) fn write(offset: u64, len: u32) -> Io {
@@ -232,6 +236,7 @@ impl Stream {
             len,
             fua: write && self.fua,
             waits: false,
+            pause: Nanos::ZERO,
         }
     }
 }

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod device;
 mod policy;
+mod reproduce;
 mod serve;
 mod show;
 mod sim;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),
+        Command::Reproduce(args) => reproduce::run(&args, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,

@@ -29,6 +29,8 @@ pub(super) struct Worker {
     flushes: bool,
     /// Its next request, where that was looked up.
     ahead: Option<Io>,
+    /// It pauses before that one.
+    resting: bool,
     pub(super) outstanding: u32,
     life: Life,
     pub(super) start: Nanos,
@@ -106,6 +108,7 @@ impl Worker {
             iodepth,
             flushes: job.fsync > 0,
             ahead: None,
+            resting: false,
             outstanding: 0,
             life: Life::Planned,
             start: job.start,
@@ -140,6 +143,7 @@ impl Worker {
     /// It was woken: a pause is over, or its next request comes.
     pub(super) fn woken(&mut self) {
         self.wake_up = Nanos::MAX;
+        self.resting = false;
         if let WorkerFlow::Thinking { burst, paused, .. } = &mut self.flow {
             (*burst, *paused) = (0, false);
         }
@@ -169,8 +173,14 @@ impl Worker {
     /// What it does now; to be asked until it does not issue any more. Says [`Step::At`] once
     /// for each time it is to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> Step {
-        if self.life != Life::Running || !self.may_issue() {
+        if self.life != Life::Running || self.resting || !self.may_issue() {
             return Step::Wait;
+        }
+        if let Some(io) = &mut self.ahead
+            && io.pause > Nanos::ZERO
+        {
+            self.resting = true;
+            return Step::At(now + core::mem::take(&mut io.pause));
         }
         let since = match &mut self.flow {
             WorkerFlow::Closed => now,

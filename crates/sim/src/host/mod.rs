@@ -51,6 +51,8 @@ struct Guest {
     /// When it got its last answer, or left in the middle of its work.
     last_answer: Nanos,
     delay: Delay,
+    /// When its processor is done with the answers before.
+    processor_free: Nanos,
     /// For its delays.
     rng: Pcg64Mcg,
     tally: Tally,
@@ -211,6 +213,7 @@ impl Host {
             outstanding: 0,
             last_answer: Nanos::ZERO,
             delay: tenant.delay,
+            processor_free: Nanos::ZERO,
             rng: generator(seed, &tenant.name, 0),
             tally: Tally::default(),
             watch: Watch::new(&tenant.objective),

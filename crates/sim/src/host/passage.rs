@@ -131,12 +131,18 @@ impl Host {
             return self.end(slot);
         }
         guest.tally.account(&done.account);
-        match &guest.delay.complete {
-            Some(delay) => {
-                let at = self.now + delay.draw(&mut guest.rng);
-                self.events.plan(at, Event::Answer(slot));
-            }
-            None => self.answer(slot),
+        let mut at = self.now;
+        if let Some(delay) = &guest.delay.complete {
+            at += delay.draw(&mut guest.rng);
+        }
+        if let Some(takes) = &guest.delay.processor {
+            at = at.max(guest.processor_free) + takes.draw(&mut guest.rng);
+            guest.processor_free = at;
+        }
+        // Even a delay of no time lets what else happens now come first.
+        match guest.delay.complete.is_none() && guest.delay.processor.is_none() {
+            true => self.answer(slot),
+            false => self.events.plan(at, Event::Answer(slot)),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Reading what stands between a job and its disk: page cache, journal, copies.
 
-use super::job::{LARGEST, LARGEST_REQUEST, MOST_DEPTH, SECTOR, sectors};
+use super::job::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR, sectors};
 use tidegate_config::Field;
+use tidegate_core::time::Nanos;
 use tidegate_workload::guest::{CopyTo, Journal, PageCache};
 
 /// Linux's `nr_requests`.
@@ -38,12 +39,16 @@ fn journal(field: &Field<'_>) -> Option<Journal> {
         .and_then(|field| sectors(&field, SECTOR..=LARGEST));
     let requests = section.read("requests", 1, |field| field.count(1..=1024));
     let bytes = section.read("bs", PAGE, |field| sectors(field, SECTOR..=LARGEST_REQUEST));
+    let pause = section.read("pause", Nanos::ZERO, |field| {
+        field.duration(Nanos::ZERO..=LONGEST)
+    });
     section.finish();
     Some(Journal {
         offset: offset?,
         size: size?,
         requests: requests? as u32,
         bytes: bytes? as u32,
+        pause: pause?,
     })
 }
 

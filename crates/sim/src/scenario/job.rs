@@ -13,7 +13,7 @@ use tidegate_workload::time::TimeDistribution;
 pub(super) const SECTOR: u64 = 512;
 pub(super) const LARGEST_REQUEST: u64 = 1 << 30;
 pub(super) const LARGEST: u64 = 1 << 60;
-const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
+pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// An open loop that does not say holds so many outstanding: as many as the engine takes of a
 /// VM unless told otherwise.
 const OPEN_DEPTH: u32 = 1024;

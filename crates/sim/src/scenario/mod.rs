@@ -103,6 +103,9 @@ pub struct Delay {
     pub submit: Option<TimeDistribution>,
     /// From the device's completion to the guest.
     pub complete: Option<TimeDistribution>,
+    /// What the guest's only processor takes for a request before its process has the answer:
+    /// one request after the other.
+    pub processor: Option<TimeDistribution>,
 }
 
 /// Something that changes while it runs.

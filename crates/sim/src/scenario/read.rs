@@ -310,10 +310,12 @@ fn delay(field: &Field<'_>) -> Option<Delay> {
     let mut section = field.section()?;
     let submit = section.read("submit", None, |field| job::times(field).map(Some));
     let complete = section.read("complete", None, |field| job::times(field).map(Some));
+    let processor = section.read("processor", None, |field| job::times(field).map(Some));
     section.finish();
     Some(Delay {
         submit: submit?,
         complete: complete?,
+        processor: processor?,
     })
 }
 

@@ -1,0 +1,99 @@
+//! `tidegate reproduce`: a paper's experiments, run again and set beside its figures.
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Result;
+use tidegate_experiments::{Paper, Wanted, claims, papers, summary, tables};
+use tidegate_report::{Align, Table};
+
+use crate::args::{Format, ReproduceArgs};
+use crate::output::Output;
+use crate::problem::Problem;
+use crate::progress::Patient;
+
+pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
+    let Some(name) = &args.paper else {
+        return list(out);
+    };
+    let paper = find(name)?;
+    let wanted = Wanted {
+        table: args
+            .table
+            .as_deref()
+            .map(|table| known(paper, table))
+            .transpose()?,
+        jobs: jobs(args.jobs),
+    };
+    let began = Instant::now();
+    let mut progress = Patient::new(1, "simulating");
+    let mut hear = |done: usize, all: usize| {
+        progress.of(all as u64);
+        progress.at(done as u64, String::new);
+    };
+    if args.calibrate {
+        let text = (paper.calibrate)(&wanted, &mut hear)?;
+        return Ok(out.text(&text)?);
+    }
+    let findings = (paper.reproduce)(&wanted, &mut hear)?;
+    drop(progress);
+    if out.format() == Format::Json {
+        return out.json(&findings.entries());
+    }
+    out.text(&format!("{}\n\n", paper.title))?;
+    out.table(&tables(&findings))?;
+    out.text("\n")?;
+    out.table(&claims(&findings))?;
+    eprintln!(
+        "{}; {:.1} s",
+        summary(&findings),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn jobs(asked: Option<u16>) -> usize {
+    let cores = || thread::available_parallelism().map_or(1, |n| n.get());
+    asked.map_or_else(cores, usize::from)
+}
+
+fn find(name: &str) -> Result<&'static Paper> {
+    let found = papers().iter().find(|paper| paper.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = papers().iter().map(|paper| paper.name).collect();
+        let problem = Problem::new(format!("there is no experiment {name:?}")).at("PAPER");
+        problem
+            .help(format!("there are: {}", names.join(", ")))
+            .into()
+    })
+}
+
+fn known(paper: &Paper, table: &str) -> Result<String> {
+    let found = paper.tables.iter().find(|name| **name == table);
+    found.map(|name| (*name).to_owned()).ok_or_else(|| {
+        let problem = Problem::new(format!("{} has no table {table:?} here", paper.name));
+        let help = format!("there are: {}", paper.tables.join(", "));
+        problem.at("--table").help(help).into()
+    })
+}
+
+fn list(out: Output) -> Result<()> {
+    if out.format() == Format::Json {
+        let names: Vec<&str> = papers().iter().map(|paper| paper.name).collect();
+        return out.json(&names);
+    }
+    let columns = [
+        ("PAPER", Align::Left),
+        ("TITLE", Align::Left),
+        ("TABLES", Align::Left),
+    ];
+    let mut table = Table::new(columns);
+    for paper in papers() {
+        table.row([
+            paper.name.to_owned(),
+            paper.title.to_owned(),
+            paper.tables.join(", "),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
