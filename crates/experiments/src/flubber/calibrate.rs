@@ -1,0 +1,226 @@
+//! The free figures of the disk and the guests, by the CFQ runs alone.
+//!
+//! What the paper does not say of its testbed and no manual of a drive either is tried on a grid;
+//! the best is what comes nearest to the cells that `paper.toml` lets models be calibrated on. The
+//! scenarios and the disk carry the result, so that they run by themselves; `calibration.toml`
+//! carries it once more with what is left over, and a test holds them together.
+
+use super::setup::{self, Case, DISK_TOML, Key, Run};
+use crate::{Cell, ExperimentError, Progress, Reference, Wanted, pool};
+use std::fmt::Write;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_sim::scenario::Scenario;
+use tidegate_workload::job::Mix;
+use tidegate_workload::time::TimeDistribution;
+
+/// The figures that are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Free {
+    /// What the guest and the driver domain take for a request, one after the other, in
+    /// microseconds.
+    pub(super) processor_us: u64,
+    /// What the drive's controller, and the driver domain on the way to it, take for a command, in
+    /// microseconds.
+    pub(super) command_overhead_us: u64,
+    /// How long a commit of a guest's journal waits for others, in microseconds: a tick of the
+    /// time.
+    pub(super) journal_pause_us: u64,
+    /// Requests of a commit for each file.
+    pub(super) journal_requests: u32,
+    /// How many of a hundred reads the page cache answers a guest that also writes.
+    pub(super) rw_hit_percent: u8,
+}
+
+const PROCESSOR_US: &[u64] = &[300, 350, 400, 450, 500, 550];
+const OVERHEADS_US: &[u64] = &[100, 150, 200, 250];
+const PAUSES_US: &[u64] = &[0, 1000, 4000];
+const JOURNAL_REQUESTS: &[u32] = &[1, 2, 3];
+const RW_HITS: &[u8] = &[0, 36];
+
+fn grid() -> Vec<Free> {
+    let mut all = Vec::new();
+    for &processor_us in PROCESSOR_US {
+        for &command_overhead_us in OVERHEADS_US {
+            for &journal_pause_us in PAUSES_US {
+                for &journal_requests in JOURNAL_REQUESTS {
+                    all.extend(RW_HITS.iter().map(|&rw_hit_percent| Free {
+                        processor_us,
+                        command_overhead_us,
+                        journal_pause_us,
+                        journal_requests,
+                        rw_hit_percent,
+                    }));
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Free {
+    /// Puts them into a scenario.
+    fn apply(self, scenario: &mut Scenario) -> Result<(), ExperimentError> {
+        let mut disk: toml::Table = DISK_TOML
+            .parse()
+            .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+        let hdd = disk.get_mut("hdd").and_then(|hdd| hdd.as_table_mut());
+        let hdd = hdd.ok_or_else(|| wrong("there is no [hdd]"))?;
+        let overhead = format!("{} us", self.command_overhead_us);
+        hdd.insert("command_overhead".to_owned(), overhead.into());
+        let entry = catalogue::parse(&disk.to_string(), "disk.toml");
+        let entry = entry.map_err(|error| wrong(error.to_string()))?;
+        for device in &mut scenario.devices {
+            device.model = entry.clone();
+        }
+        for tenant in &mut scenario.tenants {
+            if let Some(processor) = &mut tenant.delay.processor {
+                *processor = TimeDistribution::Fixed(Nanos::from_micros(self.processor_us));
+            }
+            for job in &mut tenant.jobs {
+                let both = matches!(job.rw.mix, Mix::ReadWrite { .. });
+                let Some(cache) = &mut job.page_cache else {
+                    continue;
+                };
+                if both {
+                    cache.hit_percent = self.rw_hit_percent;
+                }
+                if let Some(journal) = &mut cache.journal {
+                    journal.requests = self.journal_requests;
+                    journal.pause = Nanos::from_micros(self.journal_pause_us);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(what: impl Into<String>) -> ExperimentError {
+    ExperimentError::Data {
+        file: "disk.toml",
+        what: what.into(),
+    }
+}
+
+/// Tries the grid, and says what was best: the text of `calibration.toml`.
+pub(super) fn calibrate(
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> Result<String, ExperimentError> {
+    let reference = Reference::parse(setup::PAPER_TOML)?;
+    let grid = grid();
+    let mut scenarios = Vec::new();
+    for free in &grid {
+        for case in [Case::Read, Case::Write, Case::Mixed] {
+            let mut scenario = setup::scenario(&Key::new(case, "cfq"))?;
+            free.apply(&mut scenario)?;
+            scenarios.push((case, scenario));
+        }
+    }
+    let runs = pool::each(&scenarios, wanted.jobs, progress, |(case, scenario)| {
+        (*case, Run::of(scenario.clone()))
+    });
+    let mut best: Option<(f64, Free, Vec<Cell>)> = None;
+    for (free, runs) in grid.iter().zip(runs.chunks(3)) {
+        let cells = times(&reference, runs)?;
+        let off = distance(&cells);
+        if best.as_ref().is_none_or(|(least, ..)| off < *least) {
+            best = Some((off, *free, cells));
+        }
+    }
+    let (off, free, cells) = best.ok_or_else(|| wrong("nothing was tried"))?;
+    Ok(text(off, &free, &cells))
+}
+
+/// The times of the CFQ runs that the reference lets models be calibrated on.
+fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Cell>, ExperimentError> {
+    let of = |case: Case| runs.iter().find(|(of, _)| *of == case).map(|(_, run)| run);
+    let mut cells = reference.table("3", 1)?.cells("flubber", |labels, column| {
+        let (case, vm) = labels.first()?.split_once('/')?;
+        (column == "cfq").then(|| of(Case::named(case)?)?.time(vm))?
+    });
+    cells.extend(reference.table("4", 1)?.cells("flubber", |labels, column| {
+        let vm = column.strip_suffix("_s")?;
+        (labels == ["cfq"]).then(|| of(Case::Mixed)?.time(vm))?
+    }));
+    cells.retain(|cell| cell.calibrated);
+    Ok(cells)
+}
+
+/// Root of the mean square of the logarithm of ours over theirs.
+fn distance(cells: &[Cell]) -> f64 {
+    let squares = cells.iter().map(|cell| cell.ratio().ln().powi(2));
+    (squares.sum::<f64>() / cells.len().max(1) as f64).sqrt()
+}
+
+fn text(off: f64, free: &Free, cells: &[Cell]) -> String {
+    let tried = grid().len();
+    let Free {
+        processor_us,
+        command_overhead_us,
+        journal_pause_us,
+        journal_requests,
+        rw_hit_percent,
+    } = free;
+    let mut text = format!(
+        "# Written by `tidegate reproduce flubber --calibrate`: the best of a grid of {tried} by the\n\
+         # root of the mean square of ln(ours / theirs), over the CFQ runs of tables 3 and 4.\n\n\
+         [free]\n\
+         processor_us = {processor_us}\n\
+         command_overhead_us = {command_overhead_us}\n\
+         journal_pause_us = {journal_pause_us}\n\
+         journal_requests = {journal_requests}\n\
+         rw_hit_percent = {rw_hit_percent}\n\n\
+         [fit]\n\
+         rms_log_ratio = {off:.4}\n"
+    );
+    for cell in cells {
+        let Cell {
+            table,
+            row,
+            column,
+            theirs,
+            ours,
+            ..
+        } = cell;
+        let _ = write!(
+            text,
+            "\n[[residual]]\n\
+             cell = \"table {table}, {row}, {column}\"\n\
+             theirs = {theirs:.2}\n\
+             ours = {ours:.2}\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_carry_what_the_calibration_found() {
+        let found: toml::Table = setup::CALIBRATION_TOML.parse().unwrap();
+        let figure = |key: &str| found["free"][key].as_integer().unwrap() as u64;
+        let free = Free {
+            processor_us: figure("processor_us"),
+            command_overhead_us: figure("command_overhead_us"),
+            journal_pause_us: figure("journal_pause_us"),
+            journal_requests: figure("journal_requests") as u32,
+            rw_hit_percent: figure("rw_hit_percent") as u8,
+        };
+        assert!(grid().contains(&free));
+        for case in [
+            Case::Read,
+            Case::Write,
+            Case::Mixed,
+            Case::ReadBackup,
+            Case::WriteBackup,
+        ] {
+            let written = setup::scenario(&Key::new(case, "cfq")).unwrap();
+            let mut applied = written.clone();
+            free.apply(&mut applied).unwrap();
+            assert_eq!(format!("{written:?}"), format!("{applied:?}"), "{case:?}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The runs there are: a case, a scheduler, and what is changed about it.
+
+use crate::ExperimentError;
+use tidegate_config::{Field, document, model, objective, policy};
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_sim::report::{Report, Row, VmReport};
+use tidegate_sim::scenario::{self, Scenario};
+use tidegate_sim::world::World;
+
+/// What runs beside each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Case {
+    Read,
+    Write,
+    Mixed,
+    ReadBackup,
+    WriteBackup,
+}
+
+macro_rules! embedded {
+    ($file:literal) => {
+        include_str!(concat!("../../../../experiments/flubber/", $file))
+    };
+}
+
+pub(super) const PAPER_TOML: &str = embedded!("paper.toml");
+pub(super) const DISK_TOML: &str = embedded!("disk.toml");
+#[cfg(test)]
+pub(super) const CALIBRATION_TOML: &str = embedded!("calibration.toml");
+const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
+
+/// The four that the paper compares, as its figures call them.
+pub(super) const SCHEDULERS: [&str; 4] = ["cfq", "cfq_priority", "edf_credit", "flubber"];
+
+impl Case {
+    /// Its file, and what it says.
+    fn scenario(self) -> (&'static str, &'static str) {
+        match self {
+            Case::Read => ("read.toml", embedded!("scenarios/read.toml")),
+            Case::Write => ("write.toml", embedded!("scenarios/write.toml")),
+            Case::Mixed => ("mixed.toml", embedded!("scenarios/mixed.toml")),
+            Case::ReadBackup => ("read-backup.toml", embedded!("scenarios/read-backup.toml")),
+            Case::WriteBackup => (
+                "write-backup.toml",
+                embedded!("scenarios/write-backup.toml"),
+            ),
+        }
+    }
+
+    /// As the paper's tables 3 and 6 call it.
+    pub(super) fn named(name: &str) -> Option<Case> {
+        match name {
+            "read" => Some(Case::Read),
+            "write" => Some(Case::Write),
+            "mixed" => Some(Case::Mixed),
+            _ => None,
+        }
+    }
+
+    /// The same beside a backup.
+    pub(super) fn with_backup(self) -> Option<Case> {
+        match self {
+            Case::Read => Some(Case::ReadBackup),
+            Case::Write => Some(Case::WriteBackup),
+            _ => None,
+        }
+    }
+}
+
+/// A run: what is simulated, under which scheduler, and what is changed about that.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Key {
+    pub(super) case: Case,
+    pub(super) scheduler: &'static str,
+    /// Parameters of its policy.
+    pub(super) params: Vec<(&'static str, u64)>,
+}
+
+impl Key {
+    pub(super) fn new(case: Case, scheduler: &'static str) -> Key {
+        Key {
+            case,
+            scheduler,
+            params: Vec::new(),
+        }
+    }
+
+    pub(super) fn with(mut self, param: &'static str, value: u64) -> Key {
+        self.params.push((param, value));
+        self
+    }
+}
+
+/// A scheduler of `schedulers.toml`.
+#[derive(Clone, Debug)]
+struct Scheduler {
+    policy: PolicySpec,
+    /// The policy where nobody writes.
+    policy_for_reads: PolicySpec,
+    /// What tenants are promised, or which class they have.
+    objectives: Vec<(String, Objective)>,
+}
+
+/// The scheduler `name`, for the tenants of `scenario`.
+fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, ExperimentError> {
+    let read = |root: &Field<'_>| {
+        let mut root = root.section()?;
+        let needed = root.need(name, "a table with its policy")?;
+        let mut section = needed.section()?;
+        let policy = section.need("policy", "policy = \"cfq\"");
+        let policy = policy.and_then(|field| policy::from_field(&field))?;
+        let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
+        let objectives = section.read("objective", Vec::new(), |field| {
+            let section = field.section()?;
+            let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
+            // Tenants of other cases are passed over.
+            let of_case = section.entries().filter_map(|(entry, field)| {
+                let tenant = tenant(&entry.key)?;
+                let objective = objective::from_field(&field, &tenant.objective);
+                Some(objective.map(|objective| (entry.key.clone(), objective)))
+            });
+            of_case.collect()
+        });
+        section.finish();
+        Some(Scheduler {
+            policy,
+            policy_for_reads: for_reads?,
+            objectives: objectives?,
+        })
+    };
+    Ok(document::read(SCHEDULERS_TOML, "schedulers.toml", read)?.config)
+}
+
+/// The disk of the experiment, and those of the catalogue.
+fn find_model(name: &str) -> Result<catalogue::Entry, String> {
+    match name {
+        "../disk.toml" => catalogue::parse(DISK_TOML, "disk.toml").map_err(|e| e.to_string()),
+        _ => model::built_in(name),
+    }
+}
+
+/// What a run simulates.
+///
+/// # Errors
+/// When a file of the experiment is not what it should be.
+pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
+    let (file, text) = key.case.scenario();
+    let mut scenario = scenario::read(text, file, &find_model, None)?.config;
+    let Scheduler {
+        policy,
+        policy_for_reads,
+        objectives,
+    } = scheduler(key.scheduler, &scenario)?;
+    let mut policy = match key.case {
+        Case::Read | Case::ReadBackup => policy_for_reads,
+        _ => policy,
+    };
+    for &(param, value) in &key.params {
+        let set = policy.set(param, value);
+        set.map_err(|error| ExperimentError::Data {
+            file: "schedulers.toml",
+            what: error.to_string(),
+        })?;
+    }
+    for device in &mut scenario.devices {
+        device.policy = policy.clone();
+    }
+    for (name, objective) in objectives {
+        let tenant = scenario.tenants.iter_mut().find(|t| t.name == name);
+        tenant.expect("read for a tenant that is there").objective = objective;
+    }
+    Ok(scenario)
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) report: Report,
+    /// A row for each tenant and second.
+    pub(super) rows: Vec<Row>,
+}
+
+impl Run {
+    pub(super) fn of(scenario: Scenario) -> Run {
+        let mut rows = Vec::new();
+        let mut world = World::new(scenario, Some(Nanos::SECOND));
+        world.run(&mut |row| rows.push(row.clone()));
+        let report = world.report();
+        Run { report, rows }
+    }
+
+    pub(super) fn vm(&self, name: &str) -> Option<&VmReport> {
+        self.report.vms.iter().find(|vm| vm.name == name)
+    }
+
+    /// Seconds from its start to its last answer.
+    pub(super) fn time(&self, name: &str) -> Option<f64> {
+        self.vm(name).map(|vm| vm.time_s)
+    }
+
+    /// Requests a second over its run, as the guest's block layer counts them.
+    pub(super) fn iops(&self, name: &str) -> Option<f64> {
+        self.vm(name).map(|vm| vm.rates.iops)
+    }
+
+    /// Mean latency in milliseconds.
+    pub(super) fn delay(&self, name: &str) -> Option<f64> {
+        let mean = self.vm(name)?.rates.latency_mean_ns?;
+        Some(mean as f64 / 1e6)
+    }
+
+    /// Its whole seconds, those before its end.
+    pub(super) fn seconds<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Row> + use<'a> {
+        let name = name.to_owned();
+        let end = self.time(&name).unwrap_or(0.0);
+        let rows = self.rows.iter();
+        rows.filter(move |row| row.vm == name && row.time_s <= end)
+    }
+
+    /// The largest of a second's requests.
+    pub(super) fn iops_max(&self, name: &str) -> Option<f64> {
+        self.seconds(name)
+            .map(|row| row.rates.iops)
+            .reduce(f64::max)
+    }
+
+    /// The largest of a second's mean latencies, in milliseconds.
+    pub(super) fn delay_max(&self, name: &str) -> Option<f64> {
+        let means = self
+            .seconds(name)
+            .filter_map(|row| row.rates.latency_mean_ns);
+        means.max().map(|ns| ns as f64 / 1e6)
+    }
+
+    /// Of a hundred waits for a suitable request, how many one ended.
+    pub(super) fn wait_success(&self) -> Option<f64> {
+        let waits = self.report.devices.first()?.waits?;
+        Some(100.0 * waits.succeeded as f64 / waits.begun.max(1) as f64)
+    }
+
+    /// The share of I/Os, in percent, for which the disk went so far: no way at all, some way
+    /// within an image, or farther.
+    pub(super) fn distances(&self) -> [f64; 3] {
+        let mut shares = [0.0; 3];
+        let counts = self
+            .report
+            .devices
+            .iter()
+            .flat_map(|device| &device.distances);
+        for (share, distance) in shares.iter_mut().zip(counts) {
+            *share = distance.ios as f64;
+        }
+        let all = shares.iter().sum::<f64>().max(1.0);
+        shares.map(|share| 100.0 * share / all)
+    }
+}

@@ -1,0 +1,85 @@
+//! The experiments of published papers, run in the simulator and set beside their figures.
+//!
+//! An experiment is a folder under `experiments/` (scenarios, the paper's figures as data, a
+//! README) and a module here that says which runs there are, which of their results stands beside
+//! which figure, and what the paper claims. All that the papers have in common is in this frame:
+//!
+//! ```text
+//!   paper.toml ---> Reference ----------+
+//!   scenarios ----> runs (all cores) ---+--> cells, claims --> table for people, JSON
+//! ```
+//!
+//! Results are a function of the repository: no clock, no file, no random seed from outside.
+
+#![forbid(unsafe_code)]
+
+mod contest;
+mod findings;
+mod flubber;
+mod pool;
+mod reference;
+mod show;
+
+pub use contest::{Contest, Sense, order};
+pub use findings::{Cell, Claim, Entry, Findings, within};
+pub use pool::each;
+pub use reference::{Reference, Table as ReferenceTable};
+pub use show::{claims, summary, tables};
+
+use tidegate_config::ConfigErrors;
+
+/// A paper whose experiments can be run again.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub title: &'static str,
+    /// Its tables that there is something to set beside; figures and sections are named.
+    pub tables: &'static [&'static str],
+    /// Runs what is wanted.
+    pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
+    /// Finds the free figures of its models again, by what may be used for that; the text of its
+    /// `calibration.toml`.
+    pub calibrate: fn(&Wanted, Progress<'_>) -> Result<String, ExperimentError>,
+}
+
+/// What is asked of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only this one of [`Paper::tables`].
+    pub table: Option<String>,
+    /// Threads; at least one is used.
+    pub jobs: usize,
+}
+
+impl Wanted {
+    /// Whether `table` is wanted.
+    pub fn wants(&self, table: &str) -> bool {
+        self.table.as_deref().is_none_or(|wanted| wanted == table)
+    }
+}
+
+/// Hears how many of how many runs are done.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+
+/// All papers there are.
+pub fn papers() -> &'static [Paper] {
+    &[flubber::PAPER]
+}
+
+/// Why an experiment cannot be run: the folder is not what its module takes it for.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// A scenario or a list of schedulers.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// The paper's figures or a calibration.
+    #[error("{file}: {what}")]
+    Data {
+        /// The file's name in the experiment's folder.
+        file: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+}

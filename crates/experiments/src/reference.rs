@@ -1,0 +1,195 @@
+//! What a paper measured, as its `paper.toml` has it.
+//!
+//! ```toml
+//! [table3]
+//! columns = ["workload", "cfq", "flubber"]
+//! calibrate = ["cfq"]     # columns or row labels: models may be calibrated on these, on no others
+//! rows = [["read/seq_read", 64.42, 54.16]]
+//! ```
+
+use crate::ExperimentError;
+use crate::findings::Cell;
+
+/// A paper's figures.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    root: toml::Table,
+}
+
+/// One of its tables.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Table {
+    /// What the paper calls it, such as `3`.
+    name: String,
+    /// Names of the columns with figures.
+    columns: Vec<String>,
+    /// What stands before the figures of a row, and the figures.
+    rows: Vec<(Vec<String>, Vec<f64>)>,
+    /// Columns and labels that models may be calibrated on.
+    calibrate: Vec<String>,
+}
+
+fn wrong(what: impl Into<String>) -> ExperimentError {
+    ExperimentError::Data {
+        file: "paper.toml",
+        what: what.into(),
+    }
+}
+
+impl Reference {
+    /// Reads `paper.toml`.
+    ///
+    /// # Errors
+    /// When it is no TOML.
+    pub fn parse(text: &str) -> Result<Reference, ExperimentError> {
+        let root = text
+            .parse()
+            .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+        Ok(Reference { root })
+    }
+
+    /// The table `table{name}`, whose first `labels` columns say what a row is.
+    ///
+    /// # Errors
+    /// When it is not there, or not a table as above.
+    pub fn table(&self, name: &str, labels: usize) -> Result<Table, ExperimentError> {
+        let key = format!("table{name}");
+        let fail = |what: &str| wrong(format!("{key}: {what}"));
+        let table = self.root.get(&key).and_then(|t| t.as_table());
+        let table = table.ok_or_else(|| fail("there is no such table"))?;
+        let words = |key: &str| -> Option<Vec<String>> {
+            let list = table.get(key)?.as_array()?;
+            list.iter()
+                .map(|word| word.as_str().map(str::to_owned))
+                .collect()
+        };
+        let columns = words("columns").filter(|columns| columns.len() > labels);
+        let columns = columns.ok_or_else(|| fail("columns are a list of names"))?;
+        let row = |row: &toml::Value| -> Option<(Vec<String>, Vec<f64>)> {
+            let row = row.as_array().filter(|row| row.len() == columns.len())?;
+            let (before, figures) = row.split_at(labels);
+            let figures = figures.iter().map(number).collect::<Option<_>>()?;
+            Some((before.iter().map(label).collect(), figures))
+        };
+        let rows = table.get("rows").and_then(|rows| rows.as_array());
+        let rows: Option<Vec<_>> = rows.into_iter().flatten().map(row).collect();
+        Ok(Table {
+            name: name.to_owned(),
+            rows: rows.ok_or_else(|| fail("a row is labels and a figure for each column"))?,
+            columns: columns[labels..].to_vec(),
+            calibrate: words("calibrate").unwrap_or_default(),
+        })
+    }
+
+    /// The figure at a path such as `claims_pct.vs_cfq.seq_read`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn figure(&self, path: &str) -> Result<f64, ExperimentError> {
+        let mut keys = path.split('.');
+        let first = keys.next().and_then(|key| self.root.get(key));
+        let found = keys.fold(first, |value, key| value?.get(key));
+        let figure = found.and_then(number);
+        figure.ok_or_else(|| wrong(format!("{path} is no figure")))
+    }
+}
+
+fn number(value: &toml::Value) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+fn label(value: &toml::Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+impl Table {
+    /// Every figure of the table beside ours, which `ours` says for the labels of a row and a
+    /// column; where it says none the figure is left out, because it was not wanted.
+    pub fn cells(
+        &self,
+        paper: &'static str,
+        mut ours: impl FnMut(&[String], &str) -> Option<f64>,
+    ) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for (labels, figures) in &self.rows {
+            for (column, &theirs) in self.columns.iter().zip(figures) {
+                let Some(ours) = ours(labels, column) else {
+                    continue;
+                };
+                let free = |word: &String| word == column || labels.contains(word);
+                cells.push(Cell {
+                    paper,
+                    table: self.name.clone(),
+                    row: labels.join("/"),
+                    column: column.clone(),
+                    theirs,
+                    ours,
+                    calibrated: self.calibrate.iter().any(free),
+                    contest: None,
+                });
+            }
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+        [table3]
+        columns = [\"workload\", \"cfq\", \"flubber\"]
+        calibrate = [\"cfq\"]
+        rows = [[\"read\", 64.42, 54], [\"write\", 65.1, 57.7]]
+        [table6]
+        columns = [\"case\", \"scheduler\", \"near\"]
+        calibrate = [\"cfq\"]
+        rows = [[\"read\", \"cfq\", 97], [\"read\", \"flubber\", 99]]
+        [claims]
+        vs_cfq = { read = 17 }
+    ";
+
+    #[test]
+    fn figures_stand_beside_ours_and_say_whether_they_may_be_calibrated_on() {
+        let reference = Reference::parse(TEXT).unwrap();
+        let cells = reference.table("3", 1).unwrap().cells("p", |row, column| {
+            (row != ["write"] || column == "cfq").then_some(1.0)
+        });
+        let found: Vec<_> = cells
+            .iter()
+            .map(|c| (c.row.as_str(), c.column.as_str(), c.theirs, c.calibrated))
+            .collect();
+        let expected = [
+            ("read", "cfq", 64.42, true),
+            ("read", "flubber", 54.0, false),
+            ("write", "cfq", 65.1, true),
+        ];
+        assert_eq!(found, expected);
+        let cells = reference
+            .table("6", 2)
+            .unwrap()
+            .cells("p", |_, _| Some(0.0));
+        assert_eq!(cells[0].row, "read/cfq");
+        assert_eq!([cells[0].calibrated, cells[1].calibrated], [true, false]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let reference = Reference::parse(TEXT).unwrap();
+        assert_eq!(reference.figure("claims.vs_cfq.read").unwrap(), 17.0);
+        let missing = reference.figure("claims.vs_cfq.write").unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "paper.toml: claims.vs_cfq.write is no figure"
+        );
+        assert!(reference.table("4", 1).is_err());
+        // A label for a figure.
+        assert!(reference.table("6", 1).is_err());
+        assert!(Reference::parse("[").is_err());
+    }
+}

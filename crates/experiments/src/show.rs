@@ -1,0 +1,93 @@
+//! Findings for people.
+
+use crate::findings::{Cell, Findings, within};
+use tidegate_report::{Align, Cell as Shown, Table, Tone};
+
+/// As far off the paper as a predicted figure may be without being marked.
+const NEAR: f64 = 0.15;
+
+/// The figures, a block for each of the paper's tables.
+pub fn tables(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        ("ROW", Align::Left),
+        ("COLUMN", Align::Left),
+        ("THEIRS", Align::Right),
+        ("OURS", Align::Right),
+        ("RATIO", Align::Right),
+        ("", Align::Left),
+    ]);
+    let mut before = "";
+    for cell in &findings.cells {
+        if cell.table != before {
+            before = &cell.table;
+            table.line(Shown::from(heading(&cell.table)).tone(Tone::Strong));
+        }
+        table.row(row(cell));
+    }
+    table
+}
+
+fn heading(table: &str) -> String {
+    match table.starts_with(|c: char| c.is_ascii_digit()) {
+        true => format!("table {table}"),
+        false => table.to_owned(),
+    }
+}
+
+fn row(cell: &Cell) -> [Shown; 6] {
+    let ratio = cell.ratio();
+    let shown = match ratio.is_finite() {
+        true => Shown::from(format!("{ratio:.2}")),
+        false => "-".into(),
+    };
+    let tone = match (cell.calibrated, cell.is_within(NEAR)) {
+        (true, _) => Tone::Faint,
+        (false, true) => Tone::Good,
+        (false, false) => Tone::Bad,
+    };
+    [
+        cell.row.as_str().into(),
+        cell.column.as_str().into(),
+        figure(cell.theirs).into(),
+        figure(cell.ours).into(),
+        shown.tone(tone),
+        (if cell.calibrated {
+            "calibrated"
+        } else {
+            "predicted"
+        })
+        .into(),
+    ]
+}
+
+fn figure(value: f64) -> String {
+    match value.abs() {
+        1000.0.. => format!("{value:.0}"),
+        100.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The claims, one after the other.
+pub fn claims(findings: &Findings) -> Table {
+    let mut table = Table::new([("CLAIM", Align::Left), ("", Align::Left)]);
+    for claim in &findings.claims {
+        let verdict = match claim.holds {
+            true => Shown::from("holds").tone(Tone::Good),
+            false => Shown::from("does not hold").tone(Tone::Bad),
+        };
+        table.row([claim.claim.as_str().into(), verdict]);
+        table.line(format!("    {}", claim.detail));
+    }
+    table
+}
+
+/// In a line: how near it came.
+pub fn summary(findings: &Findings) -> String {
+    let (near, all) = within(&findings.cells, NEAR);
+    let held = findings.claims.iter().filter(|claim| claim.holds).count();
+    format!(
+        "{near} of {all} predicted figures are within 15 %; {held} of {} claims hold",
+        findings.claims.len()
+    )
+}
