@@ -70,6 +70,10 @@ bench-nbd: build ## Compare serving NBD with nbdkit, qemu-nbd and qemu-storage-d
 	@scripts/setup bench
 	@python3 bench/nbd.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: reproduce
+reproduce: build ## Run published experiments again and set them beside the papers' figures
+	@$(TIDEGATE) reproduce flubber $(ARGS)
+
 ##@ Help
 
 .PHONY: help

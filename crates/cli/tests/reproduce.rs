@@ -1,0 +1,85 @@
+//! `tidegate reproduce`, from outside.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn said(args: &[&str]) -> String {
+    let output = tidegate(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn refused(args: &[&str]) -> String {
+    let output = tidegate(args);
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn keys(entry: &Value) -> BTreeSet<&str> {
+    let object = entry.as_object().expect("an object");
+    object.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_is_one_list_of_figures_and_claims_whatever_the_number_of_threads() {
+    let table = ["reproduce", "flubber", "--table", "3", "-o", "json"];
+    let text = said(&table);
+    let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let (cells, claims): (Vec<&Value>, Vec<&Value>) =
+        list.iter().partition(|entry| entry.get("table").is_some());
+    // Four workloads under four schedulers.
+    assert_eq!(cells.len(), 16);
+    let of_cell = [
+        "paper",
+        "table",
+        "row",
+        "column",
+        "theirs",
+        "ours",
+        "calibrated",
+    ];
+    for cell in &cells {
+        assert_eq!(keys(cell), BTreeSet::from(of_cell), "{cell}");
+        assert_eq!(cell["paper"], "flubber");
+        assert_eq!(cell["table"], "3");
+        assert_eq!(cell["calibrated"], cell["column"] == "cfq", "{cell}");
+        assert!(cell["ours"].as_f64().is_some_and(|s| s > 1.0), "{cell}");
+    }
+    let theirs = cells
+        .iter()
+        .find(|cell| cell["row"] == "read/seq_read" && cell["column"] == "flubber");
+    assert_eq!(theirs.expect("it is there")["theirs"], 54.16);
+    assert!(!claims.is_empty());
+    for claim in claims {
+        assert_eq!(keys(claim), BTreeSet::from(["claim", "holds", "detail"]));
+        assert!(claim["holds"].is_boolean());
+        assert!(claim["detail"].as_str().is_some_and(|why| !why.is_empty()));
+    }
+    assert_eq!(text, said(&[&table[..], &["--jobs", "1"]].concat()));
+}
+
+#[test]
+fn people_read_theirs_ours_and_whether_claims_hold() {
+    let text = said(&["reproduce", "flubber", "--table", "section 4.5"]);
+    for word in ["THEIRS", "OURS", "RATIO", "predicted", "wait_success_pct"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(said(&["reproduce"]).contains("flubber"));
+}
+
+#[test]
+fn what_there_is_not_is_answered_with_what_there_is() {
+    let said = refused(&["reproduce", "fluber"]);
+    assert!(said.contains("there are: flubber"), "{said}");
+    let said = refused(&["reproduce", "flubber", "--table", "7"]);
+    assert!(said.contains("there are: 2, 3, 4, 5, 6"), "{said}");
+}
