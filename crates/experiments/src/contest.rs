@@ -1,6 +1,6 @@
 //! Who is better than whom: the order in which a paper puts what it compares.
 
-use crate::findings::Cell;
+use crate::findings::{Cell, heading};
 use std::collections::BTreeMap;
 
 /// Which way a figure is better; an order needs none, but people who read about it do.
@@ -51,7 +51,8 @@ pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Ve
                     false => ((b, whom), (a, who)),
                 };
                 other.push(format!(
-                    "table {table}, {about}: {} before {} ({:.2} and {:.2}; ours {:.2} and {:.2})",
+                    "{}, {about}: {} before {} ({:.2} and {:.2}; ours {:.2} and {:.2})",
+                    heading(table),
                     better.1.who,
                     worse.1.who,
                     better.0.theirs,

@@ -37,6 +37,14 @@ impl Cell {
     }
 }
 
+/// A table by its name: tables are numbered, figures and sections named.
+pub(crate) fn heading(table: &str) -> String {
+    match table.starts_with(|c: char| c.is_ascii_digit()) {
+        true => format!("table {table}"),
+        false => table.to_owned(),
+    }
+}
+
 /// Something the paper says.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Claim {

@@ -1,6 +1,6 @@
 //! Findings for people.
 
-use crate::findings::{Cell, Findings, within};
+use crate::findings::{Cell, Findings, heading, within};
 use tidegate_report::{Align, Cell as Shown, Table, Tone};
 
 /// As far off the paper as a predicted figure may be without being marked.
@@ -25,13 +25,6 @@ pub fn tables(findings: &Findings) -> Table {
         table.row(row(cell));
     }
     table
-}
-
-fn heading(table: &str) -> String {
-    match table.starts_with(|c: char| c.is_ascii_digit()) {
-        true => format!("table {table}"),
-        false => table.to_owned(),
-    }
 }
 
 fn row(cell: &Cell) -> [Shown; 6] {

@@ -1,17 +1,15 @@
 //! What the paper says, and whether it is so here.
 
-use super::setup::{Case, Run};
-use super::{Runs, beta};
+use super::setup::{Case, FAR, Run, Without};
+use super::{ABLATIONS, Runs, beta, percent};
 use crate::{Cell, Claim, ExperimentError, Reference, Wanted, order, within};
 
-/// A claim in percent holds when ours is at most so many points short of it.
-const POINTS: f64 = 5.0;
 /// A predicted time is near when it is within this part of the paper's.
 const NEAR: f64 = 0.15;
 /// A mean is a promise kept when it is off by no more: the paper has 60.07 ms for 60 ms.
 const ROUNDING: f64 = 0.01;
 
-type Claims = Result<Vec<Claim>, ExperimentError>;
+pub(super) type Claims = Result<Vec<Claim>, ExperimentError>;
 
 /// All that can be said about what was run, in the order of the paper.
 pub(super) fn claims(
@@ -35,7 +33,7 @@ pub(super) fn claims(
     if wanted.wants("4") {
         claims.extend(objectives(runs, Case::Mixed));
     }
-    claims.extend(percentages(reference, cells)?);
+    claims.extend(percent::claims(reference, runs, cells)?);
     claims.extend(goals(cells));
     Ok(claims)
 }
@@ -127,13 +125,47 @@ fn objectives(runs: &Runs, case: Case) -> Vec<Claim> {
         };
         let enough = achieved >= iops * (1.0 - ROUNDING);
         let soon = delay <= latency * (1.0 + ROUNDING);
+        let mut detail =
+            format!("it has {achieved:.1} {of} a second and a mean latency of {delay:.1} ms.");
+        if !(enough && soon) {
+            detail += &hangs_on(runs, case, |run| {
+                let rate = match count {
+                    Count::Merged => run.iops(vm)?,
+                    Count::Process(requests) => requests / run.time(vm)?,
+                };
+                Some(format!("{rate:.0} IOPS and {:.1} ms", run.delay(vm)?))
+            });
+        }
         Some(Claim::new(
             format!("Flubber gives {vm} its {iops:.0} IOPS within {latency:.0} ms ({case:?})"),
             enough && soon,
-            format!("it has {achieved:.1} {of} a second and a mean latency of {delay:.1} ms."),
+            detail,
         ))
     };
     promised(case).iter().filter_map(claim).collect()
+}
+
+/// What Flubber's figure would be without one thing or another, in a sentence.
+pub(super) fn hangs_on(runs: &Runs, case: Case, figure: impl Fn(&Run) -> Option<String>) -> String {
+    // Where nobody writes there is no feedback anyway.
+    let there = |what: &Without| case != Case::Read || *what != Without::Feedback;
+    let without = |what: Without| {
+        let name = match what {
+            Without::NearDeadlines => format!("with latencies {FAR} times as long"),
+            Without::Feedback => "without feedback".to_owned(),
+            Without::Processor => "if guests took no processor time".to_owned(),
+            Without::Nothing => return None,
+        };
+        let figure = figure(runs.ablated(case, what)?)?;
+        Some(format!("{figure} {name}"))
+    };
+    let all: Vec<String> = (ABLATIONS.into_iter().filter(there))
+        .filter_map(without)
+        .collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!(" It would be {}.", all.join(", ")),
+    }
 }
 
 /// Section 4.3.1: real time starves best effort.
@@ -189,161 +221,6 @@ fn settles(reference: &Reference, runs: &Runs) -> Claims {
         first.is_some_and(|first| first as f64 <= within_s),
         detail,
     )])
-}
-
-/// A claim in percent: its path among the reference's claims, and the two cells it compares, as
-/// table, row and column; the second is the one it improves on.
-type Percent = (&'static str, [&'static str; 3], [&'static str; 3]);
-
-const PERCENTAGES: &[Percent] = &[
-    (
-        "vs_cfq.seq_read",
-        ["3", "read/seq_read", "flubber"],
-        ["3", "read/seq_read", "cfq"],
-    ),
-    (
-        "vs_cfq.rnd_read",
-        ["3", "read/rnd_read", "flubber"],
-        ["3", "read/rnd_read", "cfq"],
-    ),
-    (
-        "vs_edf_read.seq_read",
-        ["3", "read/seq_read", "flubber"],
-        ["3", "read/seq_read", "edf_credit"],
-    ),
-    (
-        "vs_edf_read.rnd_read",
-        ["3", "read/rnd_read", "flubber"],
-        ["3", "read/rnd_read", "edf_credit"],
-    ),
-    (
-        "vs_cfq.seq_write",
-        ["3", "write/seq_write", "flubber"],
-        ["3", "write/seq_write", "cfq"],
-    ),
-    (
-        "vs_cfq.rnd_write",
-        ["3", "write/rnd_write", "flubber"],
-        ["3", "write/rnd_write", "cfq"],
-    ),
-    (
-        "vs_cfq.mixed_seq_write",
-        ["4", "flubber", "seq_write_s"],
-        ["4", "cfq", "seq_write_s"],
-    ),
-    (
-        "vs_cfq.mixed_rnd_rw",
-        ["4", "flubber", "rnd_rw_s"],
-        ["4", "cfq", "rnd_rw_s"],
-    ),
-    (
-        "vs_cfq.mixed_server_throughput",
-        ["4", "flubber", "server_avg_iops"],
-        ["4", "cfq", "server_avg_iops"],
-    ),
-    (
-        "background_vs_cfq_priority.seq_read",
-        ["5", "read/seq_read", "flubber"],
-        ["5", "read/seq_read", "cfq_priority"],
-    ),
-    (
-        "background_vs_cfq_priority.rnd_read",
-        ["5", "read/rnd_read", "flubber"],
-        ["5", "read/rnd_read", "cfq_priority"],
-    ),
-    (
-        "background_vs_cfq_priority.backup_slower_at_most",
-        ["5", "read/backup", "flubber"],
-        ["5", "read/backup", "cfq_priority"],
-    ),
-    (
-        "background_vs_cfq_priority.seq_write",
-        ["5", "write/seq_write", "flubber"],
-        ["5", "write/seq_write", "cfq_priority"],
-    ),
-    (
-        "background_vs_cfq_priority.rnd_write",
-        ["5", "write/rnd_write", "flubber"],
-        ["5", "write/rnd_write", "cfq_priority"],
-    ),
-    (
-        "background_vs_cfq_priority.backup_in_write",
-        ["5", "write/backup", "flubber"],
-        ["5", "write/backup", "cfq_priority"],
-    ),
-    (
-        "background_vs_edf.seq_read",
-        ["5", "read/seq_read", "flubber"],
-        ["5", "read/seq_read", "edf_credit"],
-    ),
-    (
-        "background_vs_edf.rnd_read",
-        ["5", "read/rnd_read", "flubber"],
-        ["5", "read/rnd_read", "edf_credit"],
-    ),
-    (
-        "background_vs_edf.backup",
-        ["5", "read/backup", "flubber"],
-        ["5", "read/backup", "edf_credit"],
-    ),
-    (
-        "background_vs_edf.seq_write",
-        ["5", "write/seq_write", "flubber"],
-        ["5", "write/seq_write", "edf_credit"],
-    ),
-    (
-        "background_vs_edf.rnd_write",
-        ["5", "write/rnd_write", "flubber"],
-        ["5", "write/rnd_write", "edf_credit"],
-    ),
-];
-
-/// The claims in percent, from the cells they are about.
-fn percentages(reference: &Reference, cells: &[Cell]) -> Claims {
-    let find = |[table, row, column]: &[&str; 3]| {
-        let here =
-            |cell: &&Cell| cell.table == *table && cell.row == *row && cell.column == *column;
-        cells.iter().find(here)
-    };
-    let mut claims = Vec::new();
-    for (path, ours, other) in PERCENTAGES {
-        let (Some(ours), Some(other)) = (find(ours), find(other)) else {
-            continue;
-        };
-        let claimed = reference.figure(&format!("claims_pct.{path}"))?;
-        let who = match other.table.as_str() {
-            "4" => &other.row,
-            _ => &other.column,
-        };
-        let what = match other.table.as_str() {
-            "4" => format!("the mixed case's {}", other.column),
-            "5" => format!("{} beside a backup", other.row),
-            _ => other.row.clone(),
-        };
-        let less = 100.0 * (1.0 - ours.ours / other.ours);
-        let (claim, gain, holds) = match *path {
-            p if p.ends_with("at_most") => {
-                let claim = format!("{what} takes at most {claimed} % longer than under {who}");
-                (claim, -less, -less <= claimed + POINTS)
-            }
-            p if p.ends_with("throughput") => {
-                let gain = 100.0 * (ours.ours / other.ours - 1.0);
-                let claim = format!("{what} is {claimed} % above that under {who}");
-                (claim, gain, gain >= claimed - POINTS)
-            }
-            _ => {
-                let claim = format!("{what} takes {claimed} % less time than under {who}");
-                (claim, less, less >= claimed - POINTS)
-            }
-        };
-        let detail = format!(
-            "it is {gain:.1} % here: {:.1} and {:.1}; {POINTS} points less than claimed is near \
-             enough.",
-            ours.ours, other.ours
-        );
-        claims.push(Claim::new(claim, holds, detail));
-    }
-    Ok(claims)
 }
 
 /// How near the whole comes.

@@ -5,11 +5,12 @@
 
 mod calibrate;
 mod claims;
+mod percent;
 mod setup;
 mod tables;
 
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, pool};
-use setup::{Case, Key, Run, SCHEDULERS};
+use setup::{Case, Key, Run, SCHEDULERS, Without};
 use std::collections::BTreeMap;
 
 pub(crate) const PAPER: Paper = Paper {
@@ -23,6 +24,13 @@ pub(crate) const PAPER: Paper = Paper {
 /// The interval factors of table 2; the last but one is that of all the rest.
 const BETAS: [u64; 5] = [1, 2, 8, 32, 128];
 
+/// What is left out of Flubber's runs to show what a claim hangs on.
+const ABLATIONS: [Without; 3] = [
+    Without::NearDeadlines,
+    Without::Feedback,
+    Without::Processor,
+];
+
 /// What came of the runs that were wanted.
 struct Runs(BTreeMap<Key, Run>);
 
@@ -33,6 +41,11 @@ impl Runs {
 
     fn of(&self, case: Case, scheduler: &'static str) -> Option<&Run> {
         self.get(&Key::new(case, scheduler))
+    }
+
+    /// Flubber's run without something.
+    fn ablated(&self, case: Case, what: Without) -> Option<&Run> {
+        self.get(&Key::new(case, "flubber").without(what))
     }
 
     /// One of the paper's schedulers by its name in the figures.
@@ -72,6 +85,14 @@ fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
     }
     if wanted.wants("2") {
         keys.extend(BETAS.map(beta));
+    }
+    // What claims hang on that do not hold.
+    for (table, cases) in [("3", &[Case::Read, Case::Write][..]), ("4", &[Case::Mixed])] {
+        if wanted.wants(table) {
+            let without = |key: Key| ABLATIONS.map(|what| key.clone().without(what));
+            let flubber = cases.iter().map(|&case| Key::new(case, "flubber"));
+            keys.extend(flubber.flat_map(without));
+        }
     }
     keys.sort();
     keys.dedup();
