@@ -391,12 +391,12 @@ pub(crate) struct Seeds(pub(crate) Vec<u64>);
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// How long, over all policies
-    #[arg(long, value_name = "N", default_value_t = 40,
+    #[arg(long, value_name = "N", default_value_t = 45,
           value_parser = clap::value_parser!(u64).range(4..=3600))]
     pub(crate) seconds: u64,
     /// Policies, in the order they take turns
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock", value_parser = parse_policy)]
+          default_value = "fifo,mclock,flubber", value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
 }
 

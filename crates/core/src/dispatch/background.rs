@@ -1,7 +1,7 @@
 //! Background tenants (a backup, a scrub) under dispatchers that know none: they have what the
 //! VMs leave.
 //!
-//! [`Aside`] stands around such a dispatcher while there are background tenants. The dispatcher
+//! `Aside` stands around such a dispatcher while there are background tenants. The dispatcher
 //! hears of VMs alone; background units stand in an index of their own, in which they go in
 //! batches by address ([`Deadline`]).
 //!

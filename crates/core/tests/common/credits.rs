@@ -179,7 +179,9 @@ impl Slow {
             (1, Some(ops)) => ops.norm,
             _ => Some(self.params.terms.request_size),
         };
-        let sizes = size.map_or(0, |size| bytes / size + u32::from(!bytes.is_multiple_of(size)));
+        let sizes = size.map_or(0, |size| {
+            bytes / size + u32::from(!bytes.is_multiple_of(size))
+        });
         let requests = requests.max(sizes);
         let account = self.vms.get_mut(&vm).expect("heard of");
         if account.fresh {

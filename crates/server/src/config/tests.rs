@@ -347,3 +347,30 @@ proptest::proptest! {
         fuzz(&data);
     }
 }
+
+#[test]
+fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
+    let text = |policy: &str, background: &str| {
+        format!(
+            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+             policy = {policy:?}\n[[vm]]\nname = \"backup\"\nbackground = {background}\n\
+             objective = {{ limit = \"50 MB/s\" }}\n[[vm.disk]]\nsize = \"1 GiB\"\n"
+        )
+    };
+    for (policy, background, warnings) in [
+        ("mclock", "false", 0),
+        // mClock keeps the limits of VMs, and never hears of the background.
+        ("mclock", "true", 1),
+        ("limit", "true", 0),
+    ] {
+        let loaded = parse_text(&text(policy, background)).expect("it is sound");
+        assert_eq!(loaded.config.vms[0].background, background == "true");
+        let said = loaded.warnings.len();
+        assert_eq!(said, warnings, "{policy}: {:?}", loaded.warnings);
+    }
+    let said = errors(&text("fifo", "\"yes\""));
+    assert!(
+        said.contains("vm.background") || said.contains("background"),
+        "{said}"
+    );
+}

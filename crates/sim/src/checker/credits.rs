@@ -162,10 +162,12 @@ impl Books {
                 }
                 self.reckon(&terms);
             }
-            // One of the background had no credits, and takes nobody's away.
             Event::VmRemoved(vm) => {
-                if self.vms.remove(&vm).is_some() {
-                    self.reckon(&terms);
+                let known = self.vms.remove(&vm).is_some();
+                // One of the background had no credits, and takes nobody's away.
+                match known {
+                    true => self.reckon(&terms),
+                    false => return Ok(()),
                 }
             }
             Event::Admitted(unit) => {
