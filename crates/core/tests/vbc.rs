@@ -265,6 +265,31 @@ fn a_thousand_vms_of_ten_requests_a_second_hold_nobody_up() {
     }
 }
 
+#[test]
+fn a_grant_that_reopens_very_many_vms_does_not_nest() {
+    const VMS: u32 = 20_000;
+    let config = EngineConfig {
+        max_vms: VMS,
+        max_requests: 2 * VMS,
+        ..config(4096, 0)
+    };
+    let mut world = World::of(config, &spec("vbc+fifo", &[("beta", 1)]), 10);
+    world.keep_done = true;
+    let guests: Vec<Guest> = (0..VMS).map(|_| world.guest(&reserved(10))).collect();
+    // One credit each, so the second requests of all are let in at once.
+    for n in 0..2 {
+        for guest in &guests {
+            let request = Request::read(n << 21, 4096, u64::MAX);
+            let taken = world
+                .engine
+                .handle_request(world.time(), guest.client, request);
+            taken.expect("there is room");
+        }
+    }
+    world.run(SECOND);
+    assert_eq!(world.done.len(), 2 * VMS as usize);
+}
+
 /// A guest with one request at a time that thinks in between.
 fn synchronous(world: &mut World, guest: Guest, think: u64, until: u64) -> u64 {
     let end = world.now + until;

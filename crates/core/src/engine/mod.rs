@@ -221,6 +221,8 @@ struct Ears {
     /// See [`Dispatcher::by_lane`](crate::roles::Dispatcher::by_lane).
     by_lane: bool,
     reopened: Reopened,
+    /// The gates of those are being asked.
+    asking: bool,
     knobs: Knobs,
 }
 
@@ -244,6 +246,7 @@ impl Ears {
             timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
             by_lane: roles.dispatcher.by_lane(),
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
+            asking: false,
             knobs: Knobs(Vec::with_capacity(vms.max(64))),
         }
     }
@@ -544,11 +547,17 @@ impl Engine {
     }
 
     fn ask_reopened(&mut self) {
+        // Letting a unit in is an event, after which this is called again: with as many calls
+        // inside each other as VMs were reopened, the stack would not hold them.
+        if core::mem::replace(&mut self.ears.asking, true) {
+            return;
+        }
         while let Some(vm) = self.ears.reopened.0.pop() {
             for lane in Lane::ALL {
                 self.ask_gate(vm.index, lane);
             }
         }
+        self.ears.asking = false;
     }
 
     fn client(&self, id: ClientId) -> Result<&Client, EngineError> {
