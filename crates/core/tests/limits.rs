@@ -284,6 +284,19 @@ fn a_burst_that_is_added_does_not_repeat_what_the_limit_let_go() {
 }
 
 #[test]
+fn a_burst_that_is_taken_away_leaves_what_it_let_go_last_to_be_paid() {
+    let mut world = World::new("limit", MS / 10);
+    let burst = bursting(Rate::iops(3), Rate::iops(48), Nanos::from_millis(200));
+    let guest = world.guest(&burst);
+    world.load(guest, Op::Read, 4096, 4);
+    // One has just gone: the burst's rate lets the next go 20 ms later.
+    world.run(64 * MS);
+    world.set(guest, &limited(Rate::iops(77)));
+    world.run(SECOND);
+    assert_below(&world.ops(guest), 77, 1);
+}
+
+#[test]
 fn swaps_do_not_lift_the_burst_rate() {
     let mut world = World::new("limit", 1000);
     let burst = bursting(

@@ -60,13 +60,27 @@ impl Bucket {
             .shrink_tolerance(self.tolerance.1, bytes, now);
         self.steady.set_rate(limit, now);
         let was_set = [self.burst.ops.is_set(), self.burst.bytes.is_set()];
+        let (was_fast, bursting) = (self.burst.per_s(), self.burst);
         self.set_burst(limit, burst, now);
         let (slow, fast) = (self.steady.per_s(), self.burst.per_s());
+        // A burst that is taken away leaves what it let go last and was not paid for yet.
+        if was_set[0] && !self.burst.ops.is_set() {
+            carry_over(&bursting.ops, &mut self.steady.ops, was_fast.0, slow.0, now);
+        }
+        if was_set[1] && !self.burst.bytes.is_set() {
+            carry_over(
+                &bursting.bytes,
+                &mut self.steady.bytes,
+                was_fast.1,
+                slow.1,
+                now,
+            );
+        }
         if !was_set[0] {
-            begin_burst(&self.steady.ops, &mut self.burst.ops, slow.0, fast.0, now);
+            carry_over(&self.steady.ops, &mut self.burst.ops, slow.0, fast.0, now);
         }
         if !was_set[1] {
-            begin_burst(
+            carry_over(
                 &self.steady.bytes,
                 &mut self.burst.bytes,
                 slow.1,
@@ -111,10 +125,12 @@ fn per_s(rate: &Rate) -> (u64, u64) {
     )
 }
 
-/// A burst that is new begins with what its limit let go last and was not paid for yet.
-fn begin_burst(steady: &Pacer, burst: &mut Pacer, slow: u64, fast: u64, now: Nanos) {
-    let owed = steady.due().since(now).0 as u128 * slow as u128 / fast.max(1) as u128;
-    burst.forget_before(now + Nanos(u64::try_from(owed).unwrap_or(u64::MAX)));
+/// One pacer begins with what the other let go last and was not paid for yet: the burst's, when it
+/// is new, the steady one's, when the burst is gone.
+fn carry_over(from: &Pacer, to: &mut Pacer, from_per_s: u64, to_per_s: u64, now: Nanos) {
+    let owed =
+        (from.due().since(now).0 as u128 * from_per_s as u128).div_ceil(to_per_s.max(1) as u128);
+    to.forget_before(now + Nanos(u64::try_from(owed).unwrap_or(u64::MAX)));
 }
 
 /// How long the steady rate takes to save up a burst of `length` at the fast rate.
