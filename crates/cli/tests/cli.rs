@@ -127,7 +127,7 @@ fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
             "{name}: {}",
             stdout(&output)
         );
-        // The demo's database wants a latency that no policy enforces yet; the demo says so.
+        // The demo's database wants a latency, which mClock, that its file names, does not enforce.
         let quiet = stderr(&output).is_empty();
         assert!(
             quiet || name.starts_with("demo"),
