@@ -240,6 +240,14 @@ impl Facts {
         self.hot[id.index()].state == state::ADMITTED
     }
 
+    /// How long a regulator has held an admitted unit: its request that gave it its name waited so
+    /// long to be admitted, or for its lane's gate.
+    pub fn held(&self, id: ReqId) -> Nanos {
+        let hot = &self.hot[id.index()];
+        let shut = self.vms[hot.vm as usize].shut_time(hot.op.lane(), self.now);
+        self.cold[id.index()].held(self.now, shut)
+    }
+
     /// Bytes of one guest request, whole, that move through the device: none for what it does
     /// by its tables alone.
     pub fn request_bytes(&self, id: ReqId) -> u32 {

@@ -163,6 +163,15 @@ impl Cold {
         self.begin_wait(shut, deliberate);
     }
 
+    /// How long a regulator has held it so far. `shut` is its lane's.
+    pub(crate) fn held(&self, now: Nanos, shut: Nanos) -> Nanos {
+        let held = match self.outstanding {
+            0 => self.regulated.wrapping_add(shut.0).min(self.waited(now)),
+            _ => self.regulated,
+        };
+        Nanos(held)
+    }
+
     /// One more of its I/Os goes to the device.
     pub(crate) fn part_started(&mut self, now: Nanos) {
         if self.outstanding == 0 {

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::lab::{self, GUESTS, Lab, Model, Terms};
+use common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use common::*;
 use proptest::prelude::*;
+use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::DiskSpec;
 use tidegate_core::facts::{Facts, Unit};
 use tidegate_core::objective::Objective;
@@ -15,6 +16,7 @@ use tidegate_core::time::Nanos;
 
 #[derive(Clone, Copy, Debug)]
 struct Params {
+    from: DeadlineFrom,
     margin: Nanos,
     default: Nanos,
     max_size: u64,
@@ -31,6 +33,7 @@ impl Params {
     fn spec(&self, name: &str) -> PolicySpec {
         let mut spec = policy(name);
         for (name, value) in [
+            ("deadline_from", self.from as u64),
             ("margin", self.margin.0),
             ("default_latency", self.default.0),
             ("best_effort_latency", self.default.0),
@@ -125,9 +128,13 @@ impl Scan {
         }
     }
 
-    fn due(&self, lab: &Lab, vm: VmId, arrived: Nanos) -> Nanos {
+    fn due(&self, lab: &Lab, vm: VmId, start: Nanos) -> Nanos {
         let promised = lab.engine.objective(vm).latency;
-        arrived + promised.unwrap_or(self.params.default) - self.params.margin
+        start + promised.unwrap_or(self.params.default) - self.params.margin
+    }
+
+    fn due_of(&self, lab: &Lab, unit: &Unit) -> Nanos {
+        self.due(lab, unit.vm, lab.begins(unit, self.params.from))
     }
 
     fn batches(&self) -> bool {
@@ -144,7 +151,7 @@ impl Scan {
     /// VM-EDF's head.
     fn head(&self, lab: &Lab) -> Option<(Nanos, Unit)> {
         let heads = self.heads(lab, false).into_iter();
-        let due = heads.map(|unit| (self.due(lab, unit.vm, unit.arrived), unit));
+        let due = heads.map(|unit| (self.due_of(lab, &unit), unit));
         due.min_by_key(|(due, unit)| (*due, unit.seq))
     }
 
@@ -236,7 +243,7 @@ impl Scan {
             id: unit.id,
             suitable,
             batch: 0,
-            due: Some(self.due(lab, unit.vm, unit.arrived)),
+            due: Some(self.due_of(lab, &unit)),
         })
     }
 
@@ -421,9 +428,11 @@ fn params() -> impl Strategy<Value = Params> {
         (some(20), some(100), some(12)),
         any::<bool>(),
         any::<bool>(),
+        starts(),
     )
         .prop_map(
-            move |((margin, default, kib, mb), (wait, promote, seek), bound, deep)| Params {
+            move |((margin, default, kib, mb), (wait, promote, seek), bound, deep, from)| Params {
+                from,
                 margin: ms(margin),
                 default: ms(default),
                 max_size: kib << 10,

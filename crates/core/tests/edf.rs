@@ -2,16 +2,18 @@
 
 mod common;
 
-use common::lab::{self, GUESTS, Lab, Model, Terms};
+use common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use common::*;
 use proptest::prelude::*;
-use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::dispatch::by_deadline::DeadlineFrom;
+use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::time::Nanos;
 
 #[derive(Clone, Copy, Debug)]
 struct Params {
+    from: DeadlineFrom,
     margin: Nanos,
     default: Nanos,
     background: Nanos,
@@ -21,6 +23,7 @@ impl Params {
     fn spec(&self, name: &str) -> PolicySpec {
         let mut spec = policy(name);
         for (name, value) in [
+            ("deadline_from", Nanos(self.from as u64)),
             ("margin", self.margin),
             ("default_latency", self.default),
             ("best_effort_latency", self.default),
@@ -46,9 +49,10 @@ impl Model for Scan {
         let heads = (0..GUESTS).filter_map(|guest| {
             let unit = lab.unit(lab.head(guest)?);
             let promised = lab.guests[guest].objective.latency;
+            let start = lab.begins(&unit, self.0.from);
             let due = match is_background(guest) {
-                true => unit.arrived + self.0.background,
-                false => unit.arrived + promised.unwrap_or(self.0.default) - self.0.margin,
+                true => start + self.0.background,
+                false => start + promised.unwrap_or(self.0.default) - self.0.margin,
             };
             Some((due, unit.seq, unit.id))
         });
@@ -66,7 +70,9 @@ fn latency(weight: u32) -> Option<Nanos> {
 }
 
 fn params() -> impl Strategy<Value = Params> {
-    (0u64..30, 0u64..300, 0u64..600).prop_map(|(margin, default, background)| Params {
+    let spans = (0u64..30, 0u64..300, 0u64..600);
+    (starts(), spans).prop_map(|(from, (margin, default, background))| Params {
+        from,
         margin: Nanos::from_millis(margin),
         default: Nanos::from_millis(default),
         background: Nanos::from_millis(background),
@@ -184,4 +190,39 @@ fn a_changed_objective_counts_for_what_waits_already() {
     let from = world.log.len();
     world.run(10 * MS);
     assert_eq!(world.log[from].io.vm, other.vm);
+}
+
+#[test]
+fn what_a_limit_held_counts_only_from_the_arrival() {
+    // The first VM's second request is held for a second, and let in while one of three of the
+    // other's is in flight. Less the margin it is due 71 ms after that; the other's two that wait
+    // 51 ms after 985, and so is what comes when the first of them ends, at 1005.
+    let next = |from: DeadlineFrom| {
+        let spec = Params {
+            from,
+            margin: Nanos::from_millis(9),
+            default: Nanos::from_millis(200),
+            background: Nanos::from_millis(500),
+        }
+        .spec("token-bucket+edf");
+        let mut world = World::new("fifo", 20 * MS);
+        world.engine.set_policy(Nanos::ZERO, &spec);
+        let limited = world.guest(&Objective {
+            limit: Limit {
+                total: Rate::iops(1),
+                ..Limit::NONE
+            },
+            ..promised(80)
+        });
+        let other = world.guest(&promised(60));
+        world.load(limited, Op::Read, 4096, 2);
+        world.run(985 * MS);
+        let from = world.log.len();
+        world.load(other, Op::Read, 4096, 3);
+        world.run(SECOND);
+        let mut since = world.log[from..].iter();
+        since.position(|started| started.io.vm == limited.vm)
+    };
+    assert_eq!(next(DeadlineFrom::Arrival), Some(1));
+    assert_eq!(next(DeadlineFrom::Admission), Some(4));
 }

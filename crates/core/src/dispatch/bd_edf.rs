@@ -1,8 +1,8 @@
 //! BD-EDF: batch and delay in the order of deadlines; Flubber's latency control (sections 3.3
 //! and 3.4, algorithms 1 and 2).
 //!
-//! Classification (algorithm 1): a VM's unit enters the VM-EDF queue with the deadline arrival +
-//! objective - margin, a background tenant's the background queue, in the order of arrival; both
+//! Classification (algorithm 1): a VM's unit enters the VM-EDF queue with the deadline start +
+//! objective - margin, where its start is its arrival, or with `deadline_from` its admission, a background tenant's the background queue, in the order of arrival; both
 //! also the sorted queue, by address.
 //!
 //! Batch and delay (algorithm 2), once the device can take an I/O. `latest` is the deadline of
@@ -137,7 +137,7 @@ impl BdEdf {
     pub fn new(params: BdEdfParams, capacity: &Capacity) -> BdEdf {
         BdEdf {
             params,
-            vm_edf: ByDeadline::new(capacity.vms),
+            vm_edf: ByDeadline::new(capacity.vms, params.deadlines.from),
             sorted: Sorted::new(capacity.requests),
             background: Background::new(capacity.vms),
             last: None,
@@ -157,7 +157,7 @@ impl BdEdf {
         }
         let deadlines = self.params.deadlines;
         self.vm_edf
-            .rank(facts, vm, |arrived| deadlines.due(facts, vm, arrived));
+            .rank(facts, vm, |start| deadlines.due(facts, vm, start));
         if self.vm_edf.is_empty() {
             // Nobody is left whom a wait would hold back.
             (self.waiting, self.idle_since) = (false, None);
@@ -187,7 +187,7 @@ impl BdEdf {
         }
         let deadlines = self.params.deadlines;
         let own = match suitable {
-            true => deadlines.due(facts, unit.vm, unit.arrived),
+            true => deadlines.due(facts, unit.vm, self.vm_edf.start(facts, &unit)),
             false => due,
         };
         self.pick_unit(&unit, own, suitable, 0)

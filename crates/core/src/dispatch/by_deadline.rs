@@ -5,14 +5,39 @@
 //! deadlines by the same span: its place alone has to be found again.
 
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{Facts, Unit};
 use crate::heap::IndexedHeap;
 use crate::request::{ReqId, VmId};
 use crate::time::Nanos;
 
-/// How deadlines come of arrivals (Flubber, eq. 5).
+/// What "the start time of a request" is in Flubber's eq. 5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadlineFrom {
+    /// When it arrived: a promise to the VM, which counts what credits and limits hold back, too.
+    Arrival,
+    /// Its arrival and what a regulator held it, so for credits the time they let it in: what a
+    /// scheduler below them sees. Linux's `struct request` has its `start_time` from there.
+    Admission,
+}
+
+impl DeadlineFrom {
+    /// As the configuration calls them, in this order.
+    pub const WORDS: &'static [&'static str] = &["arrival", "admission"];
+
+    /// The one at this place among [`WORDS`](DeadlineFrom::WORDS).
+    pub fn from_word(place: u64) -> DeadlineFrom {
+        match place {
+            0 => DeadlineFrom::Arrival,
+            _ => DeadlineFrom::Admission,
+        }
+    }
+}
+
+/// How deadlines come of start times (Flubber, eq. 5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlines {
+    /// From when on they count.
+    pub from: DeadlineFrom,
     /// So much before the objective's end: what serving it may take.
     pub margin: Nanos,
     /// The objective of a VM that has a reservation and no latency.
@@ -23,15 +48,15 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// When a unit of a VM that arrived then is due.
-    pub(super) fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Nanos {
+    /// When a unit of a VM that started then is due.
+    pub(super) fn due(&self, facts: &Facts, vm: VmId, start: Nanos) -> Nanos {
         let objective = facts.objective(vm);
         let latency = match objective.latency {
             Some(latency) => latency,
             None if objective.reservation.is_none() => self.best_effort_latency,
             None => self.default_latency,
         };
-        arrived + latency - self.margin
+        start + latency - self.margin
     }
 }
 
@@ -46,6 +71,7 @@ pub(super) struct Due {
 #[derive(Debug)]
 pub(super) struct ByDeadline {
     heads: IndexedHeap<Due>,
+    from: DeadlineFrom,
 }
 
 impl ByDeadline {
@@ -57,9 +83,18 @@ impl ByDeadline {
     };
 
     /// For so many VMs.
-    pub(super) fn new(vms: u32) -> ByDeadline {
+    pub(super) fn new(vms: u32, from: DeadlineFrom) -> ByDeadline {
         ByDeadline {
             heads: IndexedHeap::with_capacity(vms as usize),
+            from,
+        }
+    }
+
+    /// From when on an admitted unit's deadline counts.
+    pub(super) fn start(&self, facts: &Facts, unit: &Unit) -> Nanos {
+        match self.from {
+            DeadlineFrom::Arrival => unit.arrived,
+            DeadlineFrom::Admission => unit.arrived + facts.held(unit.id),
         }
     }
 
@@ -74,12 +109,12 @@ impl ByDeadline {
     }
 
     /// Finds a VM's place: its first unit, its gates or its objective changed. `due`: the
-    /// deadline of a unit that arrived then.
+    /// deadline of a unit that started then.
     pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
         match facts.head(vm) {
             Some(head) => {
                 let unit = facts.unit(head);
-                let (at, seq) = (due(unit.arrived), unit.seq);
+                let (at, seq) = (due(self.start(facts, &unit)), unit.seq);
                 self.heads.set(vm.index(), Due { at, seq });
             }
             None => self.forget(vm),

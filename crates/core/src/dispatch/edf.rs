@@ -2,12 +2,13 @@
 //! against, below its credits.
 //!
 //! ```text
-//! a VM's unit:          deadline = arrival + latency objective - margin
-//! a background unit:    deadline = arrival + background_latency
+//! a VM's unit:          deadline = start + latency objective - margin
+//! a background unit:    deadline = start + background_latency
 //! pick:                 the earliest deadline; never waits while a unit may go
 //! ```
 //!
 //! Readings, where the paper says nothing:
+//! - A unit starts with its arrival; with `deadline_from = admission` once no regulator holds it.
 //! - A unit's deadline is that of the guest request that gave it its name, the first that came.
 //! - A VM's units go in the order of their arrival over both lanes, as far as gates are open. An
 //!   I/O of several requests that failed goes again at the front of its lane, request by request.
@@ -49,7 +50,7 @@ impl Edf {
     pub fn new(params: EdfParams, capacity: &Capacity) -> Edf {
         Edf {
             params,
-            queue: ByDeadline::new(capacity.vms),
+            queue: ByDeadline::new(capacity.vms, params.deadlines.from),
         }
     }
 
@@ -59,9 +60,9 @@ impl Edf {
             background_latency,
         } = self.params;
         let background = facts.is_background(vm);
-        self.queue.rank(facts, vm, |arrived| match background {
-            true => arrived + background_latency,
-            false => deadlines.due(facts, vm, arrived),
+        self.queue.rank(facts, vm, |start| match background {
+            true => start + background_latency,
+            false => deadlines.due(facts, vm, start),
         });
     }
 }

@@ -4,7 +4,7 @@ use super::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::control::credit_feedback::{CreditFeedback, CreditFeedbackParams};
 use crate::dispatch::background::BackgroundParams;
 use crate::dispatch::bd_edf::{BdEdf, BdEdfParams};
-use crate::dispatch::by_deadline::Deadlines;
+use crate::dispatch::by_deadline::{DeadlineFrom, Deadlines};
 use crate::dispatch::cfq::{BackgroundClass, Cfq, CfqParams};
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::dispatch::drr::{Drr, DrrParams};
@@ -364,6 +364,7 @@ static DISPATCHERS: &[PartInfo<dyn Dispatcher>] = &[
         summary: "the earliest deadline first",
         params: &[
             MARGIN,
+            DEADLINE_FROM,
             DEFAULT_LATENCY,
             BEST_EFFORT_LATENCY,
             span(
@@ -454,6 +455,15 @@ const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     )
 };
 
+const DEADLINE_FROM: ParamInfo = ParamInfo {
+    name: "deadline_from",
+    kind: ParamKind::Choice(DeadlineFrom::WORDS),
+    default: DeadlineFrom::Arrival as u64,
+    min: 0,
+    max: DeadlineFrom::Admission as u64,
+    help: "from when on a latency counts: a request's arrival, or when credits let it in",
+};
+
 /// As Linux's deadline has for writes.
 const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
     max: 5_000_000_000,
@@ -466,6 +476,7 @@ const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
 
 static BD_EDF: &[ParamInfo] = &[
     MARGIN,
+    DEADLINE_FROM,
     DEFAULT_LATENCY,
     BEST_EFFORT_LATENCY,
     ParamInfo {
@@ -506,6 +517,7 @@ static BD_EDF: &[ParamInfo] = &[
 
 fn deadlines(params: &Params) -> Deadlines {
     Deadlines {
+        from: DeadlineFrom::from_word(params.get("deadline_from")),
         margin: Nanos(params.get("margin")),
         default_latency: Nanos(params.get("default_latency")),
         best_effort_latency: Nanos(params.get("best_effort_latency")),

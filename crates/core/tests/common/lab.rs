@@ -5,6 +5,7 @@
 //! go, and the engine's choice is held against it.
 
 use proptest::prelude::*;
+use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
@@ -55,6 +56,11 @@ pub enum Step {
     Swap {
         gated: bool,
     },
+}
+
+/// Both readings of when a deadline begins.
+pub fn starts() -> impl Strategy<Value = DeadlineFrom> {
+    prop_oneof![Just(DeadlineFrom::Arrival), Just(DeadlineFrom::Admission)]
 }
 
 pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Step> {
@@ -182,6 +188,14 @@ fn limit(guest: usize) -> Limit {
 impl Lab {
     pub fn unit(&self, id: ReqId) -> Unit {
         self.engine.view().unit(id)
+    }
+
+    /// From when on a unit's deadline counts: its arrival, or that and what limits held it.
+    pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
+        match from {
+            DeadlineFrom::Arrival => unit.arrived,
+            DeadlineFrom::Admission => unit.arrived + self.engine.view().held(unit.id),
+        }
     }
 
     pub fn head(&self, guest: usize) -> Option<ReqId> {

@@ -10,6 +10,8 @@ use tidegate_core::time::Nanos;
 /// Where deadlines lie, and from when on they are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deadlines {
+    /// A request's time begins once no regulator holds it, not with its arrival.
+    pub from_admission: bool,
     /// So much before the end of a VM's latency.
     pub margin: Nanos,
     /// The latency of a VM that was promised a rate alone.
@@ -32,8 +34,8 @@ impl Deadlines {
         let facts = engine.view();
         let vms = (0..facts.vm_slots()).map(|slot| facts.vm_at(slot));
         let heads = vms.filter_map(|vm| {
-            let (lane, seq, arrived) = head(facts, vm)?;
-            let due = self.due(facts, vm, arrived)?;
+            let (lane, seq, start) = self.head(facts, vm)?;
+            let due = self.due(facts, vm, start)?;
             Some((due, seq, vm, lane))
         });
         let (due, seq, vm, lane) = heads.min_by_key(|&(due, seq, ..)| (due, seq))?;
@@ -59,25 +61,29 @@ impl Deadlines {
         Ok(())
     }
 
-    fn due(&self, facts: &Facts, vm: VmId, arrived: Nanos) -> Option<Nanos> {
+    fn due(&self, facts: &Facts, vm: VmId, start: Nanos) -> Option<Nanos> {
         if facts.is_background(vm) {
-            return self.background_latency.map(|latency| arrived + latency);
+            return self.background_latency.map(|latency| start + latency);
         }
         let objective = facts.objective(vm);
         let otherwise = match objective.reservation.is_none() {
             true => self.best_effort_latency,
             false => self.default_latency,
         };
-        Some(arrived + objective.latency.unwrap_or(otherwise) - self.margin)
+        Some(start + objective.latency.unwrap_or(otherwise) - self.margin)
     }
-}
 
-/// What of a VM arrived first, of its lanes' first units.
-fn head(facts: &Facts, vm: VmId) -> Option<(Lane, u64, Nanos)> {
-    let open = Lane::ALL.into_iter().filter(|&l| facts.gate_open(vm, l));
-    let heads = open.filter_map(|lane| {
-        let unit = facts.unit(facts.lane_head(vm, lane)?);
-        Some((lane, unit.seq, unit.arrived))
-    });
-    heads.min_by_key(|&(_, seq, _)| seq)
+    /// What of a VM arrived first, of its lanes' first units, and from when on its deadline counts.
+    fn head(&self, facts: &Facts, vm: VmId) -> Option<(Lane, u64, Nanos)> {
+        let open = Lane::ALL.into_iter().filter(|&l| facts.gate_open(vm, l));
+        let heads = open.filter_map(|lane| {
+            let unit = facts.unit(facts.lane_head(vm, lane)?);
+            let held = match self.from_admission {
+                true => facts.held(unit.id),
+                false => Nanos::ZERO,
+            };
+            Some((lane, unit.seq, unit.arrived + held))
+        });
+        heads.min_by_key(|&(_, seq, _)| seq)
+    }
 }

@@ -72,6 +72,8 @@ pub const BOUNDS: &[(&str, Bound)] = &[
 
 fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
     Deadlines {
+        // By the places of the parameter's words: arrival, admission.
+        from_admission: param(policy, "deadline_from") == 1,
         margin: Nanos(param(policy, "margin")),
         default_latency: Nanos(param(policy, "default_latency")),
         best_effort_latency: Nanos(param(policy, "best_effort_latency")),
