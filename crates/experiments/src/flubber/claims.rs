@@ -1,7 +1,7 @@
 //! What the paper says, and whether it is so here.
 
-use super::setup::{Case, FAR, Run, Without};
-use super::{ABLATIONS, Runs, beta, percent};
+use super::setup::{Case, Run};
+use super::{Runs, percent};
 use crate::{Cell, Claim, ExperimentError, Reference, Wanted, order, within};
 
 /// A predicted time is near when it is within this part of the paper's.
@@ -9,12 +9,47 @@ const NEAR: f64 = 0.15;
 /// A mean is a promise kept when it is off by no more: the paper has 60.07 ms for 60 ms.
 const ROUNDING: f64 = 0.01;
 
-pub(super) type Claims = Result<Vec<Claim>, ExperimentError>;
+pub(super) type Claims = Result<Vec<Said>, ExperimentError>;
+
+/// A claim, before it is known what it hangs on.
+pub(super) struct Said {
+    claim: String,
+    holds: bool,
+    /// What it comes to here, without a full stop.
+    figure: String,
+    /// More about it that is of no use beside another figure.
+    more: String,
+}
+
+impl Said {
+    pub(super) fn new(claim: impl Into<String>, holds: bool, figure: impl Into<String>) -> Said {
+        Said {
+            claim: claim.into(),
+            holds,
+            figure: figure.into(),
+            more: String::new(),
+        }
+    }
+
+    /// The claim, and if it does not hold, what its figure would be without one thing or another:
+    /// each with how the sentence begins and all that is said then.
+    pub(super) fn hangs_on(self, ablated: &[(String, Vec<Said>)]) -> Claim {
+        let mut detail = format!("{}.{}", self.figure, self.more);
+        for (phrase, said) in ablated.iter().filter(|_| !self.holds) {
+            let same = said.iter().find(|said| said.claim == self.claim);
+            if let Some(said) = same.filter(|said| said.figure != self.figure) {
+                let holds = if said.holds { "; so it would hold" } else { "" };
+                detail += &format!(" {phrase}, {}{holds}.", said.figure);
+            }
+        }
+        Claim::new(self.claim, self.holds, detail)
+    }
+}
 
 /// All that can be said about what was run, in the order of the paper.
 pub(super) fn claims(
     reference: &Reference,
-    runs: &Runs,
+    runs: &Runs<'_>,
     cells: &[Cell],
     wanted: &Wanted,
 ) -> Claims {
@@ -33,15 +68,15 @@ pub(super) fn claims(
     if wanted.wants("4") {
         claims.extend(objectives(runs, Case::Mixed));
     }
-    claims.extend(percent::claims(reference, runs, cells)?);
+    claims.extend(percent::claims(reference, cells)?);
     claims.extend(goals(cells));
     Ok(claims)
 }
 
 /// Section 4.2: what the interval factor does.
-fn interval_factor(runs: &Runs) -> Vec<Claim> {
+fn interval_factor(runs: &Runs<'_>) -> Vec<Said> {
     let figures = |get: fn(&Run, &str) -> Option<f64>, vm| -> Option<Vec<f64>> {
-        let all = super::BETAS.map(|b| runs.get(&beta(b)).and_then(|run| get(run, vm)));
+        let all = super::BETAS.map(|b| runs.of_beta(b).and_then(|run| get(run, vm)));
         all.into_iter().collect()
     };
     let (Some(seq), Some(rnd), Some(delay)) = (
@@ -60,22 +95,22 @@ fn interval_factor(runs: &Runs) -> Vec<Claim> {
             .join(", ")
     };
     vec![
-        Claim::new(
+        Said::new(
             "from beta 1 to 32 both VMs get more requests a second",
             rises(&seq[..4]) && rises(&rnd[..4]) && seq[3] > seq[0] && rnd[3] > rnd[0],
             format!(
-                "the sequential VM has {} IOPS, the random one {}.",
+                "the sequential VM has {} IOPS, the random one {}",
                 list(&seq[..4]),
                 list(&rnd[..4])
             ),
         ),
-        Claim::new(
+        Said::new(
             "at beta 128 the random VM has fewer IOPS than at 32, and the sequential VM's delay \
              fluctuates more",
             rnd[4] < rnd[3] && delay[4] > delay[3],
             format!(
                 "the random VM has {:.1} IOPS after {:.1}, the sequential VM's largest delay is \
-                 {:.1} ms after {:.1} ms.",
+                 {:.1} ms after {:.1} ms",
                 rnd[4], rnd[3], delay[4], delay[3]
             ),
         ),
@@ -113,7 +148,7 @@ enum Count {
 }
 
 /// Table 1: Flubber meets every objective.
-fn objectives(runs: &Runs, case: Case) -> Vec<Claim> {
+fn objectives(runs: &Runs<'_>, case: Case) -> Vec<Said> {
     let Some(run) = runs.of(case, "flubber") else {
         return Vec::new();
     };
@@ -125,51 +160,19 @@ fn objectives(runs: &Runs, case: Case) -> Vec<Claim> {
         };
         let enough = achieved >= iops * (1.0 - ROUNDING);
         let soon = delay <= latency * (1.0 + ROUNDING);
-        let mut detail =
-            format!("it has {achieved:.1} {of} a second and a mean latency of {delay:.1} ms.");
-        if !(enough && soon) {
-            detail += &hangs_on(runs, case, |run| {
-                let rate = match count {
-                    Count::Merged => run.iops(vm)?,
-                    Count::Process(requests) => requests / run.time(vm)?,
-                };
-                Some(format!("{rate:.0} IOPS and {:.1} ms", run.delay(vm)?))
-            });
-        }
-        Some(Claim::new(
+        let figure =
+            format!("it has {achieved:.1} {of} a second and a mean latency of {delay:.1} ms");
+        Some(Said::new(
             format!("Flubber gives {vm} its {iops:.0} IOPS within {latency:.0} ms ({case:?})"),
             enough && soon,
-            detail,
+            figure,
         ))
     };
     promised(case).iter().filter_map(claim).collect()
 }
 
-/// What Flubber's figure would be without one thing or another, in a sentence.
-pub(super) fn hangs_on(runs: &Runs, case: Case, figure: impl Fn(&Run) -> Option<String>) -> String {
-    // Where nobody writes there is no feedback anyway.
-    let there = |what: &Without| case != Case::Read || *what != Without::Feedback;
-    let without = |what: Without| {
-        let name = match what {
-            Without::NearDeadlines => format!("with latencies {FAR} times as long"),
-            Without::Feedback => "without feedback".to_owned(),
-            Without::Processor => "if guests took no processor time".to_owned(),
-            Without::Nothing => return None,
-        };
-        let figure = figure(runs.ablated(case, what)?)?;
-        Some(format!("{figure} {name}"))
-    };
-    let all: Vec<String> = (ABLATIONS.into_iter().filter(there))
-        .filter_map(without)
-        .collect();
-    match all.is_empty() {
-        true => String::new(),
-        false => format!(" It would be {}.", all.join(", ")),
-    }
-}
-
 /// Section 4.3.1: real time starves best effort.
-fn starves(runs: &Runs) -> Option<Claim> {
+fn starves(runs: &Runs<'_>) -> Option<Said> {
     let run = runs.of(Case::Read, "cfq_priority")?;
     let end = run.time("rnd_read")?;
     let (mut before, mut all) = (0.0, 0.0);
@@ -182,15 +185,15 @@ fn starves(runs: &Runs) -> Option<Claim> {
         };
     }
     let share = 100.0 * before / f64::max(all, 1.0);
-    Some(Claim::new(
+    Some(Said::new(
         "under CFQ with priorities the sequential reader starves until the random one is done",
         share < 5.0,
-        format!("it has done {share:.1} % of its requests when the random reader ends."),
+        format!("it has done {share:.1} % of its requests when the random reader ends"),
     ))
 }
 
 /// Figure 4: both VMs have their throughput within 5 s, and keep it.
-fn settles(reference: &Reference, runs: &Runs) -> Claims {
+fn settles(reference: &Reference, runs: &Runs<'_>) -> Claims {
     let within_s = reference.figure("feedback.settles_within_s")?;
     let Some(run) = runs.of(Case::Write, "flubber") else {
         return Ok(Vec::new());
@@ -209,14 +212,14 @@ fn settles(reference: &Reference, runs: &Runs) -> Claims {
     let first = both.iter().position(|met| *met);
     let after = first.map_or(0, |first| both[first..].iter().filter(|met| **met).count());
     let detail = match first {
-        None => "in no five seconds do both have their throughput.".to_owned(),
+        None => "in no five seconds do both have their throughput".to_owned(),
         Some(first) => format!(
             "both have it from {first} s on, measured over five seconds, and in {after} of the \
-             {} seconds after that.",
+             {} seconds after that",
             both.len() - first
         ),
     };
-    Ok(vec![Claim::new(
+    Ok(vec![Said::new(
         format!("with feedback both writers have their throughput within {within_s:.0} s"),
         first.is_some_and(|first| first as f64 <= within_s),
         detail,
@@ -224,23 +227,20 @@ fn settles(reference: &Reference, runs: &Runs) -> Claims {
 }
 
 /// How near the whole comes.
-fn goals(cells: &[Cell]) -> Vec<Claim> {
+fn goals(cells: &[Cell]) -> Vec<Said> {
     let mut claims = Vec::new();
     let (same, all, other) = order(cells);
     if all > 0 {
         let share = 100.0 * same as f64 / all as f64;
-        claims.push(Claim::new(
+        let mut said = Said::new(
             "who is better than whom is as in the paper in 90 % of the comparisons",
             share >= 90.0,
-            format!(
-                "it is in {same} of {all}, {share:.0} %; not so: {}.",
-                if other.is_empty() {
-                    "none".to_owned()
-                } else {
-                    other.join("; ")
-                }
-            ),
-        ));
+            format!("it is in {same} of {all}, {share:.0} %"),
+        );
+        if !other.is_empty() {
+            said.more = format!(" Not so: {}.", other.join("; "));
+        }
+        claims.push(said);
     }
     let is_time = |cell: &&Cell| {
         matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
@@ -248,10 +248,10 @@ fn goals(cells: &[Cell]) -> Vec<Claim> {
     let (near, all) = within(cells.iter().filter(is_time), NEAR);
     if all > 0 {
         let share = 100.0 * near as f64 / all as f64;
-        claims.push(Claim::new(
+        claims.push(Said::new(
             "predicted execution times are within 15 % of the paper's on 80 % of the cells",
             share >= 80.0,
-            format!("they are on {near} of {all}, {share:.0} %."),
+            format!("they are on {near} of {all}, {share:.0} %"),
         ));
     }
     claims

@@ -24,34 +24,35 @@ pub(crate) const PAPER: Paper = Paper {
 /// The interval factors of table 2; the last but one is that of all the rest.
 const BETAS: [u64; 5] = [1, 2, 8, 32, 128];
 
-/// What is left out of Flubber's runs to show what a claim hangs on.
-const ABLATIONS: [Without; 3] = [
-    Without::NearDeadlines,
-    Without::Feedback,
-    Without::Processor,
-];
+/// What came of the runs that were wanted, with something left out of Flubber's.
+#[derive(Clone, Copy)]
+struct Runs<'a> {
+    all: &'a BTreeMap<Key, Run>,
+    without: Without,
+}
 
-/// What came of the runs that were wanted.
-struct Runs(BTreeMap<Key, Run>);
-
-impl Runs {
-    fn get(&self, key: &Key) -> Option<&Run> {
-        self.0.get(key)
+impl<'a> Runs<'a> {
+    fn of(&self, case: Case, scheduler: &'static str) -> Option<&'a Run> {
+        self.get(Key::new(case, scheduler))
     }
 
-    fn of(&self, case: Case, scheduler: &'static str) -> Option<&Run> {
-        self.get(&Key::new(case, scheduler))
-    }
-
-    /// Flubber's run without something.
-    fn ablated(&self, case: Case, what: Without) -> Option<&Run> {
-        self.get(&Key::new(case, "flubber").without(what))
+    /// Flubber's with an interval factor of table 2.
+    fn of_beta(&self, factor: u64) -> Option<&'a Run> {
+        self.get(beta(factor))
     }
 
     /// One of the paper's schedulers by its name in the figures.
-    fn named(&self, case: Case, scheduler: &str) -> Option<&Run> {
+    fn named(&self, case: Case, scheduler: &str) -> Option<&'a Run> {
         let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
         self.of(case, scheduler)
+    }
+
+    fn get(&self, key: Key) -> Option<&'a Run> {
+        let key = match key.scheduler {
+            "flubber" => key.without(self.without),
+            _ => key,
+        };
+        self.all.get(&key)
     }
 }
 
@@ -87,13 +88,9 @@ fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
         keys.extend(BETAS.map(beta));
     }
     // What claims hang on that do not hold.
-    for (table, cases) in [("3", &[Case::Read, Case::Write][..]), ("4", &[Case::Mixed])] {
-        if wanted.wants(table) {
-            let without = |key: Key| ABLATIONS.map(|what| key.clone().without(what));
-            let flubber = cases.iter().map(|&case| Key::new(case, "flubber"));
-            keys.extend(flubber.flat_map(without));
-        }
-    }
+    let flubber = keys.iter().filter(|key| key.scheduler == "flubber");
+    let ablated = flubber.flat_map(|key| Without::ALL.map(|what| key.clone().without(what)));
+    keys.extend(ablated.collect::<Vec<_>>());
     keys.sort();
     keys.dedup();
     keys
@@ -107,8 +104,24 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         .map(setup::scenario)
         .collect::<Result<Vec<_>, _>>()?;
     let runs = pool::each(&scenarios, wanted.jobs, progress, |s| Run::of(s.clone()));
-    let runs = Runs(keys.into_iter().zip(runs).collect());
-    let cells = tables::cells(&reference, &runs, wanted)?;
-    let claims = claims::claims(&reference, &runs, &cells, wanted)?;
-    Ok(Findings { cells, claims })
+    let runs: BTreeMap<Key, Run> = keys.into_iter().zip(runs).collect();
+    let found = |without| {
+        let runs = Runs {
+            all: &runs,
+            without,
+        };
+        let cells = tables::cells(&reference, &runs, wanted)?;
+        let claims = claims::claims(&reference, &runs, &cells, wanted)?;
+        Ok::<_, ExperimentError>((cells, claims))
+    };
+    let (cells, claims) = found(Without::Nothing)?;
+    let mut ablated = Vec::new();
+    for what in Without::ALL {
+        ablated.push((what.phrase(), found(what)?.1));
+    }
+    let claims = claims.into_iter().map(|said| said.hangs_on(&ablated));
+    Ok(Findings {
+        cells,
+        claims: claims.collect(),
+    })
 }

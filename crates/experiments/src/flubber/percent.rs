@@ -1,9 +1,7 @@
 //! The paper's claims in percent: who takes so much less time than under what.
 
-use super::Runs;
-use super::claims::{Claims, hangs_on};
-use super::setup::Case;
-use crate::{Cell, Claim, Reference};
+use super::claims::{Claims, Said};
+use crate::{Cell, Reference};
 
 /// A claim holds when ours is at most so many points short of it.
 const POINTS: f64 = 5.0;
@@ -115,20 +113,8 @@ const PERCENTAGES: &[Percent] = &[
     ),
 ];
 
-/// Whose time a cell of table 3 or 4 is.
-fn subject(cell: &Cell) -> Option<(Case, &str)> {
-    match cell.table.as_str() {
-        "3" => {
-            let (case, vm) = cell.row.split_once('/')?;
-            Some((Case::named(case)?, vm))
-        }
-        "4" => Some((Case::Mixed, cell.column.strip_suffix("_s")?)),
-        _ => None,
-    }
-}
-
 /// Those claims, from the cells they are about.
-pub(super) fn claims(reference: &Reference, runs: &Runs, cells: &[Cell]) -> Claims {
+pub(super) fn claims(reference: &Reference, cells: &[Cell]) -> Claims {
     let find = |[table, row, column]: &[&str; 3]| {
         let here =
             |cell: &&Cell| cell.table == *table && cell.row == *row && cell.column == *column;
@@ -165,21 +151,12 @@ pub(super) fn claims(reference: &Reference, runs: &Runs, cells: &[Cell]) -> Clai
                 (claim, less, less >= claimed - POINTS)
             }
         };
-        let mut detail = format!(
-            "it is {gain:.1} % here: {:.1} and {:.1}; {POINTS} points less than claimed is near \
-             enough.",
-            ours.ours, other.ours
+        let said = Said::new(
+            claim,
+            holds,
+            format!("it is {gain:.1} %: {:.1} and {:.1}", ours.ours, other.ours),
         );
-        if !holds && let Some((case, vm)) = subject(ours) {
-            detail += &hangs_on(runs, case, |run| {
-                let time = run.time(vm)?;
-                Some(format!(
-                    "{:.1} % ({time:.1} s)",
-                    100.0 * (1.0 - time / other.ours)
-                ))
-            });
-        }
-        claims.push(Claim::new(claim, holds, detail));
+        claims.push(said);
     }
     Ok(claims)
 }

@@ -2,6 +2,7 @@
 
 use crate::ExperimentError;
 use tidegate_config::{Field, document, model, objective, policy};
+use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
@@ -81,6 +82,30 @@ pub(super) enum Without {
     Processor,
     /// Feedback on credits.
     Feedback,
+    /// Deadlines that count what credits hold back: they begin when credits let a request in, which
+    /// is the other reading of eq. 5's start time.
+    HeldTime,
+}
+
+impl Without {
+    /// Everything that is left out to show what a claim hangs on.
+    pub(super) const ALL: [Without; 4] = [
+        Without::NearDeadlines,
+        Without::HeldTime,
+        Without::Feedback,
+        Without::Processor,
+    ];
+
+    /// How a sentence about such a run begins.
+    pub(super) fn phrase(self) -> String {
+        match self {
+            Without::Nothing => "As it is".to_owned(),
+            Without::NearDeadlines => format!("With latencies {FAR} times as long"),
+            Without::HeldTime => "With deadlines from when credits let a request in".to_owned(),
+            Without::Feedback => "Without feedback".to_owned(),
+            Without::Processor => "If guests took no processor time".to_owned(),
+        }
+    }
 }
 
 /// So many times the latencies that the paper promises are hardly ever overdue.
@@ -115,7 +140,8 @@ impl Key {
         self.without = what;
         match what {
             Without::Feedback => self.with("feedback", 0),
-            _ => self,
+            Without::HeldTime => self.with("deadline_from", DeadlineFrom::Admission as u64),
+            Without::Nothing | Without::NearDeadlines | Without::Processor => self,
         }
     }
 }
@@ -201,7 +227,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
                 *latency = latency.map(|bound| Nanos(bound.0 * FAR));
             }
             Without::Processor => tenant.delay.processor = None,
-            Without::Nothing | Without::Feedback => {}
+            Without::Nothing | Without::Feedback | Without::HeldTime => {}
         }
     }
     for (name, objective) in objectives {

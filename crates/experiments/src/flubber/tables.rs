@@ -1,7 +1,7 @@
 //! Our figures beside the paper's.
 
+use super::Runs;
 use super::setup::{Case, Run, SCHEDULERS};
-use super::{Runs, beta};
 use crate::contest::{Contest, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
 
@@ -14,12 +14,12 @@ const RANDOM_REQUESTS: f64 = 10_000.0;
 /// Everything that is wanted, in the order of the paper.
 pub(super) fn cells(
     reference: &Reference,
-    runs: &Runs,
+    runs: &Runs<'_>,
     wanted: &Wanted,
 ) -> Result<Vec<Cell>, ExperimentError> {
     let mut cells = Vec::new();
     for (table, of) in [
-        ("2", table2 as fn(&Reference, &Runs) -> _),
+        ("2", table2 as fn(&Reference, &Runs<'_>) -> _),
         ("3", table3),
         ("4", table4),
         ("5", table5),
@@ -48,10 +48,10 @@ fn competing(
     cells.into_iter().map(with).collect()
 }
 
-fn table2(reference: &Reference, runs: &Runs) -> Cells {
+fn table2(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let table = reference.table("2", 1)?;
     let cells = table.cells(PAPER, |labels, column| {
-        let run = runs.get(&beta(labels.first()?.parse().ok()?))?;
+        let run = runs.of_beta(labels.first()?.parse().ok()?)?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
@@ -79,7 +79,7 @@ fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     Some((Case::named(case)?, vm))
 }
 
-fn table3(reference: &Reference, runs: &Runs) -> Cells {
+fn table3(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let cells = reference.table("3", 1)?.cells(PAPER, |labels, column| {
         let (case, vm) = case_and_vm(labels)?;
         runs.named(case, column)?.time(vm)
@@ -95,7 +95,7 @@ fn server_iops(run: &Run) -> f64 {
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 
-fn table4(reference: &Reference, runs: &Runs) -> Cells {
+fn table4(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let cells = reference.table("4", 1)?.cells(PAPER, |labels, column| {
         let run = runs.named(Case::Mixed, labels.first()?)?;
         match column {
@@ -112,7 +112,7 @@ fn table4(reference: &Reference, runs: &Runs) -> Cells {
     }))
 }
 
-fn table5(reference: &Reference, runs: &Runs) -> Cells {
+fn table5(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let cells = reference.table("5", 1)?.cells(PAPER, |labels, column| {
         let (case, vm) = case_and_vm(labels)?;
         runs.named(case.with_backup()?, column)?.time(vm)
@@ -122,7 +122,7 @@ fn table5(reference: &Reference, runs: &Runs) -> Cells {
     }))
 }
 
-fn table6(reference: &Reference, runs: &Runs) -> Cells {
+fn table6(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let cells = reference.table("6", 2)?.cells(PAPER, |labels, column| {
         let run = runs.named(Case::named(labels.first()?)?, labels.get(1)?)?;
         let [zero, within, outside] = run.distances();
@@ -160,7 +160,7 @@ fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) 
     })
 }
 
-fn figure4(reference: &Reference, runs: &Runs) -> Cells {
+fn figure4(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let mut cells = Vec::new();
     for scheduler in SCHEDULERS {
         let theirs = reference.figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
@@ -174,7 +174,7 @@ fn figure4(reference: &Reference, runs: &Runs) -> Cells {
     }))
 }
 
-fn waits(reference: &Reference, runs: &Runs) -> Cells {
+fn waits(reference: &Reference, runs: &Runs<'_>) -> Cells {
     let mut cells = Vec::new();
     for (name, case) in [
         ("read", Case::Read),
