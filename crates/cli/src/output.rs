@@ -66,6 +66,12 @@ impl Output {
     }
 }
 
+/// Prints a line on standard error. `eprintln!` panics where nobody reads that any more, which is no
+/// reason for a command to end.
+pub(crate) fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// True where the reader of our output has closed it.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

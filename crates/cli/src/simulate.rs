@@ -13,6 +13,7 @@ use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Scenario, Tena
 use tidegate_workload::fio::{self, JobFile};
 
 use crate::args::ChangeArgs;
+use crate::output;
 use crate::problem::Problem;
 
 /// The device under a job file that names none.
@@ -54,10 +55,10 @@ impl Ready {
     /// Says on standard error what is to be said about it.
     pub(crate) fn tell(&self) {
         for warning in &self.warnings {
-            eprintln!("{warning}\n");
+            output::tell(format_args!("{warning}\n"));
         }
         for note in &self.notes {
-            eprintln!("{note}");
+            output::tell(format_args!("{note}"));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -56,6 +56,14 @@ size = "8 MiB"
 
 impl Daemon {
     fn start() -> Daemon {
+        let (daemon, mut log) = Daemon::start_with_log();
+        // What it says later is read away, lest it block.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        daemon
+    }
+
+    /// A daemon, and the rest of what it says.
+    fn start_with_log() -> (Daemon, BufReader<ChildStderr>) {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("t.toml");
         std::fs::write(&config, CONFIG).expect("writable");
@@ -65,15 +73,14 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        // It says so once its sockets are there; what it says later is read away, lest it block.
+        // It says so once its sockets are there.
         let mut log = BufReader::new(child.stderr.take().expect("piped"));
         let mut said = String::new();
         while !said.contains("listening on") {
             let n = log.read_line(&mut said).expect("readable");
             assert!(n > 0, "the daemon ended: {said}");
         }
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Daemon { child, dir }
+        (Daemon { child, dir }, log)
     }
 
     fn ask(&self, args: &[&str]) -> Output {
@@ -439,4 +446,32 @@ fn a_reader_that_has_enough_is_no_error() {
     let output = child.wait_with_output().expect("it ends");
     assert!(stderr(&output).is_empty(), "{}", stderr(&output));
     assert!(output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn nobody_reading_standard_error_is_no_error_either() {
+    let file = examples().join("mixed.fio");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", "--duration", "10 ms", file.to_str().expect("plain")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stderr.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", output.status);
+    assert!(stdout(&output).contains("IOPS"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_on_and_ends_in_order() {
+    let (mut daemon, log) = Daemon::start_with_log();
+    drop(log);
+    // Each of these is logged.
+    for policy in ["fifo", "mclock"] {
+        let device = daemon.json(&["policy", "set", "ram", policy]);
+        assert_eq!(device["policy"]["name"], policy);
+    }
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
 }

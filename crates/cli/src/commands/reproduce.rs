@@ -8,7 +8,7 @@ use tidegate_experiments::{Paper, Wanted, claims, papers, summary, tables};
 use tidegate_report::{Align, Table};
 
 use crate::args::{Format, ReproduceArgs};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::progress::Patient;
 
@@ -44,11 +44,11 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     out.table(&tables(&findings))?;
     out.text("\n")?;
     out.table(&claims(&findings))?;
-    eprintln!(
+    output::tell(format_args!(
         "{}; {:.1} s",
         summary(&findings),
         began.elapsed().as_secs_f64()
-    );
+    ));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `tidegate serve`: the daemon.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -11,14 +11,14 @@ use tidegate_server::reception::BindError;
 use tracing::Level;
 
 use crate::args::LogLevel;
+use crate::output;
 use crate::problem::Problem;
 
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     let Loaded { config, warnings } = config::load(file)?;
-    let mut err = std::io::stderr();
     for warning in &warnings {
-        let _ = writeln!(err, "{warning}\n");
+        output::tell(format_args!("{warning}\n"));
     }
     start_log(log);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -64,5 +64,8 @@ fn start_log(level: LogLevel) {
         .with_target(false)
         .with_ansi(colours)
         .with_writer(std::io::stderr)
+        // It would say so with `eprintln!`, which panics where nobody reads standard error any more,
+        // in whichever thread had something to say: an event loop's clients would lose their disks.
+        .log_internal_errors(false)
         .init();
 }

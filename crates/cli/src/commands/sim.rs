@@ -8,7 +8,7 @@ use tidegate_sim::report::{Promise, Rates, Report, Row, VmReport};
 use tidegate_sim::world::World;
 
 use crate::args::{Format, SimArgs};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Patient;
 use crate::simulate::{self, Changes, Ready};
 
@@ -42,17 +42,19 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     drop(progress);
     let (warm_up, ended) = (world.scenario().warm_up, world.now());
     if ended < warm_up {
-        eprintln!("warning: all jobs had ended after {ended}, within the warm-up of {warm_up}");
+        output::tell(format_args!(
+            "warning: all jobs had ended after {ended}, within the warm-up of {warm_up}"
+        ));
     }
     let report = world.report();
     printer.report(&report)?;
     if out.format() == Format::Table {
         let took = began.elapsed().as_secs_f64();
-        eprintln!(
+        output::tell(format_args!(
             "{} requests simulated in {took:.2} s, {:.2} million a second",
             count(report.requests),
             report.requests as f64 / took / 1e6
-        );
+        ));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use tidegate_sim::seed::{fnv1a, fnv1a_from};
 use tidegate_sim::world::World;
 
 use crate::args::{Format, SweepArgs};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress;
 use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
@@ -37,7 +37,10 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     let known = grid.len() - missing.len();
     if known > 0 {
         let file = results.path().display();
-        eprintln!("{known} of {} results are in {file} already", grid.len());
+        output::tell(format_args!(
+            "{known} of {} results are in {file} already",
+            grid.len()
+        ));
     }
     simulate_all(&missing, args.jobs, |key, report| results.keep(key, report))?;
     results.finish()?;

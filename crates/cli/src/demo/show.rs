@@ -7,7 +7,7 @@ use tidegate_core::objective::Objective;
 use tidegate_report::{Align, Cell, Style, Table, Tone};
 
 use super::{Cast, PolicyResult, Results, VmResult};
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// The live part: a table redrawn in place on a terminal, a line a policy elsewhere.
 pub(super) struct Screen {
@@ -61,7 +61,11 @@ impl Screen {
         if !self.live {
             if self.announced != now.policy {
                 self.announced = now.policy.clone();
-                eprintln!("{}: running for {:.0} s ...", now.policy, of.as_secs_f64());
+                output::tell(format_args!(
+                    "{}: running for {:.0} s ...",
+                    now.policy,
+                    of.as_secs_f64()
+                ));
             }
             return Ok(());
         }
