@@ -1,8 +1,9 @@
 //! The file as a whole: sections, what they refer to, what must be unique.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
 
+use tidegate_config::diagnose::Span;
 use tidegate_config::model::Models;
 use tidegate_config::{Field, Names, Section};
 
@@ -33,8 +34,15 @@ impl Context<'_> {
             );
             return None;
         }
-        // Without its "." parts, so that one file has one name here.
-        Some(self.base.join(text).components().collect())
+        // Without its "." parts, so that one file has one name here. A leading one stands even in
+        // `components()`, and `base` is empty where the file itself was named without a directory.
+        let path: PathBuf = (self.base.join(text).components())
+            .filter(|part| *part != Component::CurDir)
+            .collect();
+        Some(match path.as_os_str().is_empty() {
+            true => ".".into(),
+            false => path,
+        })
     }
 
     fn socket_path(&self, field: &Field<'_>) -> Option<PathBuf> {
@@ -51,10 +59,50 @@ impl Context<'_> {
     }
 }
 
+/// Where something listens already.
+#[derive(Default)]
+struct Taken {
+    /// Sockets and addresses as they are written.
+    names: Names,
+    /// TCP addresses, and where they stand.
+    tcp: Vec<(SocketAddr, Span)>,
+}
+
+impl Taken {
+    fn claim_tcp(&mut self, address: SocketAddr, field: &Field<'_>) {
+        if address.port() == 0 {
+            // Any that is free: never somebody else's.
+            return;
+        }
+        let overlapping =
+            (self.tcp.iter()).find(|(other, _)| *other != address && overlap(*other, address));
+        match overlapping {
+            Some((other, first)) => {
+                let what = format!("{address} takes addresses of {other}");
+                let allowed = "one that means every address (0.0.0.0 or [::]) leaves its port to no \
+                               other: leave one of them out, or take another port";
+                field.push(field.diagnostic(what).after(first).allowing(allowed));
+            }
+            None => self.names.claim(&address.to_string(), "address", field),
+        }
+        self.tcp.push((address, field.node().span.clone()));
+    }
+}
+
+/// Whether Linux refuses to bind the one where the other is bound. `[::]` stands for all addresses
+/// of IPv4, too.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let wider = |a: IpAddr, b: IpAddr| match a {
+        IpAddr::V4(all) => all.is_unspecified() && b.is_ipv4(),
+        IpAddr::V6(all) => all.is_unspecified(),
+    };
+    a.port() == b.port() && (a.ip() == b.ip() || wider(a.ip(), b.ip()) || wider(b.ip(), a.ip()))
+}
+
 /// Reads the whole file. `None`: something was wrong and has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = root.section()?;
-    let mut sockets = Names::default();
+    let mut sockets = Taken::default();
     let control = match section.take("control") {
         Some(field) => control(&field, context, &mut sockets),
         None => Some(ControlConfig {
@@ -115,11 +163,11 @@ fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
     }
 }
 
-fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Names) -> Option<ControlConfig> {
+fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Option<ControlConfig> {
     let mut section = field.section()?;
     let socket = match section.take("socket") {
         Some(field) => context.socket_path(&field).inspect(|path| {
-            taken.claim(&path.display().to_string(), "socket", &field);
+            (taken.names).claim(&path.display().to_string(), "socket", &field);
         }),
         None => Some(DEFAULT_CONTROL_SOCKET.into()),
     };
@@ -137,7 +185,7 @@ fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Names) -> Optio
 fn listeners(
     fields: &[Field<'_>],
     exports: &Names,
-    taken: &mut Names,
+    taken: &mut Taken,
     context: &Context<'_>,
 ) -> Vec<Option<ListenConfig>> {
     fields
@@ -161,7 +209,7 @@ fn listeners(
 fn address(
     section: &mut Section<'_>,
     context: &Context<'_>,
-    taken: &mut Names,
+    taken: &mut Taken,
 ) -> Option<ListenAddress> {
     let (unix, tcp) = (section.take("unix"), section.take("tcp"));
     let mode_field = section.take("mode");
@@ -172,7 +220,7 @@ fn address(
                 None => Some(DEFAULT_SOCKET_MODE),
             };
             let path = context.socket_path(&field)?;
-            taken.claim(&path.display().to_string(), "socket", &field);
+            (taken.names).claim(&path.display().to_string(), "socket", &field);
             Some(ListenAddress::Unix { path, mode: mode? })
         }
         (None, Some(field)) => {
@@ -190,7 +238,7 @@ fn address(
                 );
                 return None;
             };
-            taken.claim(&address.to_string(), "address", &field);
+            taken.claim_tcp(address, &field);
             if !address.ip().is_loopback() {
                 field.warn(
                     "whoever reaches this address can read and write every disk",

@@ -374,3 +374,64 @@ fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
         "{said}"
     );
 }
+
+#[test]
+fn a_file_or_a_socket_has_one_name_however_it_is_spelled() {
+    let text = r#"
+        [control]
+        socket = "./here.sock"
+        [[listen]]
+        unix = "here.sock"
+        [[device]]
+        name = "disk0"
+        kind = "file"
+        [[vm]]
+        name = "a"
+        [[vm.disk]]
+        path = "a.raw"
+        [[vm]]
+        name = "b"
+        [[vm.disk]]
+        path = ".//a.raw"
+    "#;
+    // As `tidegate check t.toml` reads it, and as `tidegate check ./t.toml` does.
+    for base in ["", "."] {
+        let said = parse(text, "t.toml", Path::new(base))
+            .expect_err("accepted")
+            .to_string();
+        assert!(
+            said.contains("socket \"here.sock\" is there twice"),
+            "{said}"
+        );
+        assert!(said.contains("file \"a.raw\" is there twice"), "{said}");
+    }
+}
+
+#[test]
+fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
+    let text = |first: &str, second: &str| {
+        format!(
+            "[[listen]]\ntcp = \"{first}\"\n[[listen]]\ntcp = \"{second}\"\n[[device]]\n\
+             name = \"ram\"\nkind = \"memory\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 MiB\"\n"
+        )
+    };
+    for (first, second) in [
+        ("127.0.0.1:10809", "0.0.0.0:10809"),
+        ("0.0.0.0:10809", "127.0.0.1:10809"),
+        ("[::]:10809", "127.0.0.1:10809"),
+        ("[::1]:10809", "[::]:10809"),
+    ] {
+        let said = errors(&text(first, second));
+        let what = format!("listen[1].tcp: {second} takes addresses of {first}, first on line 2");
+        assert!(said.contains(&what), "{said}");
+        assert!(said.contains("test.toml:4:7"), "{said}");
+    }
+    for (first, second) in [
+        ("127.0.0.1:10809", "127.0.0.1:10810"),
+        ("127.0.0.1:10809", "127.0.0.2:10809"),
+        ("0.0.0.0:10809", "[::1]:10809"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+    ] {
+        parse_text(&text(first, second)).expect("both can be bound");
+    }
+}
