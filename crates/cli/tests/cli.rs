@@ -166,6 +166,43 @@ fn a_broken_configuration_is_located_and_ends_with_one() {
 }
 
 #[test]
+fn what_is_not_there_yet_is_a_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let text = CONFIG
+        .replace("\"nbd.sock\"", "\"no-run/nbd.sock\"")
+        .replace("\"memory\"", "\"file\"")
+        .replacen(
+            "size",
+            "path = \"no-disks/a.raw\"\ncreate = \"sparse\"\nsize",
+            1,
+        )
+        .replacen("size = \"8 MiB\"\n", "SIZE", 1)
+        .replace("size = \"8 MiB\"", "path = \"b.raw\"")
+        .replace("SIZE", "size = \"8 MiB\"\n");
+    std::fs::write(&path, text).expect("writable");
+    let path = path.to_str().expect("plain");
+    let output = tidegate(&["check", path]);
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    for part in [
+        "warning: listen[0].unix: ",
+        "no-run: make it (mkdir -p)",
+        "warning: vm \"oltp\": ",
+        "no-disks: make it (mkdir -p)",
+        "b.raw does not exist yet",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("control"), "{said}");
+    let output = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let warnings = report["warnings"].as_array().expect("a list");
+    // Those three, and mClock's of the latency.
+    assert_eq!(warnings.len(), 4, "{report}");
+}
+
+#[test]
 fn wrong_arguments_end_with_two_and_help_teaches() {
     for args in [
         &["vm", "set", "oltp"][..],

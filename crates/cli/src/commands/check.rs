@@ -1,7 +1,6 @@
 //! `tidegate check`: what a configuration would serve or a scenario simulate, or everything wrong
 //! with it.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
@@ -12,10 +11,11 @@ use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
+use tidegate_server::reception::missing_directory;
 use tidegate_sim::scenario::Tenant;
 
 use super::show;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::simulate::{self, Changes};
 
 /// What was found, as JSON.
@@ -42,7 +42,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         return scenario(file, out);
     }
     match config::load(file) {
-        Ok(loaded) => accepted(&loaded, out),
+        Ok(loaded) => accepted(loaded, out),
         Err(errors) => refused(errors, out),
     }
 }
@@ -112,10 +112,10 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
     }
     out.table(&table)?;
     for warning in &ready.warnings {
-        writeln!(std::io::stderr(), "\n{warning}")?;
+        output::tell(format_args!("\n{warning}"));
     }
     for note in &ready.notes {
-        writeln!(std::io::stderr(), "{note}")?;
+        output::tell(note);
     }
     Ok(())
 }
@@ -133,7 +133,12 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
     Err(errors.into())
 }
 
-fn accepted(Loaded { config, warnings }: &Loaded, out: Output) -> Result<()> {
+fn accepted(loaded: Loaded, out: Output) -> Result<()> {
+    let Loaded {
+        config,
+        mut warnings,
+    } = loaded;
+    warnings.extend(missing(&config));
     if out.is_json() {
         let vm = |vm: &'_ config::VmConfig| {
             let device = &config.devices[vm.device];
@@ -155,17 +160,13 @@ fn accepted(Loaded { config, warnings }: &Loaded, out: Output) -> Result<()> {
         return out.json(&Report {
             good: true,
             errors: &[],
-            warnings,
+            warnings: &warnings,
             vms: vms.collect(),
         });
     }
-    out.text(&describe(config, out))?;
-    let mut err = std::io::stderr();
-    for warning in warnings {
-        writeln!(err, "\n{warning}")?;
-    }
-    for what in missing_files(config) {
-        writeln!(err, "\nwarning: {what}")?;
+    out.text(&describe(&config, out))?;
+    for warning in &warnings {
+        output::tell(format_args!("\n{warning}"));
     }
     Ok(())
 }
@@ -262,22 +263,35 @@ fn address(address: &ListenAddress) -> String {
     }
 }
 
-/// What `serve` would not find, as things stand.
-fn missing_files(config: &Config) -> Vec<String> {
-    let disks = config
-        .vms
-        .iter()
-        .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
-    disks
-        .filter_map(|(vm, disk)| {
-            let path = disk.path.as_ref().filter(|path| !path.exists())?;
-            let (vm, path) = (&vm.name, path.display());
-            (disk.create == Create::No).then(|| {
-                format!(
-                    "vm {vm:?}: {path} does not exist yet\n  help: create it before `tidegate \
-                     serve`, or add create = \"sparse\" and a size"
-                )
-            })
-        })
-        .collect()
+/// What `serve` would not find, as things stand: it may still come.
+fn missing(config: &Config) -> Vec<Diagnostic> {
+    let nowhere = |field: String, path: &Path| {
+        let help = missing_directory(path)?;
+        let what = format!("{} cannot be made yet", path.display());
+        Some(warning(field, what, help))
+    };
+    let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let disks = disks.filter_map(|(vm, disk)| {
+        let path = disk.path.as_ref().filter(|path| !path.exists())?;
+        let field = format!("vm {:?}", vm.name);
+        if disk.create != Create::No {
+            return nowhere(field, path);
+        }
+        let what = format!("{} does not exist yet", path.display());
+        let help = "create it before `tidegate serve`, or add create = \"sparse\" and a size";
+        Some(warning(field, what, help.to_owned()))
+    });
+    let listeners =
+        (config.listeners.iter().enumerate()).filter_map(|(i, listen)| match &listen.address {
+            ListenAddress::Unix { path, .. } => nowhere(format!("listen[{i}].unix"), path),
+            ListenAddress::Tcp(_) => None,
+        });
+    let control = nowhere("control.socket".to_owned(), &config.control.socket);
+    disks.chain(listeners).chain(control).collect()
+}
+
+fn warning(field: String, what: String, help: String) -> Diagnostic {
+    (Diagnostic::error(what).warning())
+        .at(field, &(0..0))
+        .allowing(help)
 }

@@ -54,7 +54,7 @@ impl BindError {
 }
 
 /// What would help where a file or a socket cannot be made: its directory is missing.
-pub(crate) fn missing_directory(path: &Path) -> Option<String> {
+pub fn missing_directory(path: &Path) -> Option<String> {
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty())?;
     (!directory.exists()).then(|| {
         format!(

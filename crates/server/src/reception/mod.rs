@@ -25,9 +25,9 @@ use crate::command::Command;
 use crate::config::ListenConfig;
 use crate::event_loop::LoopHandle;
 
+pub(crate) use listen::Listener;
 use listen::Stream;
-pub use listen::{BindError, Bound};
-pub(crate) use listen::{Listener, missing_directory};
+pub use listen::{BindError, Bound, missing_directory};
 
 /// A handshake takes at most so long.
 const DEADLINE: Duration = Duration::from_secs(10);
