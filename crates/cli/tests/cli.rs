@@ -427,12 +427,69 @@ fn a_second_daemon_leaves_the_first_its_sockets() {
     let config = daemon.dir.path().join("t.toml");
     let output = tidegate(&["serve", config.to_str().expect("plain")]);
     assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
     assert!(
-        stderr(&output).contains("control.sock"),
-        "{}",
-        stderr(&output)
+        said.contains("control.sock") && said.contains("fuser"),
+        "{said}"
     );
     assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+/// What `serve` says of the configuration of the tests, with some of its text replaced.
+fn refusal(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let text = (changes.iter()).fold(CONFIG.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    let path = dir.join("refused.toml");
+    std::fs::write(&path, text).expect("writable");
+    let output = tidegate(&["serve", path.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = format!("tcp = \"{}\"", taken.local_addr().expect("bound"));
+    std::fs::write(dir.join("plain"), "text").expect("writable");
+    let file = ("kind = \"memory\"", "kind = \"file\"");
+    let second = "[[vm]]\nname = \"bulk\"\n[[vm.disk]]\nsize = \"8 MiB\"\n";
+    let on = |disk: &'static str| [file, (second, ""), ("size = \"8 MiB\"", disk)];
+    for (said, part) in [
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", &taken)]),
+            "help: another process has this port",
+        ),
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", "tcp = \"192.0.2.1:1\"")]),
+            "help: this machine does not have that address",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "plain")]),
+            "help: remove it if nobody needs it",
+        ),
+        (
+            refusal(dir, &[("control.sock", "plain")]),
+            "choose another place: `socket` under [control]",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "none/nbd.sock")]),
+            "none: make it (mkdir -p)",
+        ),
+        (
+            refusal(dir, &on("path = \"/\"")[..]),
+            "help: name a file in it",
+        ),
+        (
+            refusal(dir, &on("path = \"plain\"\nsize = \"8 MiB\"")[..]),
+            "help: size = \"4 B\", or leave it out",
+        ),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

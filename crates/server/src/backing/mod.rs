@@ -8,7 +8,7 @@ pub mod probe;
 pub mod range_lock;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::buffer::Region;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
@@ -116,16 +116,41 @@ pub enum OpenError {
 impl OpenError {
     /// What would help, where that is not said already.
     pub fn help(&self) -> Option<String> {
-        match self {
-            OpenError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                missing_directory(path).or_else(|| {
-                    let help = "make the file, or have it made: create = \"sparse\" and a size";
-                    Some(help.to_owned())
-                })
-            }
-            _ => None,
-        }
+        let help = match self {
+            OpenError::Io { path, source, .. } => return help_with_io(path, source.kind()),
+            OpenError::InUse { path } => format!(
+                "one process at a time serves a disk: end the other one (`fuser {}` says which)",
+                path.display()
+            ),
+            OpenError::Size { found, .. } => format!(
+                "size = \"{found} B\", or leave it out to take the file as it is; \
+                 `qemu-img resize -f raw` makes it larger"
+            ),
+            _ => return None,
+        };
+        Some(help)
     }
+}
+
+fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
+    let help = match error {
+        io::ErrorKind::NotFound => {
+            if let Some(help) = missing_directory(path) {
+                return Some(help);
+            }
+            "make the file, or have it made: create = \"sparse\" and a size"
+        }
+        io::ErrorKind::IsADirectory => "name a file in it, or a block device",
+        io::ErrorKind::PermissionDenied => {
+            "the daemon's user must be able to read and write it, or to read it with \
+             read_only = true"
+        }
+        io::ErrorKind::StorageFull => {
+            "make room, or create = \"sparse\", which takes space only as the guest writes"
+        }
+        _ => return None,
+    };
+    Some(help.to_owned())
 }
 
 impl Disk {

@@ -44,13 +44,40 @@ pub enum BindError {
 impl BindError {
     /// What would help, where that is known.
     pub fn help(&self) -> Option<String> {
-        match self {
+        let help = match self {
+            BindError::InUse { path } => format!(
+                "end that process (`fuser {}` says which), or choose another place",
+                path.display()
+            ),
+            BindError::NotASocket { .. } => {
+                "remove it if nobody needs it, or choose another place".to_owned()
+            }
             BindError::Io {
                 address, source, ..
-            } if source.kind() == io::ErrorKind::NotFound => missing_directory(Path::new(address)),
-            _ => None,
-        }
+            } => return help_with_binding(address, source.kind()),
+        };
+        Some(help)
     }
+}
+
+fn help_with_binding(address: &str, error: io::ErrorKind) -> Option<String> {
+    let help = match (error, address.parse::<SocketAddr>()) {
+        (io::ErrorKind::NotFound, Err(_)) => return missing_directory(Path::new(address)),
+        (io::ErrorKind::PermissionDenied, Err(_)) => {
+            "this user may not make files in that directory: change that, or choose another place"
+        }
+        (io::ErrorKind::PermissionDenied, Ok(_)) => {
+            "a port below 1024 needs root or CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        (io::ErrorKind::AddrInUse, Ok(_)) => {
+            "another process has this port (`ss -ltnp` says which): end it, or choose another port"
+        }
+        (io::ErrorKind::AddrNotAvailable, Ok(_)) => {
+            "this machine does not have that address: `ip address` lists those it has"
+        }
+        _ => return None,
+    };
+    Some(help.to_owned())
 }
 
 /// What would help where a file or a socket cannot be made: its directory is missing.
