@@ -273,9 +273,13 @@ pub(crate) enum DeviceCommand {
 pub(crate) enum PolicyCommand {
     /// All policies and the parts they are made of (asks no daemon)
     List,
-    /// One policy: what it does, what it enforces, its parameters (asks no daemon)
+    /// One policy or part: what it does, what it enforces, its parameters (asks no daemon)
+    #[command(after_help = "Examples:
+  tidegate policy show mclock
+  tidegate policy show bd-edf                       a part
+  tidegate policy show token-bucket+mclock          parts, combined freely")]
     Show {
-        /// Its name
+        /// The name of a policy or of a part, or parts joined by +
         name: String,
     },
     /// Change the policy of a device, now; nothing pending is lost

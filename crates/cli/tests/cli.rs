@@ -240,9 +240,20 @@ fn policies_are_shown_without_a_daemon() {
     assert!(said.contains("bytes, requests, size-classes"), "{said}");
     let output = tidegate(&["policy", "show", "mclock"]);
     assert!(stdout(&output).contains("cost_size"), "{}", stdout(&output));
+    let output = tidegate(&["policy", "show", "token-bucket"]);
+    let said = stdout(&output);
+    assert!(
+        said.contains("regulator") && said.contains("slack"),
+        "{said}"
+    );
+    let output = tidegate(&["policy", "show", "token-bucket+mclock"]);
+    let said = stdout(&output);
+    assert!(said.contains("an I/O costs its bytes"), "{said}");
     let output = tidegate(&["policy", "show", "mclok"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("mclock"), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("did you mean \"mclock\""), "{said}");
+    assert!(said.contains("parts: credit-feedback"), "{said}");
     let output = tidegate(&["completions", "bash"]);
     assert!(
         stdout(&output).contains("tidegate"),

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use tidegate_core::policy::{controllers, dispatchers, regulators};
+use tidegate_core::policy::PolicySpec;
 use tidegate_report::{Align, Cell, Table, Tone};
-use tidegate_server::control::view::{PolicyInfoView, PolicyView};
+use tidegate_server::control::view::{ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 
 use super::device;
 use crate::args::{PolicyCommand, parse_policy};
@@ -49,34 +49,35 @@ fn list(out: Output) -> Result<()> {
         ("ROLE", Align::Left),
         ("WHAT IT DOES", Align::Left),
     ]);
-    let controllers = controllers()
-        .iter()
-        .map(|part| (part.name, "controller", part.summary));
-    let regulators = regulators()
-        .iter()
-        .map(|part| (part.name, "regulator", part.summary));
-    let dispatchers = dispatchers()
-        .iter()
-        .map(|part| (part.name, "dispatcher", part.summary));
-    for (name, role, summary) in controllers.chain(regulators).chain(dispatchers) {
-        parts.row([name, role, summary]);
+    for part in PolicyPartView::all() {
+        parts.row([part.name, part.role, part.summary]);
     }
     let tables = [table, parts].map(|table| table.render(out.style()));
     Ok(out.text(&tables.join("\n"))?)
 }
 
 fn show_one(name: &str, out: Output) -> Result<()> {
-    // For its error, which names those there are.
-    let spec = parse_policy(name).map_err(Problem::new)?;
-    let Some(info) = PolicyInfoView::all()
-        .into_iter()
-        .find(|info| info.name == spec.name())
-    else {
-        return show_composed(&PolicyView::new(&spec), out);
-    };
-    if out.is_json() {
-        return out.json(&info);
+    let policies = PolicyInfoView::all();
+    if let Some(info) = policies.iter().find(|info| info.name == name) {
+        return show_policy(info, out);
     }
+    let parts = PolicyPartView::all();
+    if let Some(part) = parts.iter().find(|part| part.name == name) {
+        return show_part(part, out);
+    }
+    // For its error, which names the policies there are.
+    let spec = parse_policy(name).map_err(|what| {
+        let parts: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        Problem::new(what).help(format!("or one of the parts: {}", parts.join(", ")))
+    })?;
+    show_composed(&spec, out)
+}
+
+fn show_policy(info: &PolicyInfoView, out: Output) -> Result<()> {
+    if out.is_json() {
+        return out.json(info);
+    }
+    let controller = info.controller.as_deref();
     let mut facts = Table::facts();
     facts
         .fact("policy", Cell::from(info.name.as_str()).tone(Tone::Strong))
@@ -84,53 +85,74 @@ fn show_one(name: &str, out: Output) -> Result<()> {
         .fact("from", info.source.as_str())
         .fact(
             "parts",
-            parts(
-                info.controller.as_deref(),
-                &info.regulator,
-                &info.dispatcher,
-            ),
+            parts(controller, &info.regulator, &info.dispatcher),
         )
         .fact("enforces", enforces(&info.enforces));
-    let mut text = facts.render(out.style());
-    text.push('\n');
-    text.push_str(&wrap(&info.about, 90));
-    if !info.params.is_empty() {
-        let mut table = Table::new([
-            ("PARAMETER", Align::Left),
-            ("DEFAULT", Align::Right),
-            ("FROM", Align::Right),
-            ("TO", Align::Right),
-            ("WHAT IT DOES", Align::Left),
-        ]);
-        for param in &info.params {
-            let (default, min, max) = (&param.default, &param.min, &param.max);
-            let help = match param.choices.as_slice() {
-                [] => param.help.clone(),
-                words => format!("{}: {}", param.help, words.join(", ")),
-            };
-            table.row([&param.name, default, min, max, &help].map(String::as_str));
-        }
-        text.push('\n');
-        text.push_str(&table.render(out.style()));
-    }
+    let about = format!("\n{}", wrap(&info.about, 90));
+    let text = facts.render(out.style()) + &about + &parameters(&info.params, out);
     Ok(out.text(&text)?)
 }
 
-fn show_composed(policy: &PolicyView, out: Output) -> Result<()> {
+fn show_part(part: &PolicyPartView, out: Output) -> Result<()> {
     if out.is_json() {
-        return out.json(policy);
+        return out.json(part);
     }
+    let mut facts = Table::facts();
+    facts
+        .fact("part", Cell::from(part.name.as_str()).tone(Tone::Strong))
+        .fact("role", part.role.as_str())
+        .fact("in short", part.summary.as_str())
+        .fact("enforces", enforces(&part.enforces))
+        .fact(
+            "written",
+            format!("policy = {{ {} = \"{}\" }}", part.role, part.name),
+        );
+    let text = facts.render(out.style()) + &parameters(&part.params, out);
+    Ok(out.text(&text)?)
+}
+
+fn show_composed(spec: &PolicySpec, out: Output) -> Result<()> {
+    let policy = PolicyView::new(spec);
+    if out.is_json() {
+        return out.json(&policy);
+    }
+    let controller = policy.controller.as_deref();
     let mut facts = Table::facts();
     facts
         .fact(
             "policy",
             Cell::from(policy.name.as_str()).tone(Tone::Strong),
         )
+        .fact(
+            "parts",
+            parts(controller, &policy.regulator, &policy.dispatcher),
+        )
         .fact("enforces", enforces(&policy.enforces));
-    for param in &policy.params {
-        facts.fact(&param.name, param.value.as_str());
+    let text = facts.render(out.style()) + &parameters(&ParamView::all_of(spec), out);
+    Ok(out.text(&text)?)
+}
+
+/// The parameters as a table below what stands above; nothing where there are none.
+fn parameters(params: &[ParamView], out: Output) -> String {
+    if params.is_empty() {
+        return String::new();
     }
-    Ok(out.table(&facts)?)
+    let mut table = Table::new([
+        ("PARAMETER", Align::Left),
+        ("DEFAULT", Align::Right),
+        ("FROM", Align::Right),
+        ("TO", Align::Right),
+        ("WHAT IT DOES", Align::Left),
+    ]);
+    for param in params {
+        let (default, min, max) = (&param.default, &param.min, &param.max);
+        let help = match param.choices.as_slice() {
+            [] => param.help.clone(),
+            words => format!("{}: {}", param.help, words.join(", ")),
+        };
+        table.row([&param.name, default, min, max, &help].map(String::as_str));
+    }
+    format!("\n{}", table.render(out.style()))
 }
 
 fn set(

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::{self, Honours, ParamInfo, ParamKind, PolicyInfo, PolicySpec};
+use tidegate_core::policy::{
+    self, Honours, ParamInfo, ParamKind, PartInfo, PolicyInfo, PolicySpec,
+};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
@@ -109,6 +111,21 @@ pub struct PolicyInfoView {
     pub regulator: String,
     /// Its dispatcher.
     pub dispatcher: String,
+    /// Which parts of an objective it enforces.
+    pub enforces: Vec<String>,
+    /// Its parameters.
+    pub params: Vec<ParamView>,
+}
+
+/// A part that policies are made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PolicyPartView {
+    /// Its name.
+    pub name: String,
+    /// `controller`, `regulator` or `dispatcher`.
+    pub role: String,
+    /// One line.
+    pub summary: String,
     /// Which parts of an objective it enforces.
     pub enforces: Vec<String>,
     /// Its parameters.
@@ -327,15 +344,41 @@ impl PolicyInfoView {
             regulator: info.regulator.to_owned(),
             dispatcher: info.dispatcher.to_owned(),
             enforces: enforces(&spec.honours()),
-            params: spec
-                .params()
-                .map(|(info, _)| ParamView::new(info))
-                .collect(),
+            params: ParamView::all_of(&spec),
         })
     }
 }
 
+impl PolicyPartView {
+    /// Every controller, regulator and dispatcher.
+    pub fn all() -> Vec<PolicyPartView> {
+        fn views<R: ?Sized>(
+            role: &'static str,
+            parts: &'static [PartInfo<R>],
+        ) -> impl Iterator<Item = PolicyPartView> {
+            parts.iter().map(move |part| PolicyPartView {
+                name: part.name.to_owned(),
+                role: role.to_owned(),
+                summary: part.summary.to_owned(),
+                enforces: enforces(&part.honours),
+                params: part.params.iter().map(ParamView::new).collect(),
+            })
+        }
+        views("controller", policy::controllers())
+            .chain(views("regulator", policy::regulators()))
+            .chain(views("dispatcher", policy::dispatchers()))
+            .collect()
+    }
+}
+
 impl ParamView {
+    /// The parameters that a policy has.
+    pub fn all_of(spec: &PolicySpec) -> Vec<ParamView> {
+        spec.params()
+            .map(|(info, _)| ParamView::new(info))
+            .collect()
+    }
+
     fn new(info: &ParamInfo) -> ParamView {
         let kind = match info.kind {
             ParamKind::Bytes => "size",
