@@ -133,8 +133,10 @@ pub(super) async fn set_policy<P: Plane>(
     let policy = config::policy::read(&parse(body, example)?)?;
     let _one_at_a_time = api.changing.lock().await;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
-    tracing::info!(device = name, policy = ?now.policy, "policy changed");
-    Ok(ok(&DeviceView::new(&now)))
+    let view = DeviceView::new(&now);
+    let (policy, params) = (&view.policy.name, view.policy.params_in_words());
+    tracing::info!(device = name, policy, params, "policy changed");
+    Ok(ok(&view))
 }
 
 pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {

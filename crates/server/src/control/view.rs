@@ -322,6 +322,15 @@ impl PolicyView {
                 .collect(),
         }
     }
+
+    /// Its parameters on one line: `cost_size = 16 KiB, slack = 900 us`.
+    pub fn params_in_words(&self) -> String {
+        let params = self.params.iter();
+        let words: Vec<_> = params
+            .map(|p| format!("{} = {}", p.name, p.value))
+            .collect();
+        words.join(", ")
+    }
 }
 
 impl PolicyInfoView {
