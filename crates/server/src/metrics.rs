@@ -206,7 +206,7 @@ static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "spent",
-        "Where the time of guest requests went: regulated (own limit), queued (others were \
+        "Where the time of guest requests went: regulated (own limit or credits), queued (others were \
          served), merged (with another request), deliberate (room left unused), device",
         Read::Counters("cause", spent),
     ),

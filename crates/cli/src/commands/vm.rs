@@ -246,11 +246,13 @@ fn time_row(name: &str, time: &TimeView) -> [String; 6] {
     ]
 }
 
+const QUEUED: &str = "waiting for the device's turn";
+
 fn spent(stats: &VmStatsView) -> Table {
     let account = &stats.account;
     let parts = [
-        ("held back by its own limit", account.regulated_ns),
-        ("waiting for the device's turn", account.queued_ns),
+        ("held back by its limit or credits", account.regulated_ns),
+        (QUEUED, account.queued_ns),
         ("merged with another request", account.merged_wait_ns),
         ("device left idle on purpose", account.deliberate_ns),
         ("with the device", account.device_ns),
@@ -267,12 +269,14 @@ fn spent(stats: &VmStatsView) -> Table {
             duration(ns),
             percent(ns as f64, all as f64),
         ]);
-    }
-    for behind in stats.waited_behind.iter().take(3) {
-        table.row([
-            format!("  about that long behind {}", behind.vm),
-            duration(behind.ns),
-        ]);
+        // Whom it waited behind is part of that wait, and an estimate.
+        let behind = stats.waited_behind.iter().take(3);
+        for behind in behind.filter(|_| name == QUEUED) {
+            table.row([
+                format!("  of it behind {}, about", behind.vm),
+                duration(behind.ns),
+            ]);
+        }
     }
     table
 }
