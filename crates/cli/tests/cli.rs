@@ -413,6 +413,13 @@ fn a_running_daemon_is_looked_at_and_changed() {
     ]);
     assert_eq!(device["policy"]["params"][0]["value"], "64 KiB");
 
+    // Of the two only Flubber leaves a device waiting for what may come.
+    assert_eq!(device["waits"], Value::Null);
+    let device = daemon.json(&["policy", "set", "ram", "flubber"]);
+    assert_eq!(device["waits"]["begun"], 0);
+    let output = daemon.ask(&["policy", "set", "ram", "mclock"]);
+    assert!(!stdout(&output).contains("waits"), "{}", stdout(&output));
+
     let output = daemon.ask(&["vm", "set", "oltp", "--reservation", "900 IOPS"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

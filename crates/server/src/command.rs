@@ -3,6 +3,7 @@
 use tidegate_core::engine::DeviceFacts;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
+use tidegate_core::roles::Waits;
 use tidegate_core::stats::VmStats;
 use tokio::sync::oneshot;
 
@@ -60,6 +61,8 @@ pub struct DeviceSnapshot {
     pub policy: PolicySpec,
     /// Depth, what is in flight, counters.
     pub facts: DeviceFacts,
+    /// Waits of the policy in force for requests that might come; `None`: it never does.
+    pub waits: Option<Waits>,
     /// Its VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Loop time when this was taken, in nanoseconds of the monotonic clock.

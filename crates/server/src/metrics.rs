@@ -132,6 +132,16 @@ static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         "Time in which the policy left room at the device unused on purpose",
         Read::Counter(|d| d.facts.deliberate.as_secs_f64()),
     ),
+    plain(
+        "waits_begun",
+        "How often the policy in force left the device waiting for a request that might come",
+        Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
+    ),
+    plain(
+        "waits_succeeded",
+        "Those of them that such a request ended",
+        Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
+    ),
 ];
 
 static OF_VM: &[Metric<VmSnapshot>] = &[

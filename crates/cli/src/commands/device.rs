@@ -91,7 +91,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
                 count(device.errors)
             ),
         )
-        .fact("idle on purpose", duration(device.deliberate_ns))
+        .fact("idle on purpose", idle(device))
         .fact("VMs", device.vms.join(", "));
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
@@ -99,4 +99,17 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table
+}
+
+/// How long the device was left idle on purpose, and whether what was waited for came.
+fn idle(device: &DeviceView) -> String {
+    let time = duration(device.deliberate_ns);
+    match device.waits {
+        None => time,
+        Some(waits) => format!(
+            "{time}; under this policy {} waits, of which {} for a request that came",
+            count(waits.begun),
+            count(waits.succeeded)
+        ),
+    }
 }

@@ -50,6 +50,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         backing: "memory".to_owned(),
         policy: policy.clone(),
         facts: engine.facts(),
+        waits: engine.waits(),
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

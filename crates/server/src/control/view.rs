@@ -39,12 +39,25 @@ pub struct DeviceView {
     pub errors: u64,
     /// Time in which room was left unused on purpose.
     pub deliberate_ns: u64,
+    /// How often the policy in force waited for a request that might come; absent where it never
+    /// does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitsView>,
     /// Its VMs.
     pub vms: Vec<String>,
     /// What was promised to them and is not enforced.
     pub not_enforced: Vec<DevicePart>,
     /// The loop's clock when this was taken.
     pub taken_at_ns: u64,
+}
+
+/// Waits for requests that might come, since the policy took over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaitsView {
+    /// Waits begun.
+    pub begun: u64,
+    /// Those that such a request ended.
+    pub succeeded: u64,
 }
 
 /// A part of a VM's objective that its device's policy does not enforce.
@@ -256,6 +269,10 @@ impl DeviceView {
             ended: facts.ended,
             errors: facts.errors,
             deliberate_ns: facts.deliberate.0,
+            waits: snapshot.waits.map(|waits| WaitsView {
+                begun: waits.begun,
+                succeeded: waits.succeeded,
+            }),
             vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
             not_enforced: not_enforced.collect(),
             taken_at_ns: snapshot.taken_at.0,

@@ -76,6 +76,7 @@ impl Loop {
             backing: self.device.description.clone(),
             policy: self.engine.policy().clone(),
             facts: self.engine.facts(),
+            waits: self.engine.waits(),
             vms: (0..self.vms.len()).map(|i| self.vm_snapshot(i)).collect(),
             taken_at: self.now,
         }
