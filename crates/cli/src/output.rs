@@ -48,6 +48,24 @@ impl Output {
         out.flush()
     }
 
+    /// Draws text on a terminal over the `drawn` lines of it that were drawn before. Lines are cut
+    /// off at the terminal's edge: wrapped, they would be more than were counted, and what is left
+    /// of the last picture would pile up.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn redraw(self, text: &str, drawn: usize) -> io::Result<()> {
+        self.text(&format!("{}\x1b[?7l{text}\x1b[?7h", erase(drawn)))
+    }
+
+    /// Clears what `redraw` drew last.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn clear(self, drawn: usize) -> io::Result<()> {
+        self.text(&erase(drawn))
+    }
+
     /// Prints a table.
     pub(crate) fn table(self, table: &Table) -> io::Result<()> {
         self.text(&table.render(self.style))
@@ -66,6 +84,14 @@ impl Output {
     }
 }
 
+/// Up over so many lines, clearing what is below.
+fn erase(lines: usize) -> String {
+    match lines {
+        0 => String::new(),
+        _ => format!("\x1b[{lines}A\x1b[J"),
+    }
+}
+
 /// Prints a line on standard error. `eprintln!` panics where nobody reads that any more, which is no
 /// reason for a command to end.
 pub(crate) fn tell(line: impl std::fmt::Display) {
@@ -76,4 +102,15 @@ pub(crate) fn tell(line: impl std::fmt::Display) {
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     kind == Some(io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_erased_by_as_many_lines_as_it_has() {
+        assert_eq!(erase(0), "");
+        assert_eq!(erase(3), "\x1b[3A\x1b[J");
+    }
 }

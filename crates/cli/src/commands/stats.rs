@@ -171,10 +171,9 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
             let text = table(&vms).render(out.style());
             let lines = text.lines().count();
             match (in_place, drawn) {
-                // Over the table before: up, and clear what is below.
-                (true, 1..) => out.text(&format!("\x1b[{drawn}A\x1b[J{text}"))?,
+                (true, _) => out.redraw(&text, drawn)?,
                 (false, 1..) => out.text(&format!("\n{text}"))?,
-                (_, 0) => out.text(&text)?,
+                (false, 0) => out.text(&text)?,
             }
             drawn = lines;
         }

@@ -78,25 +78,14 @@ impl Screen {
             of.as_secs_f64(),
             one_policy(now).render(style)
         );
-        self.out.text(&format!("{}{text}", self.erase()))?;
+        self.out.redraw(&text, self.drawn)?;
         self.drawn = text.lines().count();
         Ok(())
     }
 
     /// Clears the live table: the verdict follows.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let erase = self.erase();
-        self.drawn = 0;
-        self.out.text(&erase)
-    }
-
-    /// Up over the last picture, clearing it.
-    fn erase(&self) -> String {
-        if self.drawn == 0 {
-            String::new()
-        } else {
-            format!("\x1b[{}A\x1b[J", self.drawn)
-        }
+        self.out.clear(std::mem::take(&mut self.drawn))
     }
 }
 
