@@ -112,7 +112,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Queue time is what scheduling and limits cost; service time is the \
                             device's.\n\nExamples:\n  tidegate stats\n  tidegate stats --follow \
-                            --interval 2\n  tidegate stats --follow -o json | jq .vms[].iops"
+                            --interval \"2 s\"\n  tidegate stats --follow -o json | jq '.vms[].iops'"
     )]
     Stats(StatsArgs),
     /// Simulate a scenario, or a fio job file, in virtual time
@@ -305,8 +305,8 @@ pub(crate) struct StatsArgs {
     /// Rates of each interval instead of totals, until interrupted
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds,
+    /// Time between two looks, such as "500 ms"
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval,
           requires = "follow")]
     pub(crate) interval: Duration,
     /// End after so many intervals
@@ -531,14 +531,15 @@ fn parse_seeds(text: &str) -> Result<Seeds, String> {
     Ok(Seeds(seeds))
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .parse::<f64>()
-        .ok()
-        .filter(|s| (0.05..=3600.0).contains(s));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "from 0.05 to 3600".to_owned())
+/// How often a daemon may be asked.
+const INTERVALS: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(50)..=Nanos::from_secs(3600);
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text).map_err(|error| error.to_string())?;
+    if !INTERVALS.contains(&time) {
+        return Err("from 50 ms to 1 h".to_owned());
+    }
+    Ok(Duration::from_nanos(time.0))
 }
 
 /// A policy by name, or its parts joined by `+`.

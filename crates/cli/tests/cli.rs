@@ -211,6 +211,11 @@ fn wrong_arguments_end_with_two_and_help_teaches() {
     ] {
         assert_eq!(tidegate(args).status.code(), Some(2), "{args:?}");
     }
+    for (interval, part) in [("2", "without a unit"), ("1 ms", "from 50 ms to 1 h")] {
+        let output = tidegate(&["stats", "--follow", "--interval", interval]);
+        assert_eq!(output.status.code(), Some(2), "{interval}");
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
     let said = stderr(&tidegate(&["demo", "--policy", "mclok"]));
     assert!(said.contains("mclock"), "{said}");
     for args in [
@@ -373,7 +378,7 @@ fn a_running_daemon_is_looked_at_and_changed() {
         &["device", "list"],
         &["device", "show", "ram"],
         &["stats"],
-        &["stats", "--follow", "--interval", "0.1", "--count", "2"],
+        &["stats", "--follow", "--interval", "100 ms", "--count", "2"],
     ] {
         let output = daemon.ask(args);
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
