@@ -393,6 +393,11 @@ fn a_running_daemon_is_looked_at_and_changed() {
         );
     }
 
+    let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
+    let said = stdout(&output);
+    let promised = "at least 120 IOPS; within 30 ms; not enforced: latency";
+    assert!(said.contains(promised), "{said}");
+
     let vm = daemon.json(&[
         "vm",
         "set",

@@ -6,7 +6,9 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration};
 use tidegate_server::control::stats::{StatsView, VmStatsView};
+use tidegate_server::control::view::{ObjectiveView, VmView};
 
+use super::show;
 use crate::args::StatsArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
@@ -110,6 +112,11 @@ struct Interval {
     pending: u32,
     in_flight: u32,
     failed: u64,
+    background: bool,
+    /// What it was promised at the end of the interval.
+    objective: ObjectiveView,
+    /// Parts of that which the policy does not enforce.
+    not_enforced: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -119,7 +126,7 @@ struct Intervals {
 
 impl Interval {
     /// What happened between two looks; `None` where the daemon was started anew in between.
-    fn between(before: &VmStatsView, now: &VmStatsView) -> Option<Interval> {
+    fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<Interval> {
         let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
         let per_s = |now: u64, before: u64| Some(now.checked_sub(before)? as f64 / seconds);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
@@ -147,6 +154,9 @@ impl Interval {
             pending: now.pending,
             in_flight: now.in_flight,
             failed: errors(now).saturating_sub(errors(before)),
+            background: vm.background,
+            objective: vm.objective.clone(),
+            not_enforced: vm.not_enforced.iter().map(|p| p.part.clone()).collect(),
         })
     }
 }
@@ -159,10 +169,13 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     while left > 0 {
         std::thread::sleep(args.interval);
         let now = look(args, client, true)?;
+        // Asked each time: `vm set` may have changed what was promised.
+        let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
         let vms: Vec<Interval> = (now.vms.iter())
             .filter_map(|vm| {
                 let before = before.vms.iter().find(|before| before.vm == vm.vm)?;
-                Interval::between(before, vm)
+                let promised = promised.iter().find(|promised| promised.name == vm.vm)?;
+                Interval::between(before, vm, promised)
             })
             .collect();
         if out.is_json() {
@@ -196,6 +209,7 @@ fn table(vms: &[Interval]) -> Table {
         ("WAITING", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("FAILED", Align::Right),
+        ("PROMISED", Align::Left),
     ]);
     let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| duration((ms * 1e6) as u64));
     for vm in vms {
@@ -216,7 +230,18 @@ fn table(vms: &[Interval]) -> Table {
             } else {
                 failed
             },
+            promised(vm),
         ]);
     }
     table
+}
+
+/// What it was promised, and what of that nobody sees to.
+fn promised(vm: &Interval) -> Cell {
+    let promise = show::promise(vm.background, &vm.objective);
+    if vm.not_enforced.is_empty() {
+        return promise.into();
+    }
+    let not_enforced = format!("; not enforced: {}", vm.not_enforced.join(", "));
+    Cell::from(promise).append(Cell::from(not_enforced).tone(Tone::Warn))
 }
