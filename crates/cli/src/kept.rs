@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tidegate_report::count;
 
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 
 /// Symbolic links in a row, as many as Linux follows.
 const LINKS: usize = 40;
@@ -77,7 +77,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         .suffix(".new")
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder(&target))
-        .with_context(cannot)?;
+        .map_err(|error| problem::cannot_write(&target, &error))?;
     if let Some(old) = old {
         (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
     }

@@ -1,11 +1,12 @@
 //! What went wrong, said so that something can be done about it.
 
 use std::fmt;
+use std::path::Path;
 
 use tidegate_server::backing::OpenError;
 use tidegate_server::config::ConfigErrors;
 use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
-use tidegate_server::reception::BindError;
+use tidegate_server::reception::{BindError, missing_directory};
 use tidegate_workload::fio::FioErrors;
 
 /// An error with its place and its remedy.
@@ -83,6 +84,15 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// A file that cannot be written, with what would help where its directory is missing.
+pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    let problem = Problem::new(format!("cannot write {}: {error}", path.display()));
+    match missing_directory(path) {
+        Some(help) => problem.help(help).into(),
+        None => problem.into(),
+    }
+}
 
 /// Says what went wrong, on standard error.
 pub(crate) fn report(error: &anyhow::Error) {

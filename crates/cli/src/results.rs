@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::kept;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 
 /// What a result is the result of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ fn lock(path: &Path) -> Result<File> {
     loop {
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).open(path);
-        let file = file.with_context(|| cannot_write(path))?;
+        let file = file.map_err(|error| problem::cannot_write(path, &error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

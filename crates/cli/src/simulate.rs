@@ -119,13 +119,10 @@ fn is_served(text: &str) -> bool {
 /// A model by what the command line calls it: there a path is relative to where one stands.
 fn find_model(name: &str) -> Result<catalogue::Entry> {
     model::find(name, Path::new("")).map_err(|what| {
-        let known: Vec<&str> = catalogue::names().collect();
         let problem = Problem::new(what).at("--device");
-        let help = format!(
-            "there are: {}; or the path of a .toml file",
-            known.join(", ")
-        );
-        problem.help(help).into()
+        problem
+            .help("one of the catalogue, or the path of a .toml file")
+            .into()
     })
 }
 

@@ -387,3 +387,32 @@ fn check_knows_a_scenario_that_lacks_its_duration_and_a_job_file() {
     let table = said(&["check", &example("mixed.fio")]);
     assert!(table.contains("database"), "{table}");
 }
+
+#[test]
+fn what_keeps_a_run_from_starting_comes_with_a_remedy() {
+    let file = example("noisy-neighbour.toml");
+    let nowhere = "/nonexistent/here/sweep.jsonl";
+    for (args, part) in [
+        (
+            &["sim", &file, "--duration", "2 s"][..],
+            "shorten warm_up, or lengthen the duration",
+        ),
+        (
+            &["sweep", &file, "--seeds", "1", "--results", nowhere],
+            "help: there is no directory /nonexistent/here: make it",
+        ),
+        (
+            &["torture", "--seeds", "1", "--resume", nowhere],
+            "help: there is no directory /nonexistent/here: make it",
+        ),
+        (
+            &["sim", &file, "--device", "nvme"],
+            "help: one of the catalogue, or the path of a .toml file",
+        ),
+    ] {
+        let said = refused(args);
+        assert!(said.contains(part), "{part}: {said}");
+        // Devices there are, told once.
+        assert!(said.matches("ssd-sata-300gb").count() <= 1, "{said}");
+    }
+}

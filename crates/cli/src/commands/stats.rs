@@ -30,7 +30,7 @@ fn look(args: &StatsArgs, client: &Client, buckets: bool) -> Result<StatsView> {
         stats.vms.retain(|vm| vm.vm == *wanted);
         if stats.vms.is_empty() {
             let help = format!("there are: {}", known.join(", "));
-            return Err(Problem::new(format!("there is no vm {wanted:?}"))
+            return Err(Problem::new(format!("there is no VM {wanted:?}"))
                 .help(help)
                 .into());
         }

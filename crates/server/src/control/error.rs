@@ -67,7 +67,8 @@ impl ApiError {
 
     /// No such thing, with the things there are.
     pub(crate) fn not_found(kind: &str, name: &str, known: &[String]) -> ApiError {
-        let what = format!("there is no {kind} {name:?}");
+        let called = if kind == "vm" { "VM" } else { kind };
+        let what = format!("there is no {called} {name:?}");
         ApiError::new(StatusCode::NOT_FOUND, what, kind)
             .allowing(format!("there are: {}", known.join(", ")))
     }

@@ -237,7 +237,8 @@ impl Scenario {
         if self.duration == Nanos::ZERO || self.warm_up >= self.duration {
             let (warm_up, duration) = (self.warm_up, self.duration);
             return Err(ScenarioError::Whole(format!(
-                "a warm-up of {warm_up} leaves nothing of a duration of {duration}"
+                "a warm-up of {warm_up} leaves nothing of a duration of {duration}: shorten warm_up, or \
+                 lengthen the duration"
             )));
         }
         for (index, device) in self.devices.iter().enumerate() {
