@@ -182,7 +182,7 @@ impl Daemon {
             tokio::select! {
                 _ = self.ended.recv() => left -= 1,
                 name = signals.next() => {
-                    tracing::warn!("{name} again: ending at once, requests stay unanswered");
+                    tracing::warn!("{name} again: ending at once; what is not finished stays unanswered");
                     self.tell_all(|| Command::Abort);
                 }
             }
