@@ -123,7 +123,7 @@ pub(crate) enum Command {
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
   tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv > series.csv
-  tidegate sim jobs.fio --device nvme-1tb      each [section] is a VM"
+  tidegate sim examples/mixed.fio --device nvme-1tb      each [section] is a VM"
     )]
     Sim(Box<SimArgs>),
     /// Simulate a grid of scenarios, policies and seeds, on all cores
