@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod demo;
 mod kept;
+mod log;
 mod output;
 mod problem;
 mod progress;

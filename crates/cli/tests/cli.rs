@@ -1,6 +1,6 @@
 //! The `tidegate` binary as its users meet it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -596,4 +596,36 @@ fn a_daemon_whose_log_nobody_reads_serves_on_and_ends_in_order() {
     }
     let status = daemon.terminate();
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_daemon_whose_log_is_not_read_waits_for_nobody() {
+    let (mut daemon, mut log) = Daemon::start_with_log();
+    // A pipe holds 64 KiB; each change is logged with all its parameters, more than 300 bytes.
+    let socket = daemon.dir.path().join("control.sock");
+    for _ in 0..600 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+            .expect("a time-out");
+        write!(
+            stream,
+            "PUT /v1/devices/ram/policy HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+             content-length: 9\r\n\r\n\"flubber\""
+        )
+        .expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(daemon.json(&["vm", "list"])[0]["name"], "oltp");
+    let rest = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).map(|_| text)
+    });
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    let said = rest.join().expect("no panic").expect("text");
+    assert!(said.len() > 3 << 16, "too little was said: {}", said.len());
+    assert!(said.ends_with("every disk flushed\n"), "{said}");
 }

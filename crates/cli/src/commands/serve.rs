@@ -11,6 +11,7 @@ use tidegate_server::reception::BindError;
 use tracing::Level;
 
 use crate::args::LogLevel;
+use crate::log::Log;
 use crate::output;
 use crate::problem::Problem;
 
@@ -20,7 +21,8 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     for warning in &warnings {
         output::tell(format_args!("{warning}\n"));
     }
-    start_log(log);
+    let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;
+    start_log(log, &written);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -49,7 +51,7 @@ fn no_control(error: BindError) -> anyhow::Error {
     }
 }
 
-fn start_log(level: LogLevel) {
+fn start_log(level: LogLevel, log: &Log) {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -63,7 +65,7 @@ fn start_log(level: LogLevel) {
         .with_max_level(level)
         .with_target(false)
         .with_ansi(colours)
-        .with_writer(std::io::stderr)
+        .with_writer(log.lines())
         // It would say so with `eprintln!`, which panics where nobody reads standard error any more,
         // in whichever thread had something to say: an event loop's clients would lose their disks.
         .log_internal_errors(false)
