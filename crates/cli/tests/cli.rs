@@ -97,14 +97,15 @@ impl Daemon {
     }
 
     fn terminate(&mut self) -> std::process::ExitStatus {
-        let pid = self.child.id().to_string();
-        let killed = Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .expect("kill runs");
-        assert!(killed.success());
+        send("-TERM", &self.child);
         self.child.wait().expect("it ends")
     }
+}
+
+fn send(signal: &str, child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill runs").success());
 }
 
 impl Drop for Daemon {
@@ -628,4 +629,32 @@ fn a_daemon_whose_log_is_not_read_waits_for_nobody() {
     let said = rest.join().expect("no panic").expect("text");
     assert!(said.len() > 3 << 16, "too little was said: {}", said.len());
     assert!(said.ends_with("every disk flushed\n"), "{said}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--seconds", "600"])
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut said = String::new();
+    // By then its daemon runs, and waits for the signal as well.
+    log.read_line(&mut said).expect("readable");
+    assert!(said.contains("running for"), "{said}");
+    send("-INT", &child);
+    log.read_to_string(&mut said).expect("readable");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1), "{status}: {said}");
+    assert!(
+        said.contains("error: stopped before every policy had its turn"),
+        "{said}"
+    );
+    assert!(!said.contains("connection"), "{said}");
+    let left = std::fs::read_dir(dir.path()).expect("there").count();
+    assert_eq!(left, 0, "it left files behind");
 }

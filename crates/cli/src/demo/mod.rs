@@ -17,8 +17,10 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::Config;
 use tidegate_server::daemon::{Daemon, DaemonHandle};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::Output;
+use crate::problem::Problem;
 use load::{Arrivals, Behaviour, Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
@@ -143,7 +145,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .enable_all()
         .build()?;
     let (handle, daemon) = serve(config)?;
-    let results = runtime.block_on(play(options, &handle, dir.path(), &objectives));
+    let results = runtime.block_on(async {
+        tokio::select! {
+            // First: the same signal ends the daemon, and with it the guests.
+            biased;
+            stopped = signalled() => Err(stopped),
+            results = play(options, &handle, dir.path(), &objectives) => results,
+        }
+    });
     handle.shut_down();
     daemon.join().expect("the daemon's thread does not panic")?;
     let results = results?;
@@ -153,6 +162,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(options
         .out
         .text(&show::side_by_side(&results, options.out.style()))?)
+}
+
+/// What to say once somebody has had enough.
+async fn signalled() -> anyhow::Error {
+    let (mut interrupt, mut terminate) = match (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) {
+        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
+        (Err(error), _) | (_, Err(error)) => return error.into(),
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    let problem = Problem::new("stopped before every policy had its turn");
+    problem.help("--seconds N makes it shorter").into()
 }
 
 /// The daemon on a thread of its own, with its own runtime.
