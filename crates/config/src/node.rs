@@ -49,6 +49,22 @@ pub struct Entry {
     pub node: Node,
 }
 
+/// A longer value is not worth repeating.
+const REPEATED_MAX: usize = 80;
+
+/// What would help where the value on the line of `at` needs quotes and has none. The parser takes
+/// a word for a broken `true` or `false` where it begins like one.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let line_start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let (key, value) = text[line_start..].lines().next()?.split_once('=')?;
+    let (key, value) = (key.trim(), value.split('#').next()?.trim());
+    let word = value.starts_with(|first: char| first.is_alphabetic() || first == '/');
+    let figure = value.starts_with(|first: char| first.is_ascii_digit()) && value.contains(' ');
+    let plain = !value.contains(|c: char| c.is_control() || "\"'{[".contains(c));
+    let meant = (word || figure) && plain && value.len() <= REPEATED_MAX;
+    meant.then(|| format!("text and figures with units stand in quotes: {key} = \"{value}\""))
+}
+
 impl Node {
     /// Reads TOML. Mistakes of syntax are reported, all of them that can be told apart.
     pub(crate) fn from_toml(text: &str, issues: &Issues) -> Option<Node> {
@@ -62,7 +78,9 @@ impl Node {
         }
         for error in errors {
             let span = error.span().unwrap_or(0..0);
-            issues.push(Diagnostic::error(format!("not TOML: {}", error.message())).at("", &span));
+            let what = format!("not TOML: {}", error.message());
+            let help = unquoted(text, span.start).unwrap_or_default();
+            issues.push(Diagnostic::error(what).at("", &span).allowing(help));
         }
         None
     }
@@ -146,5 +164,38 @@ fn from_value(value: &DeValue<'_>) -> Value {
                 .collect(),
         ),
         DeValue::Table(table) => from_table(table),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_value_without_its_quotes_is_shown_with_them() {
+        let help = |text: &str| {
+            let found = crate::document::read(text, "t.toml", |_| Some(()));
+            let errors = found.expect_err("no TOML").0;
+            errors[0].allowed.clone().unwrap_or_default()
+        };
+        for (text, quoted) in [
+            ("kind = file", "kind = \"file\""),
+            ("a = 1\nname = disk0 # one\nb = 2", "name = \"disk0\""),
+            ("size = 16 MiB", "size = \"16 MiB\""),
+            ("path = /var/a.raw", "path = \"/var/a.raw\""),
+        ] {
+            let said = help(text);
+            assert!(
+                said.ends_with(&format!("quotes: {quoted}")),
+                "{text}: {said}"
+            );
+        }
+        for text in [
+            "[[vm]",
+            "a = \"open",
+            "a = [1,, 2]",
+            "a = { b = }",
+            "a = 1\na = 2",
+        ] {
+            assert_eq!(help(text), "", "{text}");
+        }
     }
 }
