@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
-use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
 use tidegate_core::time::Nanos;
 
@@ -210,16 +210,8 @@ impl Bench {
 
 #[test]
 fn the_request_path_never_allocates_after_warm_up() {
-    let named = registry().iter().map(|p| PolicySpec::named(p.name));
-    let controllers = || std::iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
-    let composed = regulators().iter().flat_map(|r| {
-        dispatchers()
-            .iter()
-            .flat_map(move |d| controllers().map(|c| PolicySpec::composed(c, r.name, d.name)))
-    });
-    let policies: Vec<PolicySpec> = named.chain(composed).map(|p| p.expect("known")).collect();
-    for policy in policies {
-        let mut bench = Bench::new(&policy);
+    for policy in PolicySpec::all() {
+        let mut bench = Bench::new(policy);
         (0..500).for_each(|_| bench.turn());
         let (before, answered) = (COUNT.with(Cell::get), bench.answered);
         (0..20_000).for_each(|_| bench.turn());

@@ -22,7 +22,10 @@
 
 use crate::facts::Facts;
 use crate::objective::Objective;
-use crate::regulate::proportion::{Proportions, Terms};
+use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::regulate::proportion::{
+    BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
+};
 use crate::request::{Done, IoError, Op, ReqId, VmId};
 use crate::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
 use crate::time::Nanos;
@@ -42,6 +45,40 @@ pub struct CreditFeedbackParams {
     /// The paper's letter: Ind_i may be above 1, every whole turn feeds back, nothing drifts.
     pub literal: bool,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "credit-feedback",
+    summary: "more credits for whoever missed its objective",
+    params: &[
+        ParamInfo {
+            name: "feedback",
+            kind: ParamKind::Flag,
+            default: 1,
+            min: 0,
+            max: 1,
+            help: "off: credits stay in the proportions of the reservations",
+        },
+        BETA,
+        MAX_INTERVAL,
+        DEFAULT_IOPS,
+        REQUEST_SIZE,
+        LITERAL,
+    ],
+    honours: Honours {
+        reservation: true,
+        latency: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let of = CreditFeedbackParams {
+            terms: Terms::from_params(params),
+            feedback: params.get("feedback") != 0,
+            literal: params.get("literal") != 0,
+        };
+        Box::new(CreditFeedback::new(of, capacity.vms))
+    },
+};
 
 /// What a VM did in the interval, as far as the number is the interval's.
 #[derive(Clone, Copy, Default, Debug)]

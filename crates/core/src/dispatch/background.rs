@@ -23,7 +23,7 @@
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::policy::Capacity;
+use crate::policy::{Capacity, ParamInfo, ParamKind, Params};
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};
 use crate::time::Nanos;
@@ -38,6 +38,45 @@ pub struct BackgroundParams {
     /// One goes before all VMs when none has gone for so long; zero: never.
     pub after: Nanos,
 }
+
+impl BackgroundParams {
+    /// Of a composition that has [`PARAMS`].
+    pub(crate) fn from_params(params: &Params) -> BackgroundParams {
+        BackgroundParams {
+            depth: params.get("background_depth") as u32,
+            grace: Nanos(params.get("background_grace")),
+            after: Nanos(params.get("background_after")),
+        }
+    }
+}
+
+/// What every composition has whose dispatcher knows no background tenants.
+pub(crate) static PARAMS: &[ParamInfo] = &[
+    ParamInfo {
+        name: "background_depth",
+        kind: ParamKind::Count,
+        default: 4,
+        min: 1,
+        max: 4096,
+        help: "background I/Os in flight at most",
+    },
+    ParamInfo {
+        name: "background_grace",
+        kind: ParamKind::Duration,
+        default: 2_000_000,
+        min: 0,
+        max: 1_000_000_000,
+        help: "the background waits until VMs were quiet for so long",
+    },
+    ParamInfo {
+        name: "background_after",
+        kind: ParamKind::Duration,
+        default: 500_000_000,
+        min: 0,
+        max: 3_600_000_000_000,
+        help: "a background I/O goes before all VMs when none went for so long; 0: never",
+    },
+];
 
 /// A dispatcher of VMs, and the background beside it.
 pub(crate) struct Aside {

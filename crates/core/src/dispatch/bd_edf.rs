@@ -63,6 +63,7 @@
 
 mod background;
 mod device;
+mod part;
 mod sorted;
 
 use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
@@ -74,6 +75,7 @@ use crate::roles::{Dispatcher, Event, Interests, Pick, Waits};
 use crate::time::Nanos;
 use background::Background;
 use device::{InFlight, Thinking};
+pub(crate) use part::PART;
 use sorted::Sorted;
 
 /// BD-EDF's parameters.

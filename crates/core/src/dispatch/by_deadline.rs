@@ -7,6 +7,7 @@
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
 use crate::heap::IndexedHeap;
+use crate::policy::{ParamInfo, ParamKind, Params};
 use crate::request::{ReqId, VmId};
 use crate::time::Nanos;
 
@@ -46,6 +47,58 @@ pub struct Deadlines {
     /// not wait for ever.
     pub best_effort_latency: Nanos,
 }
+
+impl Deadlines {
+    /// Of a composition that has the four parameters below.
+    pub(super) fn from_params(params: &Params) -> Deadlines {
+        Deadlines {
+            from: DeadlineFrom::from_word(params.get("deadline_from")),
+            margin: Nanos(params.get("margin")),
+            default_latency: Nanos(params.get("default_latency")),
+            best_effort_latency: Nanos(params.get("best_effort_latency")),
+        }
+    }
+}
+
+/// The paper's figure.
+pub(super) const MARGIN: ParamInfo = ParamInfo {
+    max: 1_000_000_000,
+    ..ParamInfo::span(
+        "margin",
+        9_000_000,
+        "a request is due so much before its VM's latency is over",
+    )
+};
+
+/// What the guest sees counts from there.
+pub(super) const DEADLINE_FROM: ParamInfo = ParamInfo {
+    name: "deadline_from",
+    kind: ParamKind::Choice(DeadlineFrom::WORDS),
+    default: DeadlineFrom::Arrival as u64,
+    min: 0,
+    max: DeadlineFrom::Admission as u64,
+    help: "from when on a latency counts: a request's arrival, or when credits let it in",
+};
+
+/// Later than any bound that the paper promises a VM, earlier than its background processes.
+pub(super) const DEFAULT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..ParamInfo::span(
+        "default_latency",
+        200_000_000,
+        "the latency of a VM that was promised a rate alone",
+    )
+};
+
+/// As Linux's deadline has for writes.
+pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..ParamInfo::span(
+        "best_effort_latency",
+        5_000_000_000,
+        "the latency of a VM that was promised nothing",
+    )
+};
 
 impl Deadlines {
     /// When a unit of a VM that started then is due.

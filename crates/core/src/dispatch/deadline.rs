@@ -44,7 +44,7 @@
 use crate::engine::Footprint;
 use crate::facts::{Facts, NIL};
 use crate::heap::IndexedHeap;
-use crate::policy::Capacity;
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
 use crate::time::Nanos;
@@ -60,6 +60,49 @@ pub struct DeadlineParams {
     /// Batches of reads that may pass waiting writes over.
     pub writes_starved: u32,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "deadline",
+    summary: "batches in the order of addresses, begun with the oldest once it has expired",
+    params: &[
+        ParamInfo::span(
+            "read_expire",
+            500_000_000,
+            "a read that waited so long goes first",
+        ),
+        ParamInfo::span(
+            "write_expire",
+            5_000_000_000,
+            "a write that waited so long goes first",
+        ),
+        ParamInfo {
+            name: "fifo_batch",
+            kind: ParamKind::Count,
+            default: 16,
+            min: 1,
+            max: 65_536,
+            help: "I/Os in a batch at most; expiry is looked at between batches",
+        },
+        ParamInfo {
+            name: "writes_starved",
+            kind: ParamKind::Count,
+            default: 2,
+            min: 1,
+            max: 65_536,
+            help: "batches of reads that may go before writes that wait",
+        },
+    ],
+    honours: Honours::NONE,
+    build: |params, capacity| {
+        let params = DeadlineParams {
+            expire: ["read_expire", "write_expire"].map(|name| Nanos(params.get(name))),
+            fifo_batch: params.get("fifo_batch") as u32,
+            writes_starved: params.get("writes_starved") as u32,
+        };
+        Box::new(Deadline::new(params, capacity))
+    },
+};
 
 /// Instead of a slot's neighbour aside: it is in the order of addresses, or not here at all.
 const SORTED: u32 = NIL - 1;

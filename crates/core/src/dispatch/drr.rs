@@ -43,7 +43,7 @@ use super::moved;
 use crate::engine::Footprint;
 use crate::facts::{Facts, NIL};
 use crate::objective::Objective;
-use crate::policy::Capacity;
+use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
 use crate::time::Nanos;
@@ -56,6 +56,34 @@ pub struct DrrParams {
     /// The smallest cost of an I/O, in bytes.
     pub cost_size: u32,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "drr",
+    summary: "shares by weight in turns",
+    params: &[
+        ParamInfo {
+            name: "quantum",
+            kind: ParamKind::Bytes,
+            default: 64 << 10,
+            min: 16 << 10,
+            max: 16 << 20,
+            help: "what the lightest VM may spend in a turn",
+        },
+        COST_SIZE,
+    ],
+    honours: Honours {
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = DrrParams {
+            quantum: params.get("quantum") as u32,
+            cost_size: params.get("cost_size") as u32,
+        };
+        Box::new(Drr::new(params, capacity))
+    },
+};
 
 /// Rounds on the wheel: as many as a word has bits.
 const ROUNDS: u32 = u64::BITS;

@@ -22,10 +22,13 @@
 //! fixed span behind arrivals, so with L the span of its VM and S the smallest, those are what
 //! arrived before it and within L - S behind it; its own VM's are what stands before it.
 
-use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
+use super::by_deadline::{
+    BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN, head_of,
+    leads,
+};
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::policy::Capacity;
+use crate::policy::{Capacity, Honours, ParamInfo, PartInfo};
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
 use crate::time::Nanos;
@@ -38,6 +41,34 @@ pub struct EdfParams {
     /// How long after its arrival a background unit is due.
     pub background_latency: Nanos,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "edf",
+    summary: "the earliest deadline first",
+    params: &[
+        MARGIN,
+        DEADLINE_FROM,
+        DEFAULT_LATENCY,
+        BEST_EFFORT_LATENCY,
+        ParamInfo::span(
+            "background_latency",
+            10_000_000_000,
+            "when a background process's request is due; the paper's baseline: 500 ms",
+        ),
+    ],
+    honours: Honours {
+        latency: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = EdfParams {
+            deadlines: Deadlines::from_params(params),
+            background_latency: Nanos(params.get("background_latency")),
+        };
+        Box::new(Edf::new(params, capacity))
+    },
+};
 
 /// The dispatcher.
 pub struct Edf {

@@ -10,10 +10,19 @@
 use crate::engine::Footprint;
 use crate::facts::{Facts, NIL};
 use crate::heap::IndexedHeap;
-use crate::policy::Capacity;
+use crate::policy::{Capacity, Honours, PartInfo};
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Pick};
 use crate::time::Nanos;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "fifo",
+    summary: "in the order of arrival",
+    params: &[],
+    honours: Honours::NONE,
+    build: |_, capacity| Box::new(Fifo::new(capacity)),
+};
 
 /// Neighbours in a list: 8 bytes, for these are touched in the order of arrival, long after
 /// they were written.

@@ -45,7 +45,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
-use crate::policy::Capacity;
+use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
 use crate::time::Nanos;
@@ -83,6 +83,38 @@ pub struct MClockParams {
     /// A reservation makes good at most this long.
     pub catch_up: Nanos,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "mclock",
+    summary: "reservations first, then shares by weight, never above limits",
+    params: &[
+        COST_SIZE,
+        SLACK,
+        ParamInfo {
+            name: "catch_up",
+            kind: ParamKind::Duration,
+            default: 1_000_000_000,
+            min: 0,
+            max: 3_600_000_000_000,
+            help: "a reservation that fell behind is made good for at most this long",
+        },
+    ],
+    honours: Honours {
+        reservation: true,
+        limit: true,
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = MClockParams {
+            cost_size: params.get("cost_size") as u32,
+            slack: Nanos(params.get("slack")),
+            catch_up: Nanos(params.get("catch_up")),
+        };
+        Box::new(MClock::new(params, capacity))
+    },
+};
 
 /// A VM's share tag runs at most so many I/Os of `cost_size` ahead of the others' because of
 /// what its reservation gave it.

@@ -40,7 +40,7 @@ use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::Objective;
-use crate::policy::Capacity;
+use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
 use crate::time::Nanos;
@@ -76,6 +76,36 @@ pub struct SfqParams {
     /// The smallest cost in bytes, and the size of a size class.
     pub cost_size: u32,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "sfq",
+    summary: "shares by weight, fair from one request to the next",
+    params: &[
+        ParamInfo {
+            name: "depth",
+            kind: ParamKind::Count,
+            default: 0,
+            min: 0,
+            max: 4096,
+            help: "I/Os outstanding at most; 0: as many as the device takes",
+        },
+        ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM"),
+        COST_SIZE,
+    ],
+    honours: Honours {
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = SfqParams {
+            depth: params.get("depth") as u32,
+            cost: CostBy::from_word(params.get("cost")),
+            cost_size: params.get("cost_size") as u32,
+        };
+        Box::new(Sfq::new(params, capacity))
+    },
+};
 
 /// Virtual time is cost x 256 / weight for bytes.
 const BYTE_SHIFT: u32 = 8;

@@ -1,22 +1,13 @@
 //! What operations choose from.
 
 use crate::objective::{Burst, Limit, Objective, OpsRate, Rate};
-use crate::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
+use crate::policy::PolicySpec;
 use crate::time::Nanos;
 
 /// Every policy of the registry and every composition, and some with other parameters.
 pub(super) fn policy(n: u8) -> PolicySpec {
-    let named = registry().iter().map(|p| PolicySpec::named(p.name));
-    let controllers = || core::iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
-    let composed = regulators().iter().flat_map(|r| {
-        dispatchers()
-            .iter()
-            .flat_map(move |d| controllers().map(|c| PolicySpec::composed(c, r.name, d.name)))
-    });
-    let all: Vec<_> = named.chain(composed).collect();
-    let mut spec = all[n as usize % all.len()]
-        .clone()
-        .expect("its name is from the list");
+    let all = PolicySpec::all();
+    let mut spec = all[n as usize % all.len()].clone();
     if n >= 128 {
         // Refused where the composition has no such parameter.
         let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);

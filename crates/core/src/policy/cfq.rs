@@ -1,6 +1,8 @@
 //! `cfq`: time slices of the disk, by class and level of priority; what Linux had for hard disks.
 
 use super::PolicyInfo;
+use crate::dispatch::cfq;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "cfq",
@@ -11,6 +13,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             Real-time VMs go before all others, idle ones when nobody else asks. Made for disks \
             that seek; on flash it keeps the device emptier than it need be.",
     controller: None,
-    regulator: "open",
-    dispatcher: "cfq",
+    regulator: &open::PART,
+    dispatcher: &cfq::PART,
 };

@@ -1,6 +1,8 @@
 //! `deadline`: good order on the disk, and nobody forgotten; what most Linux hosts run.
 
 use super::PolicyInfo;
+use crate::dispatch::deadline;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "deadline",
@@ -11,6 +13,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             where it gets much more done than the order of arrival. It knows no VMs: one that \
             keeps many requests waiting takes the device, as on a plain Linux host.",
     controller: None,
-    regulator: "open",
-    dispatcher: "deadline",
+    regulator: &open::PART,
+    dispatcher: &deadline::PART,
 };

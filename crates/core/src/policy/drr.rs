@@ -1,6 +1,8 @@
 //! `drr`: shares by weight in turns, at the lowest cost.
 
 use super::PolicyInfo;
+use crate::dispatch::drr;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "drr",
@@ -11,6 +13,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             all others, so times vary more than with sfq, most where weights lie far apart. \
             It knows no floors, caps or latency; for caps put the token bucket in front.",
     controller: None,
-    regulator: "open",
-    dispatcher: "drr",
+    regulator: &open::PART,
+    dispatcher: &drr::PART,
 };

@@ -1,6 +1,8 @@
 //! `edf`: what is due first goes first.
 
 use super::PolicyInfo;
+use crate::dispatch::edf;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "edf",
@@ -12,6 +14,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             than its part takes it from everybody, so put limits or credits in front where VMs \
             cannot be trusted. On disks that seek it pays for the order it keeps.",
     controller: None,
-    regulator: "open",
-    dispatcher: "edf",
+    regulator: &open::PART,
+    dispatcher: &edf::PART,
 };

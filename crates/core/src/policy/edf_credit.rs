@@ -2,6 +2,9 @@
 //! measured against.
 
 use super::PolicyInfo;
+use crate::control::credit_feedback;
+use crate::dispatch::edf;
+use crate::regulate::vbc;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "edf-credit",
@@ -11,7 +14,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             more once it missed its IOPS or its latency; what has been let in goes by deadlines. \
             It keeps proportions and bounds waiting, and looks at no addresses: on a disk that \
             seeks it pays for that.",
-    controller: Some("credit-feedback"),
-    regulator: "vbc",
-    dispatcher: "edf",
+    controller: Some(&credit_feedback::PART),
+    regulator: &vbc::PART,
+    dispatcher: &edf::PART,
 };

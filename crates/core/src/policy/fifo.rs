@@ -1,6 +1,8 @@
 //! `fifo`: the order of arrival, as a device without a scheduler has it.
 
 use super::PolicyInfo;
+use crate::dispatch::fifo;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fifo",
@@ -10,6 +12,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             nothing is promised: a VM that keeps many requests waiting takes the device. \
             Cheapest of all; right for one VM alone, or to see what the others are worth.",
     controller: None,
-    regulator: "open",
-    dispatcher: "fifo",
+    regulator: &open::PART,
+    dispatcher: &fifo::PART,
 };

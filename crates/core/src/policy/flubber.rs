@@ -1,6 +1,9 @@
 //! `flubber`: credits for throughput over batches and waits between deadlines.
 
 use super::PolicyInfo;
+use crate::control::credit_feedback;
+use crate::dispatch::bd_edf;
+use crate::regulate::vbc;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "flubber",
@@ -11,7 +14,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             but while the earliest lies ahead the disk goes on with what continues the last I/O \
             or comes from the same VM, and waits for it. For hard disks whose VMs are promised \
             IOPS and a latency.",
-    controller: Some("credit-feedback"),
-    regulator: "vbc",
-    dispatcher: "bd-edf",
+    controller: Some(&credit_feedback::PART),
+    regulator: &vbc::PART,
+    dispatcher: &bd_edf::PART,
 };

@@ -1,6 +1,8 @@
 //! `limit`: caps, and nothing else: what operators have today.
 
 use super::PolicyInfo;
+use crate::dispatch::fifo;
+use crate::regulate::token_bucket;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "limit",
@@ -10,6 +12,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             and bytes a second, bursts with a length. It protects neighbours only as far as \
             limits are set low, and gives no VM a floor: use mclock for that.",
     controller: None,
-    regulator: "token-bucket",
-    dispatcher: "fifo",
+    regulator: &token_bucket::PART,
+    dispatcher: &fifo::PART,
 };

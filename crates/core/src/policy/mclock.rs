@@ -1,6 +1,8 @@
 //! `mclock`: a floor, a cap and a share for every VM.
 
 use super::PolicyInfo;
+use crate::dispatch::mclock;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "mclock",
@@ -12,6 +14,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             reservation hardly waits. Caps by direction and bursts need the token bucket: \
             policy = { regulator = \"token-bucket\", dispatcher = \"mclock\" }.",
     controller: None,
-    regulator: "open",
-    dispatcher: "mclock",
+    regulator: &open::PART,
+    dispatcher: &mclock::PART,
 };

@@ -1,6 +1,8 @@
 //! `sfq`: shares by weight, request by request.
 
 use super::PolicyInfo;
+use crate::dispatch::sfq;
+use crate::regulate::open;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "sfq",
@@ -12,6 +14,6 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
             knows no floors, caps or latency: use mclock for those, or put the token bucket in \
             front.",
     controller: None,
-    regulator: "open",
-    dispatcher: "sfq",
+    regulator: &open::PART,
+    dispatcher: &sfq::PART,
 };

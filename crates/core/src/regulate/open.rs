@@ -1,8 +1,18 @@
 //! The regulator that holds nothing back.
 
 use crate::facts::Facts;
+use crate::policy::{Honours, PartInfo};
 use crate::request::ReqId;
 use crate::roles::{Gate, Regulator, Stage};
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "open",
+    summary: "holds nothing back",
+    params: &[],
+    honours: Honours::NONE,
+    build: |_, _| Box::new(Open),
+};
 
 /// Holds nothing back.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@
 use crate::engine::DeviceSpec;
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
+use crate::policy::{ParamInfo, ParamKind, Params};
 use crate::time::Nanos;
 
 /// How long an interval may take that the device sets the length of.
@@ -31,7 +32,62 @@ pub struct Terms {
     pub request_size: u32,
 }
 
+pub(crate) const BETA: ParamInfo = ParamInfo {
+    name: "beta",
+    kind: ParamKind::Count,
+    default: 32,
+    min: 1,
+    max: 65_536,
+    help: "credits an interval for the VM with the smallest reservation; others in proportion",
+};
+
+pub(crate) const MAX_INTERVAL: ParamInfo = ParamInfo {
+    name: "max_interval",
+    kind: ParamKind::Count,
+    default: 0,
+    min: 0,
+    max: Terms::MOST as u64,
+    help: "requests in an interval at most; 0: what the device transfers in 2 s, or 20,000",
+};
+
+pub(crate) const DEFAULT_IOPS: ParamInfo = ParamInfo {
+    name: "default_iops",
+    kind: ParamKind::Count,
+    default: 100,
+    min: 1,
+    max: 1 << 30,
+    help: "what a VM without a reservation counts as, in requests a second",
+};
+
+pub(crate) const REQUEST_SIZE: ParamInfo = ParamInfo {
+    name: "request_size",
+    kind: ParamKind::Bytes,
+    default: 16 << 10,
+    min: 512,
+    max: 16 << 20,
+    help: "of a reservation in bytes a second, or without one, so many cost a credit",
+};
+
+pub(crate) const LITERAL: ParamInfo = ParamInfo {
+    name: "literal",
+    kind: ParamKind::Flag,
+    default: 0,
+    min: 0,
+    max: 1,
+    help: "keep to the letter of the paper, also where it serves worse",
+};
+
 impl Terms {
+    /// Of a composition that has the four parameters above.
+    pub(crate) fn from_params(params: &Params) -> Terms {
+        Terms {
+            beta: params.get("beta") as u32,
+            max_interval: params.get("max_interval") as u32,
+            default_iops: params.get("default_iops"),
+            request_size: params.get("request_size") as u32,
+        }
+    }
+
     /// The most credits there are in an interval.
     pub const MOST: u32 = 1 << 30;
 

@@ -18,9 +18,24 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
+use crate::policy::{Honours, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Spent, Stage};
 use crate::time::Nanos;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "token-bucket",
+    summary: "limits in requests and bytes a second, by direction, with bursts",
+    params: &[SLACK],
+    honours: Honours {
+        limit: true,
+        limit_by_direction: true,
+        burst: true,
+        ..Honours::NONE
+    },
+    build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
+};
 
 /// Total, reads, writes.
 const SCOPES: usize = 3;

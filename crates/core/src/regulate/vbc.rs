@@ -26,12 +26,14 @@
 //! for it: so an interval costs O(1) amortised over requests, and an event O(log n) for the
 //! grace.
 
-use super::proportion::{Proportions, Terms};
+use super::proportion::{
+    BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
+};
 use super::turn::{Hold, Turn};
 use crate::dispatch::moved;
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
-use crate::policy::Capacity;
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{ReqId, VmId};
 use crate::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
@@ -54,6 +56,49 @@ pub struct VbcParams {
     /// The paper's letter: no grace, and nothing in flight is too old to be waited for.
     pub literal: bool,
 }
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "vbc",
+    summary: "credits in proportion to reservations, granted anew when all had their turn",
+    params: &[
+        BETA,
+        MAX_INTERVAL,
+        DEFAULT_IOPS,
+        REQUEST_SIZE,
+        ParamInfo {
+            name: "idle_grace",
+            kind: ParamKind::Duration,
+            default: 50_000_000,
+            min: 1_000_000,
+            max: 3_600_000_000_000,
+            help: "a VM with credit and nothing to do holds others up for twice its mean think \
+                   time, at most this",
+        },
+        ParamInfo {
+            name: "wait_for",
+            kind: ParamKind::Duration,
+            default: 10_000_000,
+            min: 0,
+            max: 3_600_000_000_000,
+            help: "one that thinks longer than this on average holds nobody up",
+        },
+        LITERAL,
+    ],
+    honours: Honours {
+        reservation: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = VbcParams {
+            terms: Terms::from_params(params),
+            idle_grace: Nanos(params.get("idle_grace")),
+            wait_for: Nanos(params.get("wait_for")),
+            literal: params.get("literal") != 0,
+        };
+        Box::new(Vbc::new(params, capacity))
+    },
+};
 
 /// Not in the list of those who ran dry.
 const ABSENT: u32 = u32::MAX;

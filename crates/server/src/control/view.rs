@@ -366,9 +366,9 @@ impl PolicyInfoView {
             summary: info.summary.to_owned(),
             source: info.source.to_owned(),
             about: info.about.to_owned(),
-            controller: info.controller.map(str::to_owned),
-            regulator: info.regulator.to_owned(),
-            dispatcher: info.dispatcher.to_owned(),
+            controller: info.controller.map(|part| part.name.to_owned()),
+            regulator: info.regulator.name.to_owned(),
+            dispatcher: info.dispatcher.name.to_owned(),
             enforces: enforces(&spec.honours()),
             params: ParamView::all_of(&spec),
         })

@@ -59,6 +59,7 @@ mod order;
 mod params;
 mod queue;
 
+pub(crate) use params::PART;
 pub use params::{BackgroundClass, CfqParams};
 
 use crate::engine::Footprint;

@@ -1,6 +1,9 @@
 //! CFQ's parameters, and the lengths of slices that follow from them.
 
+use super::Cfq;
 use crate::objective::Priority;
+use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::roles::Dispatcher;
 use crate::time::Nanos;
 
 /// What class a background tenant has.
@@ -78,3 +81,115 @@ impl CfqParams {
 
 /// The level whose slice is the base.
 const MIDDLE: u8 = 4;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "cfq",
+    summary: "time slices of the disk, by class and level of priority",
+    params: PARAMS,
+    honours: Honours {
+        priority: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let duration = |name| Nanos(params.get(name));
+        let params = CfqParams {
+            slice_sync: duration("slice_sync"),
+            slice_async: duration("slice_async"),
+            slice_idle: duration("slice_idle"),
+            quantum: params.get("slice_depth") as u32,
+            fifo_expire: ["fifo_expire_sync", "fifo_expire_async"].map(duration),
+            back_seek_max: params.get("back_seek_max"),
+            back_seek_penalty: params.get("back_seek_penalty"),
+            priorities: params.get("priorities") == 1,
+            async_writes: params.get("async_writes") == 1,
+            background_class: BackgroundClass::from_word(params.get("background_class")),
+            idle_grace: duration("idle_class_grace"),
+            idle_overdue: duration("idle_class_overdue"),
+        };
+        Box::new(Cfq::new(params, capacity))
+    },
+};
+
+/// What Linux calls them, but for `slice_depth` (its `quantum`, which is deficit round robin's
+/// here) and the last five.
+static PARAMS: &[ParamInfo] = &[
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span("slice_sync", 100_000_000, "time slice of a VM at level 4")
+    },
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span("slice_async", 40_000_000, "the same of asynchronous writes")
+    },
+    ParamInfo {
+        max: 100_000_000,
+        ..ParamInfo::span(
+            "slice_idle",
+            8_000_000,
+            "how long a VM's next request is waited for",
+        )
+    },
+    ParamInfo {
+        name: "slice_depth",
+        kind: ParamKind::Count,
+        default: 8,
+        min: 1,
+        max: 4096,
+        help: "I/Os of one VM in flight at most while others wait",
+    },
+    ParamInfo::span(
+        "fifo_expire_sync",
+        125_000_000,
+        "a slice begins with what waited so long",
+    ),
+    ParamInfo::span(
+        "fifo_expire_async",
+        250_000_000,
+        "the same of asynchronous writes",
+    ),
+    ParamInfo {
+        name: "back_seek_max",
+        kind: ParamKind::Bytes,
+        default: 16 << 20,
+        min: 0,
+        max: 1 << 50,
+        help: "how far back the head goes for a request",
+    },
+    ParamInfo {
+        name: "back_seek_penalty",
+        kind: ParamKind::Count,
+        default: 2,
+        min: 1,
+        max: 1000,
+        help: "a byte back counts as so many ahead",
+    },
+    ParamInfo::flag(
+        "priorities",
+        "VMs have classes; without: all are best effort of level 4",
+    ),
+    ParamInfo {
+        default: 0,
+        ..ParamInfo::flag("async_writes", "writes wait in queues of their own, behind")
+    },
+    ParamInfo::choice(
+        "background_class",
+        BackgroundClass::WORDS,
+        "the class of background tenants",
+    ),
+    ParamInfo {
+        max: 1_000_000_000,
+        ..ParamInfo::span(
+            "idle_class_grace",
+            100_000_000,
+            "the idle class goes when nobody has asked for so long",
+        )
+    },
+    ParamInfo::span(
+        "idle_class_overdue",
+        5_000_000_000,
+        "an idle VM that waited so long has an I/O; 0: it has none",
+    ),
+];

@@ -1,0 +1,121 @@
+//! Parameters of parts: what each is called, what its number means, and its value.
+
+/// What a parameter's number means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParamKind {
+    /// Bytes.
+    Bytes,
+    /// A span in nanoseconds.
+    Duration,
+    /// A plain number.
+    Count,
+    /// 0 or 1.
+    Flag,
+    /// One of these words, by its place among them.
+    Choice(&'static [&'static str]),
+}
+
+/// One parameter of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParamInfo {
+    /// What the configuration calls it.
+    pub name: &'static str,
+    /// What its number means.
+    pub kind: ParamKind,
+    /// Its value where none is given.
+    pub default: u64,
+    /// The smallest value allowed.
+    pub min: u64,
+    /// The largest value allowed.
+    pub max: u64,
+    /// One line: what it does.
+    pub help: &'static str,
+}
+
+impl ParamInfo {
+    /// A span of time, up to an hour.
+    pub(crate) const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
+        ParamInfo {
+            name,
+            kind: ParamKind::Duration,
+            default,
+            min: 0,
+            max: 3_600_000_000_000,
+            help,
+        }
+    }
+
+    /// On unless said.
+    pub(crate) const fn flag(name: &'static str, help: &'static str) -> ParamInfo {
+        ParamInfo {
+            name,
+            kind: ParamKind::Flag,
+            default: 1,
+            min: 0,
+            max: 1,
+            help,
+        }
+    }
+
+    /// A choice among words, of which the first is the default.
+    pub(crate) const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        help: &'static str,
+    ) -> ParamInfo {
+        ParamInfo {
+            name,
+            kind: ParamKind::Choice(words),
+            default: 0,
+            min: 0,
+            max: words.len() as u64 - 1,
+            help,
+        }
+    }
+
+    /// What may be given, in words.
+    pub(super) fn allowed(&self) -> String {
+        let unit = match self.kind {
+            ParamKind::Bytes => " bytes",
+            ParamKind::Duration => " ns",
+            ParamKind::Count | ParamKind::Flag => "",
+            ParamKind::Choice(words) => return words.join(", "),
+        };
+        format!("{} to {}{unit}", self.min, self.max)
+    }
+}
+
+/// Values of a composition's parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Params(pub(super) Vec<(&'static ParamInfo, u64)>);
+
+impl Params {
+    /// The value of a parameter that the part declares.
+    pub(crate) fn get(&self, name: &str) -> u64 {
+        let param = self.0.iter().find(|(info, _)| info.name == name);
+        param
+            .expect("a part asks only for parameters it declares")
+            .1
+    }
+}
+
+/// How late a paced dispatch may come and still be made good. Well below 1 % of 100 ms, so
+/// that no window of 100 ms is overshot by more than 1 % and one request.
+pub(crate) const SLACK: ParamInfo = ParamInfo {
+    name: "slack",
+    kind: ParamKind::Duration,
+    default: 900_000,
+    min: 0,
+    max: 1_000_000_000,
+    help: "a limit makes good a late dispatch for at most this long",
+};
+
+/// Below it an I/O takes a device about as long as one of this size does.
+pub(crate) const COST_SIZE: ParamInfo = ParamInfo {
+    name: "cost_size",
+    kind: ParamKind::Bytes,
+    default: 16 << 10,
+    min: 512,
+    max: 16 << 20,
+    help: "an I/O costs its bytes against its VM's share, at least this many",
+};

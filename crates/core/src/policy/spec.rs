@@ -1,0 +1,332 @@
+//! A composition with the values of its parameters, by name.
+
+use super::{
+    Capacity, Honours, ParamInfo, Params, Part, Roles, controllers, dispatchers, registry,
+    regulators,
+};
+use crate::dispatch::background::{self, Aside, BackgroundParams};
+use crate::names::nearest;
+use crate::roles::{Controller, Dispatcher, Regulator, Stage};
+use core::{fmt, iter};
+use std::sync::LazyLock;
+
+/// A composition with its parameters' values.
+#[derive(Clone)]
+pub struct PolicySpec {
+    name: String,
+    controller: Option<Part<dyn Controller>>,
+    regulator: Part<dyn Regulator>,
+    dispatcher: Part<dyn Dispatcher>,
+    params: Params,
+}
+
+impl PolicySpec {
+    /// A policy of the registry with its defaults.
+    ///
+    /// # Errors
+    /// When there is none of that name; lists those there are.
+    pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
+        let info = find("policy", name, registry(), |info| info.name)?;
+        let name = info.name.to_owned();
+        let parts = (info.controller, info.regulator, info.dispatcher);
+        Ok(Self::of_parts(name, parts))
+    }
+
+    /// Every policy of the registry, then every composition of parts, with their defaults.
+    pub fn all() -> &'static [PolicySpec] {
+        static ALL: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
+            let named = registry().iter().map(|info| PolicySpec::named(info.name));
+            let controllers = || iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
+            let parts = regulators().iter().flat_map(|r| {
+                let dispatchers = dispatchers().iter();
+                dispatchers.flat_map(move |d| controllers().map(|c| (c, r.name, d.name)))
+            });
+            let composed = parts.map(|(c, r, d)| PolicySpec::composed(c, r, d));
+            let all = named.chain(composed);
+            all.map(|spec| spec.expect("its names are from the lists"))
+                .collect()
+        });
+        &ALL
+    }
+
+    /// Parts combined by name, with their defaults.
+    ///
+    /// # Errors
+    /// When there is no part of that name; lists those there are.
+    pub fn composed(
+        controller: Option<&str>,
+        regulator: &str,
+        dispatcher: &str,
+    ) -> Result<PolicySpec, PolicyError> {
+        let name = match controller {
+            Some(controller) => format!("{controller}+{regulator}+{dispatcher}"),
+            None => format!("{regulator}+{dispatcher}"),
+        };
+        let controller = match controller {
+            Some(name) => Some(*find("controller", name, controllers(), |p| p.name)?),
+            None => None,
+        };
+        let regulator = *find("regulator", regulator, regulators(), |p| p.name)?;
+        let dispatcher = *find("dispatcher", dispatcher, dispatchers(), |p| p.name)?;
+        Ok(Self::of_parts(name, (controller, regulator, dispatcher)))
+    }
+
+    fn of_parts(
+        name: String,
+        (controller, regulator, dispatcher): (
+            Option<Part<dyn Controller>>,
+            Part<dyn Regulator>,
+            Part<dyn Dispatcher>,
+        ),
+    ) -> PolicySpec {
+        let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
+        let of_controller = controller.map_or(&[][..], |c| c.params);
+        for info in of_controller
+            .iter()
+            .chain(regulator.params)
+            .chain(dispatcher.params)
+        {
+            // Parts may share a parameter (`slack`); it then has one value for all of them.
+            if params.iter().all(|(known, _)| known.name != info.name) {
+                params.push((info, info.default));
+            }
+        }
+        let mut spec = PolicySpec {
+            name,
+            controller,
+            regulator,
+            dispatcher,
+            params: Params(params),
+        };
+        if !spec.build(1, 1).dispatcher.serves_background() {
+            let common = background::PARAMS.iter();
+            (spec.params.0).extend(common.map(|info| (info, info.default)));
+        }
+        spec
+    }
+
+    /// `mclock`, or `token-bucket+mclock` for a free composition.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of its controller, regulator and dispatcher.
+    pub fn parts(&self) -> (Option<&'static str>, &'static str, &'static str) {
+        (
+            self.controller.map(|c| c.name),
+            self.regulator.name,
+            self.dispatcher.name,
+        )
+    }
+
+    /// Sets a parameter; `value` in bytes, nanoseconds, or plain.
+    ///
+    /// # Errors
+    /// When the composition has no such parameter, or the value is out of range.
+    pub fn set(&mut self, param: &str, value: u64) -> Result<(), PolicyError> {
+        let found = self
+            .params
+            .0
+            .iter_mut()
+            .find(|(info, _)| info.name == param);
+        let Some((info, slot)) = found else {
+            return Err(PolicyError::UnknownParam {
+                policy: self.name.clone(),
+                param: param.to_owned(),
+                known: list(self.params.0.iter().map(|(info, _)| info.name)),
+            });
+        };
+        if !(info.min..=info.max).contains(&value) {
+            return Err(PolicyError::OutOfRange { param: info, value });
+        }
+        *slot = value;
+        Ok(())
+    }
+
+    /// Its parameters with their values.
+    pub fn params(&self) -> impl Iterator<Item = (&'static ParamInfo, u64)> + '_ {
+        self.params.0.iter().copied()
+    }
+
+    /// Which parts of an objective it enforces.
+    pub fn honours(&self) -> Honours {
+        let controller = self.controller.map_or(Honours::NONE, |c| c.honours);
+        controller
+            .or(self.regulator.honours)
+            .or(self.dispatcher.honours)
+    }
+
+    /// Which parts of an objective it enforces for such a tenant. For one of the background:
+    /// what its dispatcher does, if that knows such tenants, and what a regulator at dispatch
+    /// does.
+    pub fn honours_for(&self, background: bool) -> Honours {
+        if !background {
+            return self.honours();
+        }
+        let parts = self.build(1, 1);
+        let of_dispatcher = match parts.dispatcher.serves_background() {
+            true => self.dispatcher.honours,
+            false => Honours::NONE,
+        };
+        match parts.regulator.stage() {
+            Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
+            Stage::Open | Stage::Admission => of_dispatcher,
+        }
+    }
+
+    fn capacity(&self, vms: u32, requests: u32) -> Capacity {
+        Capacity {
+            vms,
+            requests,
+            limits_kept: self.regulator.honours.limit,
+        }
+    }
+
+    /// The same with background tenants, also where the dispatcher knows none.
+    pub(crate) fn build_with_background(&self, vms: u32, requests: u32) -> Roles {
+        let mut roles = self.build(vms, requests);
+        if !roles.dispatcher.serves_background() {
+            let params = BackgroundParams::from_params(&self.params);
+            let capacity = self.capacity(vms, requests);
+            let aside = Aside::new(roles.dispatcher, params, &capacity);
+            roles.dispatcher = Box::new(aside);
+        }
+        roles
+    }
+
+    pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
+        let capacity = &self.capacity(vms, requests);
+        Roles {
+            controller: self.controller.map(|c| (c.build)(&self.params, capacity)),
+            regulator: (self.regulator.build)(&self.params, capacity),
+            dispatcher: (self.dispatcher.build)(&self.params, capacity),
+        }
+    }
+}
+
+impl PartialEq for PolicySpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts() && self.params == other.params
+    }
+}
+
+impl fmt::Debug for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        let values = self.params.0.iter().map(|(info, value)| (info.name, value));
+        f.debug_map().entries(values).finish()
+    }
+}
+
+/// Why a policy cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Nothing of that name.
+    #[error("no {kind} named {name:?}{}; there are: {known}", .nearest.as_ref().map(|n| format!(" (did you mean {n:?}?)")).unwrap_or_default())]
+    Unknown {
+        /// `policy`, `controller`, `regulator` or `dispatcher`.
+        kind: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+        /// The nearest of those, when one is near.
+        nearest: Option<&'static str>,
+    },
+    /// No such parameter.
+    #[error("policy {policy} has no parameter {param:?}; it has: {known}")]
+    UnknownParam {
+        /// The policy.
+        policy: String,
+        /// What was asked for.
+        param: String,
+        /// What there is.
+        known: String,
+    },
+    /// A value out of its range.
+    #[error("{}: {value} is out of range; allowed is {}", .param.name, .param.allowed())]
+    OutOfRange {
+        /// The parameter.
+        param: &'static ParamInfo,
+        /// What was asked for.
+        value: u64,
+    },
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.collect();
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join(", ")
+    }
+}
+
+fn find<T>(
+    kind: &'static str,
+    name: &str,
+    all: &'static [T],
+    name_of: impl Fn(&T) -> &'static str,
+) -> Result<&'static T, PolicyError> {
+    all.iter()
+        .find(|part| name_of(part) == name)
+        .ok_or_else(|| {
+            let names = || all.iter().map(&name_of);
+            PolicyError::Unknown {
+                kind,
+                name: name.to_owned(),
+                known: list(names()),
+                nearest: nearest(name, names()),
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::registry;
+
+    #[test]
+    fn every_policy_of_the_registry_builds_with_its_defaults() {
+        for info in registry() {
+            let spec = PolicySpec::named(info.name).expect(info.name);
+            spec.build(4, 16);
+            for (param, value) in spec.params() {
+                assert!(
+                    (param.min..=param.max).contains(&value),
+                    "{}: {}",
+                    info.name,
+                    param.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones_and_the_nearest() {
+        let error = PolicySpec::named("mcloc").unwrap_err().to_string();
+        assert!(error.contains("did you mean \"mclock\""), "{error}");
+        assert!(error.contains("fifo"), "{error}");
+        let error = PolicySpec::composed(None, "open", "zebra")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("dispatcher") && !error.contains("did you mean"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn parameters_are_checked_against_their_range() {
+        let mut spec = PolicySpec::named("mclock").expect("mclock is registered");
+        assert!(spec.set("cost_size", 65536).is_ok());
+        assert!(matches!(
+            spec.set("cost_size", 0),
+            Err(PolicyError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            spec.set("costsize", 1),
+            Err(PolicyError::UnknownParam { .. })
+        ));
+    }
+}
