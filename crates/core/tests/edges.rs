@@ -5,25 +5,16 @@ mod common;
 use common::*;
 use tidegate_core::engine::{DiskSpec, Engine, EngineConfig, Refusal};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{ClientId, Op, Request};
 use tidegate_core::time::Nanos;
 
-const POLICIES: [&str; 13] = [
-    "fifo",
-    "limit",
-    "mclock",
-    "sfq",
-    "drr",
-    "deadline",
-    "cfq",
-    "token-bucket+mclock",
-    "token-bucket+sfq",
-    "token-bucket+drr",
-    "token-bucket+deadline",
-    "token-bucket+cfq",
-    "open+fifo",
-];
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;
+
+/// Every policy, and every composition.
+fn names() -> impl Iterator<Item = &'static str> {
+    PolicySpec::all().iter().map(PolicySpec::name)
+}
 
 fn engine(policy_name: &str, objective: &Objective, base: u64, size: u64) -> (Engine, ClientId) {
     engine_with(config(1, 128 << 10), policy_name, objective, base, size)
@@ -88,7 +79,7 @@ fn an_offset_near_the_end_of_64_bits_is_refused() {
 
 #[test]
 fn a_disk_may_lie_at_the_very_end_of_64_bits() {
-    for policy in POLICIES {
+    for policy in names() {
         let base = u64::MAX - (1 << 33);
         let (mut engine, client) = engine(policy, &Objective::default(), base, 1 << 33);
         let last = (1 << 33) - (4 << 20);
@@ -128,7 +119,7 @@ fn a_clock_that_steps_back_loses_no_wake_up() {
 
 #[test]
 fn the_longest_requests_are_served_whole() {
-    for policy in POLICIES {
+    for policy in names() {
         for op in [Op::Discard, Op::WriteZeroes, Op::Read] {
             let mut config = config(1, 128 << 10);
             config.device.zeroes_are_writes = true;
@@ -261,7 +252,7 @@ fn the_extreme_weights_share_as_they_say() {
 
 #[test]
 fn the_end_of_time_neither_panics_nor_loses_a_request() {
-    for policy_name in POLICIES {
+    for policy_name in names() {
         for left in [0, 1, 1000, SECOND] {
             let objective = Objective {
                 reservation: Rate::iops(10),

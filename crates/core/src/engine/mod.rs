@@ -335,7 +335,7 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.advance(now);
         let now = self.facts.now;
-        while self.regulator_timer() <= now {
+        while has_come(self.regulator_timer(), now) {
             let ended = self
                 .roles
                 .regulator
@@ -347,7 +347,7 @@ impl Engine {
             }
         }
         self.ask_reopened();
-        if self.controller_timer() <= now
+        if has_come(self.controller_timer(), now)
             && let Some(controller) = &mut self.roles.controller
         {
             controller.on_timer(&self.facts, &mut self.ears.knobs);
@@ -577,6 +577,11 @@ impl Engine {
             .filter(|d| d.generation == id.generation && d.live);
         disk.ok_or(EngineError::Unknown { what: "the disk" })
     }
+}
+
+/// Whether a timer is due. [`Nanos::MAX`] is never, also to a clock that has come that far.
+fn has_come(due: Nanos, now: Nanos) -> bool {
+    due <= now && due != Nanos::MAX
 }
 
 impl EngineConfig {
