@@ -40,6 +40,7 @@ pub mod regulate;
 pub mod request;
 pub mod roles;
 mod slots;
+pub mod starvation;
 pub mod stats;
 pub mod time;
 pub mod tournament;

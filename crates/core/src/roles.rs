@@ -4,10 +4,11 @@
 //! state first, then tells the roles that asked to hear of it ([`Interests`]).
 
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
+use crate::starvation::Bound;
 use crate::time::Nanos;
 
 /// Where a regulator holds requests back.
@@ -358,6 +359,16 @@ pub trait Dispatcher: Send {
     /// Whether it serves background tenants itself ([`Facts::is_background`]). Where not, it
     /// never hears of them, and the engine gives them what the VMs leave.
     fn serves_background(&self) -> bool {
+        false
+    }
+
+    /// How long it may pass over a VM that waits with its gate open, on such a device. Torture
+    /// holds it to that.
+    fn starvation(&self, device: &DeviceSpec) -> Bound;
+
+    /// Whether it may leave a VM waiting whose gate is open while the device has room, for a limit
+    /// or a depth that it keeps itself.
+    fn may_hold(&self) -> bool {
         false
     }
 

@@ -1,12 +1,14 @@
 //! Bugs planted on purpose: each is found within a few hundred seeds, by the checker whose it
 //! is, and the same seeds pass without it.
 
+use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Dispatcher, Event, Gate, Interests, Interval, Knob, Pick, Regulator, Reopened, Stage,
 };
+use tidegate_core::starvation::Bound;
 use tidegate_core::time::Nanos;
 use tidegate_sim::checker::Checker;
 use tidegate_sim::torture::{self, Failure, Options, Passed, Plant};
@@ -131,6 +133,9 @@ impl Dispatcher for Hog {
     fn serves_background(&self) -> bool {
         self.0.serves_background()
     }
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        self.0.starvation(device)
+    }
     fn pick(&mut self, facts: &Facts) -> Pick {
         self.0.pick(facts)
     }
@@ -203,6 +208,9 @@ impl Dispatcher for Deaf {
         if !matches!(event, Event::VmChanged(_)) {
             self.0.on_event(facts, event);
         }
+    }
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        self.0.starvation(device)
     }
     fn pick(&mut self, facts: &Facts) -> Pick {
         self.0.pick(facts)

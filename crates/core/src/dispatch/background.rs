@@ -22,10 +22,11 @@
 
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::policy::{Capacity, ParamInfo, ParamKind, Params};
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};
+use crate::starvation::Bound;
 use crate::time::Nanos;
 
 /// When background I/Os go.
@@ -227,6 +228,10 @@ impl Dispatcher for Aside {
 
     fn serves_background(&self) -> bool {
         true
+    }
+
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        self.vms.starvation(device)
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

@@ -68,10 +68,11 @@ mod sorted;
 
 use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
 use crate::engine::Footprint;
-use crate::facts::{Facts, Unit};
+use crate::facts::{DeviceSpec, Facts, Unit};
 use crate::policy::Capacity;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick, Waits};
+use crate::starvation::{Bound, Due};
 use crate::time::Nanos;
 use background::Background;
 use device::{InFlight, Thinking};
@@ -387,6 +388,19 @@ impl Dispatcher for BdEdf {
 
     fn serves_background(&self) -> bool {
         true
+    }
+
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        let rates = [self.params.transfer_rate, device.bytes_per_s];
+        let rate = rates.into_iter().find(|&rate| rate > 0);
+        let bytes = self.params.max_size as u64 * 1_000_000_000;
+        Bound::Deadline(Due {
+            deadlines: self.params.deadlines,
+            background_latency: None,
+            before: Some(Nanos(bytes.div_ceil(rate.unwrap_or(100_000_000)))),
+            promotes: self.params.promote_background_after > Nanos::ZERO,
+            may_drain: true,
+        })
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

@@ -42,11 +42,12 @@
 //! if it writes. Before it expires there is no bound but that time.
 
 use crate::engine::Footprint;
-use crate::facts::{Facts, NIL};
+use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
+use crate::starvation::{Bound, Expiry};
 use crate::time::Nanos;
 use crate::tree::Forest;
 
@@ -404,6 +405,14 @@ impl Dispatcher for Deadline {
             }
             _ => {}
         }
+    }
+
+    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+        Bound::Age(Expiry {
+            after: self.params.expire,
+            batch: self.params.fifo_batch.into(),
+            writes_starved: self.params.writes_starved.into(),
+        })
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

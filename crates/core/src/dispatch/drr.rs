@@ -41,11 +41,12 @@
 
 use super::moved;
 use crate::engine::Footprint;
-use crate::facts::{Facts, NIL};
+use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::objective::Objective;
 use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::starvation::{Bound, Cost, Lead, Shares};
 use crate::time::Nanos;
 
 /// DRR's parameters.
@@ -334,6 +335,19 @@ impl Dispatcher for Drr {
         if let Knob::Weight(weight) = knob {
             self.set_weight(vm.index(), weight.clamp(1, Objective::MAX_WEIGHT));
         }
+    }
+
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        let cost = Cost::Bytes {
+            least: self.params.cost_size.into(),
+        };
+        Bound::Shares(Shares {
+            cost,
+            largest: cost.largest(device),
+            lead: Lead::Turns {
+                quantum: self.params.quantum.into(),
+            },
+        })
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

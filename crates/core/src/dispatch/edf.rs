@@ -27,10 +27,11 @@ use super::by_deadline::{
     leads,
 };
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::policy::{Capacity, Honours, ParamInfo, PartInfo};
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
+use crate::starvation::{Bound, Due};
 use crate::time::Nanos;
 
 /// EDF's parameters.
@@ -127,6 +128,16 @@ impl Dispatcher for Edf {
 
     fn serves_background(&self) -> bool {
         true
+    }
+
+    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+        Bound::Deadline(Due {
+            deadlines: self.params.deadlines,
+            background_latency: Some(self.params.background_latency),
+            before: None,
+            promotes: false,
+            may_drain: false,
+        })
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

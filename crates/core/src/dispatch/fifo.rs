@@ -8,11 +8,12 @@
 //! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
 
 use crate::engine::Footprint;
-use crate::facts::{Facts, NIL};
+use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::policy::{Capacity, Honours, PartInfo};
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Pick};
+use crate::starvation::Bound;
 use crate::time::Nanos;
 
 /// What the registry knows of it.
@@ -232,6 +233,10 @@ impl Dispatcher for Fifo {
             request: size_of::<Link>() + size_of::<bool>(),
             ..Footprint::default()
         }
+    }
+
+    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+        Bound::Arrival
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

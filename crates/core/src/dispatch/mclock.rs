@@ -42,12 +42,13 @@
 
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::objective::{Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
 use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
+use crate::starvation::{Bound, Cost, Lead, Shares};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
 
@@ -432,6 +433,25 @@ impl Dispatcher for MClock {
             self.tags[vm.index()].set_weight(weight, self.clock);
             self.refresh(facts, vm);
         }
+    }
+
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        let cost = Cost::Bytes {
+            least: self.params.cost_size.into(),
+        };
+        let largest = cost.largest(device);
+        Bound::Shares(Shares {
+            cost,
+            largest,
+            lead: Lead::Ahead {
+                ahead: (32 * cost.least()).max(2 * largest) + largest,
+                once: 2 * largest,
+            },
+        })
+    }
+
+    fn may_hold(&self) -> bool {
+        true
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

@@ -38,11 +38,12 @@
 use super::moved;
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Objective;
 use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::starvation::{Bound, Cost, Lead, Shares};
 use crate::time::Nanos;
 
 /// What an I/O costs its VM.
@@ -295,6 +296,28 @@ impl Dispatcher for Sfq {
         if let Knob::Weight(weight) = knob {
             self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
         }
+    }
+
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        let size = self.params.cost_size.into();
+        let cost = match self.params.cost {
+            CostBy::Bytes => Cost::Bytes { least: size },
+            CostBy::Requests => Cost::Requests,
+            CostBy::SizeClasses => Cost::Classes { size },
+        };
+        let largest = cost.largest(device);
+        Bound::Shares(Shares {
+            cost,
+            largest,
+            lead: Lead::Ahead {
+                ahead: largest.max(FLUSHES_AHEAD * cost.least()),
+                once: largest,
+            },
+        })
+    }
+
+    fn may_hold(&self) -> bool {
+        self.params.depth > 0
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

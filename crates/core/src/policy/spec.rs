@@ -5,8 +5,10 @@ use super::{
     regulators,
 };
 use crate::dispatch::background::{self, Aside, BackgroundParams};
+use crate::facts::DeviceSpec;
 use crate::names::nearest;
 use crate::roles::{Controller, Dispatcher, Regulator, Stage};
+use crate::starvation::Bound;
 use core::{fmt, iter};
 use std::sync::LazyLock;
 
@@ -172,6 +174,16 @@ impl PolicySpec {
             Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
             Stage::Open | Stage::Admission => of_dispatcher,
         }
+    }
+
+    /// How long its dispatcher may pass over a VM on such a device.
+    pub fn starvation(&self, device: &DeviceSpec) -> Bound {
+        self.build(1, 1).dispatcher.starvation(device)
+    }
+
+    /// Whether its dispatcher may hold a VM whose gate is open ([`Dispatcher::may_hold`]).
+    pub fn may_hold(&self) -> bool {
+        self.build(1, 1).dispatcher.may_hold()
     }
 
     fn capacity(&self, vms: u32, requests: u32) -> Capacity {

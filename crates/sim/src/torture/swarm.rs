@@ -6,7 +6,6 @@
 
 use super::Dice;
 use crate::checker::ledger::SECTOR;
-use crate::checker::starvation;
 use crate::fault::Plan;
 use core::fmt;
 use std::sync::OnceLock;
@@ -352,40 +351,35 @@ fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     }
 }
 
-/// One of those given, or of the registry, or any composition, with any parameters. Dispatchers
-/// whose bound on starvation is not known are left out; a test says so.
+/// One of those given, or of the registry, or any composition, with any parameters.
 fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
-    loop {
-        let mut spec = if !among.is_empty() {
-            Ok(among[dice.index(among.len())].clone())
-        } else if dice.chance(500) {
-            let all = registry();
-            PolicySpec::named(all[dice.index(all.len())].name)
-        } else {
-            let controller = match dice.chance(500) && !controllers().is_empty() {
-                true => Some(controllers()[dice.index(controllers().len())].name),
-                false => None,
-            };
-            let regulator = regulators()[dice.index(regulators().len())].name;
-            let dispatcher = dispatchers()[dice.index(dispatchers().len())].name;
-            PolicySpec::composed(controller, regulator, dispatcher)
-        }
-        .expect("its name is from the list");
-        let params: Vec<_> = spec.params().map(|(info, _)| info).collect();
-        for info in params {
-            let value = match dice.below(8) {
-                0 => info.min,
-                1 => info.max,
-                2 | 3 => dice.octaves(info.min.max(1), info.max.max(1)),
-                _ => continue,
-            };
-            let value = value.clamp(info.min, info.max);
-            spec.set(info.name, value).expect("the value is in range");
-        }
-        if starvation::bound_of(&spec).is_some() || !among.is_empty() {
-            return spec;
-        }
+    let mut spec = if !among.is_empty() {
+        Ok(among[dice.index(among.len())].clone())
+    } else if dice.chance(500) {
+        let all = registry();
+        PolicySpec::named(all[dice.index(all.len())].name)
+    } else {
+        let controller = match dice.chance(500) && !controllers().is_empty() {
+            true => Some(controllers()[dice.index(controllers().len())].name),
+            false => None,
+        };
+        let regulator = regulators()[dice.index(regulators().len())].name;
+        let dispatcher = dispatchers()[dice.index(dispatchers().len())].name;
+        PolicySpec::composed(controller, regulator, dispatcher)
     }
+    .expect("its name is from the list");
+    let params: Vec<_> = spec.params().map(|(info, _)| info).collect();
+    for info in params {
+        let value = match dice.below(8) {
+            0 => info.min,
+            1 => info.max,
+            2 | 3 => dice.octaves(info.min.max(1), info.max.max(1)),
+            _ => continue,
+        };
+        let value = value.clamp(info.min, info.max);
+        spec.set(info.name, value).expect("the value is in range");
+    }
+    spec
 }
 
 fn rate(dice: &mut Dice, iops: u64) -> Rate {

@@ -63,12 +63,13 @@ pub(crate) use params::PART;
 pub use params::{BackgroundClass, CfqParams};
 
 use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{DeviceSpec, Facts};
 use crate::heap::IndexedHeap;
 use crate::objective::Priority;
 use crate::policy::Capacity;
 use crate::request::{Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::starvation::Bound;
 use crate::time::Nanos;
 use crate::tournament::Tournament;
 use active::{Active, Turn};
@@ -332,6 +333,10 @@ impl Dispatcher for Cfq {
 
     fn serves_background(&self) -> bool {
         true
+    }
+
+    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+        self.params.starvation()
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

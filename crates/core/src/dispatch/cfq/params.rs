@@ -4,6 +4,7 @@ use super::Cfq;
 use crate::objective::Priority;
 use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::roles::Dispatcher;
+use crate::starvation::{Bound, Slices};
 use crate::time::Nanos;
 
 /// What class a background tenant has.
@@ -71,6 +72,26 @@ impl CfqParams {
             self.slice_async
         };
         Nanos(base.0 / 5 * (5 + MIDDLE as u64 - level as u64))
+    }
+
+    /// How long a queue may be passed over.
+    pub(super) fn starvation(&self) -> Bound {
+        let base = match self.async_writes {
+            true => self.slice_sync.max(self.slice_async),
+            false => self.slice_sync,
+        };
+        Bound::Slices(Slices {
+            longest: Nanos(base.0 / 5 * 9),
+            idle: self.slice_idle,
+            overdue: self.idle_overdue,
+            priorities: self.priorities,
+            background: match self.background_class {
+                BackgroundClass::Idle => Some(Priority::Idle),
+                BackgroundClass::BestEffort => Some(Priority::DEFAULT),
+                BackgroundClass::AsNamed => None,
+            },
+            by_lane: self.async_writes,
+        })
     }
 
     /// The longest slice of a synchronous queue: who has less is due later.

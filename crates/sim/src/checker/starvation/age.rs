@@ -4,27 +4,15 @@ use crate::checker::ledger::Ledger;
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
 use tidegate_core::request::{Lane, Op, ReqId};
+use tidegate_core::starvation::Expiry;
 use tidegate_core::time::Nanos;
 
-/// A bound by age.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expiry {
-    /// After how long reads and writes expire.
-    pub after: [Nanos; 2],
-    /// I/Os in a batch at most.
-    pub batch: u64,
-    /// Batches of reads that may pass waiting writes over.
-    pub writes_starved: u64,
-}
-
-impl Expiry {
-    /// I/Os within which one is started that has expired, with `n` to do for it and those of
-    /// its direction that came before.
-    fn within(&self, lane: Lane, n: u64) -> u64 {
-        match lane {
-            Lane::Read => self.batch * (n + n.div_ceil(self.writes_starved)),
-            Lane::Write => self.batch * n * (1 + self.writes_starved),
-        }
+/// I/Os within which one is started that has expired, with `n` to do for it and those of its
+/// direction that came before.
+fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
+    match lane {
+        Lane::Read => expiry.batch * (n + n.div_ceil(expiry.writes_starved)),
+        Lane::Write => expiry.batch * n * (1 + expiry.writes_starved),
     }
 }
 
@@ -90,7 +78,7 @@ impl Ages {
                 }
                 let until = *known
                     .until
-                    .get_or_insert_with(|| ios + expiry.within(lane, to_do(ledger, lane)));
+                    .get_or_insert_with(|| ios + within(&expiry, lane, to_do(ledger, lane)));
                 ensure!(
                     Starvation,
                     ios <= until,

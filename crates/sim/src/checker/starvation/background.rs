@@ -1,9 +1,7 @@
 //! Background tenants have what the VMs leave, and not quite nothing.
 
-use super::param;
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
-use tidegate_core::policy::dispatchers;
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::time::Nanos;
 
@@ -40,12 +38,9 @@ impl Leftover {
     pub(super) fn forget(&mut self, engine: &Engine) {
         let policy = engine.policy();
         let mut params = policy.params();
-        let left = params.any(|(info, _)| info.name == "background_after");
-        self.after = left.then(|| Nanos(param(policy, "background_after")));
-        let (_, _, dispatcher) = policy.parts();
-        let part = dispatchers().iter().find(|part| part.name == dispatcher);
-        let limits = part.is_some_and(|part| part.honours.limit);
-        self.holds = limits || param(policy, "depth") > 0;
+        let after = params.find(|(info, _)| info.name == "background_after");
+        self.after = after.map(|(_, after)| Nanos(after));
+        self.holds = policy.may_hold();
         self.went = None;
         self.heads.fill(None);
     }

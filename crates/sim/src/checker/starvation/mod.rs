@@ -1,7 +1,9 @@
 //! A VM that waits with its gate open is passed over no longer than its dispatcher's bound.
 //!
-//! The bounds are those that each dispatcher's own documentation states, here in one table; a
-//! dispatcher that has none in it is not tortured, and a test says so.
+//! The bounds are those that each dispatcher states ([`Dispatcher::starvation`]), of one of the
+//! kinds of [`Bound`]; each kind is checked in a file of its own here.
+//!
+//! [`Dispatcher::starvation`]: tidegate_core::roles::Dispatcher::starvation
 //!
 //! | dispatcher | bound |
 //! |---|---|
@@ -25,11 +27,7 @@ mod due;
 mod shares;
 mod slices;
 
-pub use age::Expiry;
 pub use arrival::Promise;
-pub use due::Deadlines;
-pub use shares::{Cost, Lead, Shares};
-pub use slices::Slices;
 
 use super::Verdict;
 use super::ledger::Ledger;
@@ -37,154 +35,9 @@ use age::Ages;
 use background::Leftover;
 use shares::Passed;
 use slices::Turns;
-use tidegate_core::engine::{DeviceSpec, Engine};
-use tidegate_core::objective::Priority;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Op};
-use tidegate_core::time::Nanos;
-
-/// How long a dispatcher may pass over a VM.
-#[derive(Clone, Copy, Debug)]
-pub enum Bound {
-    /// Not at all: first come, first served, and the device is never left idle.
-    Arrival,
-    /// By deadline: what is due first goes first.
-    Deadline(fn(&PolicySpec, &DeviceSpec) -> Deadlines),
-    /// By weight: while a VM waits, another gets at most so much.
-    Shares(fn(&PolicySpec, &DeviceSpec) -> Shares),
-    /// By age: once it has expired, at most so many I/Os go before it.
-    Age(fn(&PolicySpec) -> Expiry),
-    /// By time slices within a class of priority.
-    Slices(fn(&PolicySpec) -> Slices),
-}
-
-/// The bound of each dispatcher.
-pub const BOUNDS: &[(&str, Bound)] = &[
-    ("fifo", Bound::Arrival),
-    ("mclock", Bound::Shares(mclock)),
-    ("sfq", Bound::Shares(sfq)),
-    ("drr", Bound::Shares(drr)),
-    ("deadline", Bound::Age(deadline)),
-    ("edf", Bound::Deadline(edf)),
-    ("bd-edf", Bound::Deadline(bd_edf)),
-    ("cfq", Bound::Slices(cfq)),
-];
-
-fn edf(policy: &PolicySpec, _: &DeviceSpec) -> Deadlines {
-    Deadlines {
-        // By the places of the parameter's words: arrival, admission.
-        from_admission: param(policy, "deadline_from") == 1,
-        margin: Nanos(param(policy, "margin")),
-        default_latency: Nanos(param(policy, "default_latency")),
-        best_effort_latency: Nanos(param(policy, "best_effort_latency")),
-        background_latency: Some(Nanos(param(policy, "background_latency"))),
-        before: None,
-        promotes: false,
-        may_drain: false,
-    }
-}
-
-fn bd_edf(policy: &PolicySpec, device: &DeviceSpec) -> Deadlines {
-    let rates = [param(policy, "transfer_rate"), device.bytes_per_s];
-    let rate = rates.into_iter().find(|&rate| rate > 0);
-    let bytes = param(policy, "max_size") * 1_000_000_000;
-    Deadlines {
-        before: Some(Nanos(bytes.div_ceil(rate.unwrap_or(100_000_000)))),
-        background_latency: None,
-        promotes: param(policy, "promote_background_after") > 0,
-        may_drain: true,
-        ..edf(policy, device)
-    }
-}
-
-fn mclock(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
-    let cost = Cost::Bytes {
-        least: param(policy, "cost_size"),
-    };
-    let largest = cost.largest(device);
-    Shares {
-        cost,
-        largest,
-        lead: Lead::Ahead {
-            ahead: (32 * cost.least()).max(2 * largest) + largest,
-            once: 2 * largest,
-        },
-    }
-}
-
-fn sfq(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
-    let size = param(policy, "cost_size");
-    // By the places of the parameter's words: bytes, requests, size-classes.
-    let cost = match param(policy, "cost") {
-        0 => Cost::Bytes { least: size },
-        1 => Cost::Requests,
-        _ => Cost::Classes { size },
-    };
-    let largest = cost.largest(device);
-    Shares {
-        cost,
-        largest,
-        lead: Lead::Ahead {
-            ahead: largest.max(32 * cost.least()),
-            once: largest,
-        },
-    }
-}
-
-fn drr(policy: &PolicySpec, device: &DeviceSpec) -> Shares {
-    let cost = Cost::Bytes {
-        least: param(policy, "cost_size"),
-    };
-    Shares {
-        cost,
-        largest: cost.largest(device),
-        lead: Lead::Turns {
-            quantum: param(policy, "quantum"),
-        },
-    }
-}
-
-fn deadline(policy: &PolicySpec) -> Expiry {
-    Expiry {
-        after: ["read_expire", "write_expire"].map(|name| Nanos(param(policy, name))),
-        batch: param(policy, "fifo_batch"),
-        writes_starved: param(policy, "writes_starved"),
-    }
-}
-
-fn cfq(policy: &PolicySpec) -> Slices {
-    let by_lane = param(policy, "async_writes") == 1;
-    let base = match by_lane {
-        true => param(policy, "slice_sync").max(param(policy, "slice_async")),
-        false => param(policy, "slice_sync"),
-    };
-    Slices {
-        longest: Nanos(base / 5 * 9),
-        idle: Nanos(param(policy, "slice_idle")),
-        overdue: Nanos(param(policy, "idle_class_overdue")),
-        priorities: param(policy, "priorities") == 1,
-        // By the places of the parameter's words: idle, best-effort, as-named.
-        background: match param(policy, "background_class") {
-            0 => Some(Priority::Idle),
-            1 => Some(Priority::DEFAULT),
-            _ => None,
-        },
-        by_lane,
-    }
-}
-
-fn param(policy: &PolicySpec, name: &str) -> u64 {
-    let mut params = policy.params();
-    let found = params.find(|(info, _)| info.name == name);
-    found.map_or(0, |(_, value)| value)
-}
-
-/// The bound of a policy's dispatcher, where the table has one.
-pub fn bound_of(policy: &PolicySpec) -> Option<Bound> {
-    let (_, _, dispatcher) = policy.parts();
-    let known = BOUNDS.iter().find(|(name, _)| *name == dispatcher);
-    known.map(|(_, bound)| *bound)
-}
+use tidegate_core::starvation::{Bound, Due};
 
 /// The checker.
 #[derive(Debug)]
@@ -194,7 +47,7 @@ pub struct Starvation {
     ages: Ages,
     turns: Turns,
     leftover: Leftover,
-    deadlines: Option<Deadlines>,
+    due: Option<Due>,
 }
 
 impl Starvation {
@@ -206,27 +59,22 @@ impl Starvation {
             ages: Ages::new(slots),
             turns: Turns::new(slots),
             leftover: Leftover::new(slots),
-            deadlines: None,
+            due: None,
         }
     }
 
     /// An objective or the policy has changed, a VM has come or gone.
     pub fn forget(&mut self, engine: &Engine) {
-        let policy = engine.policy();
-        self.bound = bound_of(policy);
+        let bound = engine.policy().starvation(&engine.config().device);
+        self.bound = Some(bound);
         self.leftover.forget(engine);
-        self.deadlines = None;
-        match self.bound {
-            Some(Bound::Shares(shares)) => {
-                let shares = shares(policy, &engine.config().device);
-                self.passed.forget(engine, shares);
-            }
-            Some(Bound::Age(expiry)) => self.ages.forget(expiry(policy)),
-            Some(Bound::Deadline(deadlines)) => {
-                self.deadlines = Some(deadlines(policy, &engine.config().device));
-            }
-            Some(Bound::Slices(slices)) => self.turns.forget(slices(policy)),
-            Some(Bound::Arrival) | None => {}
+        self.due = None;
+        match bound {
+            Bound::Shares(shares) => self.passed.forget(engine, shares),
+            Bound::Age(expiry) => self.ages.forget(expiry),
+            Bound::Deadline(due) => self.due = Some(due),
+            Bound::Slices(slices) => self.turns.forget(slices),
+            Bound::Arrival => {}
         }
     }
 
@@ -235,7 +83,7 @@ impl Starvation {
     pub fn promise(&self, engine: &Engine) -> Option<Promise> {
         match self.bound {
             Some(Bound::Arrival) => arrival::first(engine),
-            Some(Bound::Deadline(_)) => self.deadlines.and_then(|d| d.first(engine)),
+            Some(Bound::Deadline(_)) => self.due.and_then(|due| due::first(&due, engine)),
             _ => None,
         }
     }
@@ -257,13 +105,13 @@ impl Starvation {
         if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
             return Ok(());
         }
-        if let Some(deadlines) = self.deadlines {
-            deadlines.background_kept(engine, io)?;
+        if let Some(due) = &self.due {
+            due::background_kept(due, engine, io)?;
         }
         if io.op != Op::Flush
             && let Some(promise) = promise
         {
-            match self.deadlines {
+            match self.due {
                 None => promise.kept(io, first)?,
                 Some(d) if d.promotes && engine.view().is_background(io.vm) => {}
                 Some(_) => promise.kept_exactly(io)?,
@@ -282,7 +130,7 @@ impl Starvation {
     /// # Errors
     /// When it should.
     pub fn idle(&mut self, engine: &Engine) -> Verdict {
-        if self.deadlines.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
+        if self.due.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
             return Ok(());
         }
         match (self.bound, self.promise(engine)) {

@@ -8,83 +8,19 @@ use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::policy::{Honours, dispatchers, regulators};
 use tidegate_core::request::{DeviceIo, Op, ReqId};
+use tidegate_core::starvation::{Cost, Lead, Shares};
 
-/// What an I/O costs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cost {
-    /// Its bytes, at least so many.
-    Bytes {
-        /// The smallest cost.
-        least: u64,
-    },
-    /// One for each request it serves first.
-    Requests,
-    /// One for every `size` begun.
-    Classes {
-        /// Bytes.
-        size: u64,
-    },
-}
-
-impl Cost {
-    fn of(self, io: &DeviceIo, device: &DeviceSpec) -> u64 {
-        let bytes = match io.op {
-            Op::Read | Op::Write => io.len as u64,
-            Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,
-            Op::WriteZeroes | Op::Discard | Op::Flush => 0,
-        };
-        match self {
-            Cost::Bytes { least } => bytes.max(least),
-            Cost::Requests => io.first_ops.into(),
-            Cost::Classes { size } => bytes.div_ceil(size).max(1),
-        }
+fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
+    let bytes = match io.op {
+        Op::Read | Op::Write => io.len as u64,
+        Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,
+        Op::WriteZeroes | Op::Discard | Op::Flush => 0,
+    };
+    match cost {
+        Cost::Bytes { least } => bytes.max(least),
+        Cost::Requests => io.first_ops.into(),
+        Cost::Classes { size } => bytes.div_ceil(size).max(1),
     }
-
-    /// The smallest cost of an I/O that costs anything.
-    pub fn least(self) -> u64 {
-        match self {
-            Cost::Bytes { least } => least,
-            Cost::Requests | Cost::Classes { .. } => 1,
-        }
-    }
-
-    /// The largest cost of an I/O. As many requests as sectors may be merged into one.
-    pub fn largest(self, device: &DeviceSpec) -> u64 {
-        let bytes = device.max_io as u64;
-        match self {
-            Cost::Bytes { least } => bytes.max(least),
-            Cost::Requests => bytes / 512,
-            Cost::Classes { size } => bytes.div_ceil(size),
-        }
-    }
-}
-
-/// How far ahead of a VM that waits others may get.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lead {
-    /// So much by the other's weight to the waiting one's, and so much once.
-    Ahead {
-        /// For equal weights.
-        ahead: u64,
-        /// Whatever the weights.
-        once: u64,
-    },
-    /// In turns, with quanta by weight: so much for the lightest.
-    Turns {
-        /// In bytes.
-        quantum: u64,
-    },
-}
-
-/// A bound by weights.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shares {
-    /// What an I/O costs.
-    pub cost: Cost,
-    /// The largest cost of an I/O.
-    pub largest: u64,
-    /// How far others may get.
-    pub lead: Lead,
 }
 
 /// What each VM was served while another waited.
@@ -176,7 +112,7 @@ impl Passed {
                 self.served.fill(0);
             }
         }
-        let cost = shares.cost.of(io, &facts.device().spec);
+        let cost = cost_of(shares.cost, io, &facts.device().spec);
         for slot in 0..facts.vm_slots() {
             let head = head_of(slot);
             // Another head than before: it may have waited for nothing in between.

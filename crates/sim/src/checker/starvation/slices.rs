@@ -5,54 +5,36 @@ use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Priority;
 use tidegate_core::request::{DeviceIo, IoId, Lane, ReqId, VmId};
+use tidegate_core::starvation::Slices;
 use tidegate_core::time::Nanos;
 
-/// A bound by time slices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slices {
-    /// The longest slice.
-    pub longest: Nanos,
-    /// How long the device is left idle for one VM.
-    pub idle: Nanos,
-    /// After how long an idle VM has an I/O before all others; zero: never.
-    pub overdue: Nanos,
-    /// VMs have classes.
-    pub priorities: bool,
-    /// The class of background tenants; `None`: their objective's.
-    pub background: Option<Priority>,
-    /// Reads and writes have queues of their own.
-    pub by_lane: bool,
+/// How long one of `queues` may wait while the longest I/O, or the longest time in which
+/// nobody drove the engine, is `slowest`.
+fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
+    let (longest, idles) = (slices.longest.0, slices.idle.0);
+    // It enters behind all others' slices less its own; with a slice overrun, when the
+    // others have one left; and its own last turn may have gone on so long without it.
+    let enters = (queues + 3).saturating_mul(longest);
+    // A turn: until the device has room, its first I/O, the slice, an I/O that overruns it,
+    // and one of an idle VM behind it. A flush may go before each.
+    let turn = longest + idles + slowest.0.saturating_mul(8);
+    let overdue = if idle { slices.overdue.0 } else { 0 };
+    // Whoever preempts asynchronous writes has a turn more.
+    let preempting = if slices.by_lane { queues / 2 + 1 } else { 0 };
+    let turns = (queues + 1 + preempting).saturating_mul(turn);
+    Nanos(enters.saturating_add(turns).saturating_add(overdue))
 }
 
-impl Slices {
-    /// How long one of `queues` may wait while the longest I/O, or the longest time in which
-    /// nobody drove the engine, is `slowest`.
-    fn within(&self, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
-        let (longest, idles) = (self.longest.0, self.idle.0);
-        // It enters behind all others' slices less its own; with a slice overrun, when the
-        // others have one left; and its own last turn may have gone on so long without it.
-        let enters = (queues + 3).saturating_mul(longest);
-        // A turn: until the device has room, its first I/O, the slice, an I/O that overruns it,
-        // and one of an idle VM behind it. A flush may go before each.
-        let turn = longest + idles + slowest.0.saturating_mul(8);
-        let overdue = if idle { self.overdue.0 } else { 0 };
-        // Whoever preempts asynchronous writes has a turn more.
-        let preempting = if self.by_lane { queues / 2 + 1 } else { 0 };
-        let turns = (queues + 1 + preempting).saturating_mul(turn);
-        Nanos(enters.saturating_add(turns).saturating_add(overdue))
-    }
-
-    fn class(&self, facts: &Facts, vm: VmId) -> u8 {
-        let class = match self.background {
-            _ if !self.priorities => Priority::DEFAULT,
-            Some(class) if facts.is_background(vm) => class,
-            _ => facts.objective(vm).priority,
-        };
-        match class {
-            Priority::RealTime => 0,
-            Priority::BestEffort(_) => 1,
-            Priority::Idle => IDLE,
-        }
+fn class_of(slices: &Slices, facts: &Facts, vm: VmId) -> u8 {
+    let class = match slices.background {
+        _ if !slices.priorities => Priority::DEFAULT,
+        Some(class) if facts.is_background(vm) => class,
+        _ => facts.objective(vm).priority,
+    };
+    match class {
+        Priority::RealTime => 0,
+        Priority::BestEffort(_) => 1,
+        Priority::Idle => IDLE,
     }
 }
 
@@ -91,10 +73,10 @@ impl Turns {
         let (Some(slices), facts) = (self.slices, engine.view()) else {
             return Ok(());
         };
-        let (now, class) = (facts.now(), slices.class(facts, io.vm));
+        let (now, class) = (facts.now(), class_of(&slices, facts, io.vm));
         for slot in 0..facts.vm_slots() {
             let vm = facts.vm_at(slot);
-            let of_vm = slices.class(facts, vm);
+            let of_vm = class_of(&slices, facts, vm);
             let beneath = of_vm > class && of_vm != IDLE;
             for lane in Lane::ALL {
                 let own = vm == io.vm && (!slices.by_lane || lane == io.op.lane());
@@ -123,7 +105,7 @@ impl Turns {
         let queues = facts.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
         for slot in 0..facts.vm_slots() {
             let vm = facts.vm_at(slot);
-            let idle = slices.class(facts, vm) == IDLE;
+            let idle = class_of(&slices, facts, vm) == IDLE;
             for lane in Lane::ALL {
                 let head = facts.lane_head(vm, lane);
                 let open = facts.gate_open(vm, lane);
@@ -137,7 +119,7 @@ impl Turns {
                 let same = known.filter(|&(first, _)| first == head);
                 let (_, since) = *known.insert(same.unwrap_or((head, now)));
                 let waited = now.since(since);
-                let within = slices.within(queues, self.slowest, idle);
+                let within = within(&slices, queues, self.slowest, idle);
                 ensure!(
                     Starvation,
                     waited <= within,

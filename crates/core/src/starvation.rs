@@ -1,0 +1,134 @@
+//! How long a dispatcher may pass over a VM that waits with its gate open: every dispatcher states
+//! its bound ([`Dispatcher::starvation`](crate::roles::Dispatcher::starvation)), and torture holds
+//! it to that.
+//!
+//! A bound is plain data of one of a few kinds. Whoever checks it knows nothing of how the
+//! dispatcher works, only what it promised.
+
+use crate::dispatch::by_deadline::Deadlines;
+use crate::facts::DeviceSpec;
+use crate::objective::Priority;
+use crate::time::Nanos;
+
+/// How long a dispatcher may pass over a VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// Not at all: first come, first served, and the device is never left idle.
+    Arrival,
+    /// By deadline: what is due first goes first.
+    Deadline(Due),
+    /// By weight: while a VM waits, another gets at most so much.
+    Shares(Shares),
+    /// By age: once it has expired, at most so many I/Os go before it.
+    Age(Expiry),
+    /// By time slices within a class of priority.
+    Slices(Slices),
+}
+
+/// What an I/O costs, where a bound is reckoned in cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cost {
+    /// Its bytes, at least so many.
+    Bytes {
+        /// The smallest cost.
+        least: u64,
+    },
+    /// One for each request it serves first.
+    Requests,
+    /// One for every `size` begun.
+    Classes {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+impl Cost {
+    /// The smallest cost of an I/O that costs anything.
+    pub fn least(self) -> u64 {
+        match self {
+            Cost::Bytes { least } => least,
+            Cost::Requests | Cost::Classes { .. } => 1,
+        }
+    }
+
+    /// The largest cost of an I/O. As many requests as sectors may be merged into one.
+    pub fn largest(self, device: &DeviceSpec) -> u64 {
+        let bytes = device.max_io as u64;
+        match self {
+            Cost::Bytes { least } => bytes.max(least),
+            Cost::Requests => bytes / 512,
+            Cost::Classes { size } => bytes.div_ceil(size),
+        }
+    }
+}
+
+/// How far ahead of a VM that waits others may get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lead {
+    /// So much by the other's weight to the waiting one's, and so much once.
+    Ahead {
+        /// For equal weights.
+        ahead: u64,
+        /// Whatever the weights.
+        once: u64,
+    },
+    /// In turns, with quanta by weight: so much for the lightest.
+    Turns {
+        /// In bytes.
+        quantum: u64,
+    },
+}
+
+/// A bound by weights. It holds among VMs that nothing else than weights tells apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shares {
+    /// What an I/O costs.
+    pub cost: Cost,
+    /// The largest cost of an I/O.
+    pub largest: u64,
+    /// How far others may get.
+    pub lead: Lead,
+}
+
+/// A bound by deadlines: where they lie, and from when on they are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// Those of VMs.
+    pub deadlines: Deadlines,
+    /// That of a background tenant, after its arrival; `None`: it has none, and is passed over.
+    pub background_latency: Option<Nanos>,
+    /// How long before a deadline nothing else may go any more; `None`: never.
+    pub before: Option<Nanos>,
+    /// A background unit may go before VMs now and then.
+    pub promotes: bool,
+    /// The device may be left alone as long as it has an I/O in flight.
+    pub may_drain: bool,
+}
+
+/// A bound by age.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expiry {
+    /// After how long reads and writes expire.
+    pub after: [Nanos; 2],
+    /// I/Os in a batch at most.
+    pub batch: u64,
+    /// Batches of reads that may pass waiting writes over.
+    pub writes_starved: u64,
+}
+
+/// A bound by time slices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slices {
+    /// The longest slice.
+    pub longest: Nanos,
+    /// How long the device is left idle for one VM.
+    pub idle: Nanos,
+    /// After how long an idle VM has an I/O before all others; zero: never.
+    pub overdue: Nanos,
+    /// VMs have classes.
+    pub priorities: bool,
+    /// The class of background tenants; `None`: their objective's.
+    pub background: Option<Priority>,
+    /// Reads and writes have queues of their own.
+    pub by_lane: bool,
+}
