@@ -29,6 +29,7 @@ pub mod control;
 pub mod dispatch;
 pub mod engine;
 pub mod facts;
+pub mod fenwick;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 pub mod heap;
@@ -36,6 +37,7 @@ pub mod names;
 pub mod objective;
 pub mod pace;
 pub mod policy;
+pub mod random;
 pub mod regulate;
 pub mod request;
 pub mod roles;

@@ -3,6 +3,7 @@
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
+use tidegate_core::random::mix;
 
 /// A hash of a name or a text: FNV-1a, 64 bits.
 pub fn fnv1a(text: &[u8]) -> u64 {
@@ -14,13 +15,6 @@ pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
     text.iter().fold(hash, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-/// The finaliser of SplitMix64: neighbouring numbers become unlike ones.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The generator of one part of one tenant.

@@ -1,5 +1,7 @@
 //! Random-looking orders of the integers below n, in constant memory.
 
+use tidegate_core::random::SplitMix64;
+
 /// A bijection of the integers below `n` onto themselves, chosen by a key.
 ///
 /// Rounds of multiplying by odd numbers, adding and folding the high bits onto the low ones are a
@@ -18,8 +20,8 @@ impl Permutation {
     pub(super) fn new(n: u64, key: u64) -> Permutation {
         debug_assert!(n > 0);
         let bits = (u64::BITS - (n - 1).leading_zeros()).max(1);
-        let mut state = key;
-        let mut word = || split_mix(&mut state);
+        let mut random = SplitMix64::new(key);
+        let mut word = || random.next_u64();
         Permutation {
             n,
             mask: u64::MAX >> (u64::BITS - bits),
@@ -43,15 +45,6 @@ impl Permutation {
             }
         }
     }
-}
-
-/// The next word of Steele, Lea and Flood's SplitMix64.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

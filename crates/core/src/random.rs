@@ -1,0 +1,97 @@
+//! A small generator of random numbers, the same on every machine: Steele, Lea, Flood: Fast
+//! splittable pseudorandom number generators (OOPSLA 2014), SplitMix64.
+
+/// The generator. Any seed is as good as any other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SplitMix64(u64);
+
+/// By how much its state moves on: the golden ratio, so that states are spread evenly.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl SplitMix64 {
+    /// From a seed.
+    pub const fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GAMMA);
+        mix(self.0)
+    }
+
+    /// An integer below `n`, each as likely as any other. Panics when there is none, for `n` 0.
+    /// Lemire: Fast random integer generation in an interval (TOMACS 2019).
+    #[inline]
+    pub fn below(&mut self, n: u64) -> u64 {
+        assert!(n > 0, "no integer is below zero");
+        loop {
+            let product = u128::from(self.next_u64()) * u128::from(n);
+            let low = product as u64;
+            // Only among the lowest values are some of those that would come once too often.
+            if low >= n || low >= n.wrapping_neg() % n {
+                return (product >> 64) as u64;
+            }
+        }
+    }
+}
+
+/// Its finaliser, Stafford's variant 13: neighbouring numbers become unlike ones.
+#[inline]
+pub const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_split_mix_64() {
+        // The authors' reference implementation, seeded with 1234567.
+        let mut random = SplitMix64::new(1_234_567);
+        let drawn = [(); 3].map(|()| random.next_u64());
+        let known = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+        ];
+        assert_eq!(drawn, known);
+    }
+
+    #[test]
+    fn every_integer_below_is_as_likely() {
+        let mut random = SplitMix64::new(1);
+        let mut counts = [0_u32; 6];
+        for _ in 0..60_000 {
+            counts[random.below(6) as usize] += 1;
+        }
+        // Five degrees of freedom: one run in a thousand is beyond 20.5.
+        let squares = counts.iter().map(|&n| (f64::from(n) - 10_000.0).powi(2));
+        let chi_squared = squares.sum::<f64>() / 10_000.0;
+        assert!(chi_squared < 20.5, "{counts:?}: {chi_squared}");
+    }
+
+    #[test]
+    fn a_range_that_does_not_divide_2_to_the_64_has_no_favourites() {
+        // Three quarters of all words: without rejection a third of the numbers, those that two
+        // words fall on, would come twice as often as the others.
+        let n = 3 << 62;
+        let mut random = SplitMix64::new(7);
+        let thirds = |x: u64| x.wrapping_rem(3) as usize;
+        let mut counts = [0_u32; 3];
+        for _ in 0..30_000 {
+            let x = random.below(n);
+            assert!(x < n);
+            counts[thirds(x)] += 1;
+        }
+        assert!(
+            counts.iter().all(|n| n.abs_diff(10_000) < 400),
+            "{counts:?}"
+        );
+        assert_eq!(SplitMix64::new(9).below(1), 0);
+    }
+}
