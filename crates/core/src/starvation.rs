@@ -19,6 +19,8 @@ pub enum Bound {
     Deadline(Due),
     /// By weight: while a VM waits, another gets at most so much.
     Shares(Shares),
+    /// By draws, each with a chance by weight.
+    Draws(Draws),
     /// By age: once it has expired, at most so many I/Os go before it.
     Age(Expiry),
     /// By time slices within a class of priority.
@@ -88,6 +90,25 @@ pub struct Shares {
     pub largest: u64,
     /// How far others may get.
     pub lead: Lead,
+}
+
+/// A bound by draws: for each I/O one of the VMs that wait is drawn, with a chance by its weight
+/// over what it was served when it won last. While a VM wins none, the sum of its chances is at
+/// most [`Draws::WINS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Draws {
+    /// The smallest cost of an I/O, and that of a flush, in bytes.
+    pub least: u64,
+    /// The largest.
+    pub largest: u64,
+    /// A flush adds to what its VM was served, up to the cost of so many.
+    pub flushes: u64,
+}
+
+impl Draws {
+    /// To have won nothing where so many wins were to be expected has a probability below
+    /// e^-45, which is below 2^-64.
+    pub const WINS: u64 = 45;
 }
 
 /// A bound by deadlines: where they lie, and from when on they are kept.

@@ -188,6 +188,51 @@ fn a_tag_that_does_not_advance_is_found() {
     panic!("{SEEDS} seeds, and it was not found as starvation, but {by:?}");
 }
 
+/// Whoever is in slot 0 wins only when nobody else waits.
+struct Rigged(Box<dyn Dispatcher>);
+
+impl Dispatcher for Rigged {
+    fn interests(&self) -> Interests {
+        self.0.interests()
+    }
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.insert(facts, unit);
+    }
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        self.0.remove(facts, unit);
+    }
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+        self.0.gate(facts, vm, lane, open);
+    }
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.0.on_event(facts, event);
+    }
+    fn starvation(&self, device: &DeviceSpec) -> Bound {
+        self.0.starvation(device)
+    }
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let may = |vm: &VmId| vm.index() > 0 && !facts.is_background(*vm);
+        match facts.vms().filter(may).find_map(|vm| facts.head(vm)) {
+            Some(head) => Pick::Start {
+                head,
+                max: u32::MAX,
+                held: Nanos::ZERO,
+            },
+            None => self.0.pick(facts),
+        }
+    }
+}
+
+#[test]
+fn a_lottery_that_is_rigged_is_found() {
+    let rigged: fn(Roles) -> Roles = |roles| Roles {
+        dispatcher: Box::new(Rigged(roles.dispatcher)),
+        ..roles
+    };
+    let policies = [PolicySpec::named("lottery").expect("registered")];
+    found_under(&policies, rigged);
+}
+
 /// The dispatcher does not hear of changed objectives: its deadlines are those of before.
 struct Deaf(Box<dyn Dispatcher>);
 
@@ -225,23 +270,29 @@ fn deadlines_of_an_objective_that_is_over_are_found() {
     };
     for dispatcher in ["edf", "bd-edf"] {
         let policies = [PolicySpec::composed(None, "open", dispatcher).expect("registered")];
-        let found = (0..SEEDS).find_map(|seed| {
-            let options = Options {
-                policies: &policies,
-                plant: Some(&mut Around(deaf)),
-                ..Options::default()
-            };
-            Some((seed, torture::run_with(seed, options).err()?))
-        });
-        let (seed, failure) = found.unwrap_or_else(|| panic!("{dispatcher}: nothing was found"));
-        assert_eq!(failure.broken.checker, Checker::Starvation, "{failure}");
+        found_under(&policies, deaf);
+    }
+}
+
+/// Runs seeds under these policies until what is planted around roles is found, as starvation;
+/// then the same seed without it.
+fn found_under(policies: &[PolicySpec], planted: fn(Roles) -> Roles) {
+    let found = (0..SEEDS).find_map(|seed| {
         let options = Options {
-            policies: &policies,
+            policies,
+            plant: Some(&mut Around(planted)),
             ..Options::default()
         };
-        let without = torture::run_with(seed, options);
-        assert!(without.is_ok(), "seed {seed} fails without it");
-    }
+        Some((seed, torture::run_with(seed, options).err()?))
+    });
+    let (seed, failure) = found.unwrap_or_else(|| panic!("{policies:?}: nothing was found"));
+    assert_eq!(failure.broken.checker, Checker::Starvation, "{failure}");
+    let options = Options {
+        policies,
+        ..Options::default()
+    };
+    let without = torture::run_with(seed, options);
+    assert!(without.is_ok(), "seed {seed} fails without it");
 }
 
 /// The regulator does not hear what was cancelled: its credit never comes back.

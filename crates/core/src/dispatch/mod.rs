@@ -8,6 +8,7 @@ pub mod deadline;
 pub mod drr;
 pub mod edf;
 pub mod fifo;
+pub mod lottery;
 pub mod mclock;
 pub mod sfq;
 mod virtual_time;

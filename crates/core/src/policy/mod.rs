@@ -13,6 +13,7 @@ mod edf_credit;
 mod fifo;
 mod flubber;
 mod limit;
+mod lottery;
 mod mclock;
 mod params;
 mod sfq;
@@ -33,6 +34,7 @@ static REGISTRY: &[PolicyInfo] = &[
     mclock::INFO,
     sfq::INFO,
     drr::INFO,
+    lottery::INFO,
     deadline::INFO,
     edf::INFO,
     edf_credit::INFO,

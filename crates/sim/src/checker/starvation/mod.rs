@@ -11,6 +11,7 @@
 //! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 I/Os of `cost_size`, or two of its own, and its own cost), plus two I/Os |
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
+//! | `lottery` | while a VM wins no draw, the sum of its chances is at most 45: more has a probability below 2^-64 |
 //! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
 //! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight; without promotion no background I/O goes while a VM has one that may |
 //! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
@@ -23,6 +24,7 @@
 mod age;
 mod arrival;
 mod background;
+mod draws;
 mod due;
 mod shares;
 mod slices;
@@ -33,6 +35,7 @@ use super::Verdict;
 use super::ledger::Ledger;
 use age::Ages;
 use background::Leftover;
+use draws::Chances;
 use shares::Passed;
 use slices::Turns;
 use tidegate_core::engine::Engine;
@@ -44,6 +47,7 @@ use tidegate_core::starvation::{Bound, Due};
 pub struct Starvation {
     bound: Option<Bound>,
     passed: Passed,
+    chances: Chances,
     ages: Ages,
     turns: Turns,
     leftover: Leftover,
@@ -56,6 +60,7 @@ impl Starvation {
         Starvation {
             bound: None,
             passed: Passed::new(slots),
+            chances: Chances::new(slots),
             ages: Ages::new(slots),
             turns: Turns::new(slots),
             leftover: Leftover::new(slots),
@@ -71,6 +76,7 @@ impl Starvation {
         self.due = None;
         match bound {
             Bound::Shares(shares) => self.passed.forget(engine, shares),
+            Bound::Draws(draws) => self.chances.forget(engine, draws),
             Bound::Age(expiry) => self.ages.forget(expiry),
             Bound::Deadline(due) => self.due = Some(due),
             Bound::Slices(slices) => self.turns.forget(slices),
@@ -119,6 +125,7 @@ impl Starvation {
         }
         match self.bound {
             Some(Bound::Shares(_)) => self.passed.started(engine, io),
+            Some(Bound::Draws(_)) => self.chances.started(engine, io),
             Some(Bound::Age(_)) if io.op != Op::Flush => self.ages.started(engine, ledger),
             Some(Bound::Slices(_)) => self.turns.started(engine, io),
             _ => Ok(()),

@@ -10,7 +10,7 @@ use tidegate_core::policy::{Honours, dispatchers, regulators};
 use tidegate_core::request::{DeviceIo, Op, ReqId};
 use tidegate_core::starvation::{Cost, Lead, Shares};
 
-fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
+pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
     let bytes = match io.op {
         Op::Read | Op::Write => io.len as u64,
         Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,

@@ -1,0 +1,105 @@
+//! A bound by draws: of the chances that a VM has while it wins nothing, the sum.
+//!
+//! What each VM won last is followed here as the dispatcher's rules have it. Where it is not known,
+//! after a change, the VM that waits counts as having the fewest tickets it may have, the others
+//! as having the most. The sum is right whether or not a VM waits all the time: a draw that it takes
+//! no part in gives it no chance.
+
+use crate::checker::{Verdict, ensure};
+use tidegate_core::engine::Engine;
+use tidegate_core::facts::Facts;
+use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::starvation::{Cost, Draws};
+
+use super::shares::cost_of;
+
+/// Chances are counted in parts of this.
+const ONE: u64 = 1 << 32;
+
+/// What each VM was served, and the chances it has had since.
+#[derive(Debug)]
+pub(super) struct Chances {
+    draws: Option<Draws>,
+    weights: Vec<u64>,
+    /// Cost of the last win and the flushes since; `None`: not known.
+    served: Vec<Option<u64>>,
+    /// The sum of a VM's chances since it won.
+    sums: Vec<u64>,
+}
+
+impl Chances {
+    pub(super) fn new(slots: usize) -> Chances {
+        Chances {
+            draws: None,
+            weights: vec![1; slots],
+            served: vec![None; slots],
+            sums: vec![0; slots],
+        }
+    }
+
+    pub(super) fn forget(&mut self, engine: &Engine, draws: Draws) {
+        self.draws = Some(draws);
+        self.served.fill(None);
+        self.sums.fill(0);
+        for vm in engine.view().vms() {
+            self.weights[vm.index()] = engine.objective(vm).weight.into();
+        }
+    }
+
+    pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
+        let (Some(draws), facts) = (self.draws, engine.view()) else {
+            return Ok(());
+        };
+        let winner = io.vm.index();
+        let least = draws.least;
+        let cost = cost_of(Cost::Bytes { least }, io, &facts.device().spec);
+        if io.op == Op::Flush {
+            // No draw, but a debt.
+            let most = |served: u64| served.max(draws.flushes * least);
+            self.served[winner] = self.served[winner].map(|s| most(s).min(s + cost));
+            return Ok(());
+        }
+        let slots = 0..facts.vm_slots();
+        let waits = |slot: &usize| *slot == winner || has_head(facts, *slot);
+        let all: u128 = slots
+            .clone()
+            .filter(waits)
+            .map(|s| self.most(&draws, s))
+            .sum();
+        self.served[winner] = Some(cost);
+        self.sums[winner] = 0;
+        for slot in slots.filter(|&slot| slot != winner && has_head(facts, slot)) {
+            self.sums[slot] += (self.fewest(&draws, slot) * ONE as u128 / all) as u64;
+            ensure!(
+                Starvation,
+                self.sums[slot] <= Draws::WINS * ONE,
+                "{:?} (weight {}) has won none of the draws in which it was to win {} times in the \
+                 mean, while {:?} did",
+                facts.vm_at(slot),
+                self.weights[slot],
+                Draws::WINS,
+                io.vm
+            );
+        }
+        Ok(())
+    }
+
+    /// The most tickets that a VM may hold.
+    fn most(&self, draws: &Draws, slot: usize) -> u128 {
+        self.tickets(slot, self.served[slot].unwrap_or(draws.least))
+    }
+
+    fn fewest(&self, draws: &Draws, slot: usize) -> u128 {
+        let most = draws.largest.max(draws.flushes * draws.least);
+        self.tickets(slot, self.served[slot].unwrap_or(most))
+    }
+
+    fn tickets(&self, slot: usize, served: u64) -> u128 {
+        ((self.weights[slot] as u128) << 64) / served as u128
+    }
+}
+
+fn has_head(facts: &Facts, slot: usize) -> bool {
+    let vm = facts.vm_at(slot);
+    !facts.is_background(vm) && facts.has_head(vm)
+}
