@@ -6,7 +6,7 @@ use crate::objective::Rate;
 use crate::policy::Capacity;
 use crate::regulate::credit::Credits;
 use crate::request::{IoError, Op, Request};
-use crate::roles::Controller;
+use crate::roles::{Controller, Event, Interests, Knob, Knobs};
 
 const KIB: u32 = 1 << 10;
 

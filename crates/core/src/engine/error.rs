@@ -1,0 +1,71 @@
+//! Why the engine refuses.
+
+use crate::objective::ObjectiveError;
+
+/// Why a request was not taken. Nothing has changed; the frontend answers it or waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
+    /// [`Done`]. [`Engine::room`] tells beforehand.
+    #[error("no room: the queue is full")]
+    Full,
+    /// The client was disconnected, or its VM removed.
+    #[error("the client is not connected")]
+    NotConnected,
+    /// The request lies beyond the end of the disk.
+    #[error("bytes {offset}..{end} lie beyond the disk's end at {size}")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The disk's size.
+        size: u64,
+    },
+    /// A request other than a flush of no bytes.
+    #[error("a request of no bytes")]
+    Empty,
+    /// A change of a read-only disk.
+    #[error("the disk is read-only")]
+    ReadOnly,
+}
+
+/// Why a control call was refused. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A figure of [`EngineConfig`] out of range.
+    #[error("{what} is {value}; allowed is {allowed}")]
+    Config {
+        /// The field.
+        what: &'static str,
+        /// What it says.
+        value: u64,
+        /// What it may say.
+        allowed: &'static str,
+    },
+    /// The objective contradicts itself.
+    #[error(transparent)]
+    Objective(#[from] ObjectiveError),
+    /// All slots are taken.
+    #[error("no room for another {what}: there are {max}")]
+    Full {
+        /// VM, disk or client.
+        what: &'static str,
+        /// How many there may be.
+        max: u64,
+    },
+    /// The handle names nothing that is there.
+    #[error("{what} is not there (any more)")]
+    Unknown {
+        /// VM, disk or client.
+        what: &'static str,
+    },
+    /// A disk's range is empty or overflows.
+    #[error("a disk of {size} bytes at {base} does not fit 64 bits, or is empty")]
+    DiskRange {
+        /// First byte on the device.
+        base: u64,
+        /// Bytes.
+        size: u64,
+    },
+}
