@@ -160,3 +160,13 @@ pub trait Model: Send {
         self.in_flight() < self.spec().queue_depth
     }
 }
+
+/// What every model asserts of a driver that submits: time goes on from `last`, the submission
+/// before, there is room, and the device takes such an I/O.
+pub(crate) fn assert_submittable(model: &impl Model, last: Nanos, now: Nanos, io: &ModelIo) {
+    assert!(now >= last, "time runs backwards: {now} after {last}");
+    assert!(now.0 < 1 << 62, "{now} is no time: a century is enough");
+    let in_flight = model.in_flight();
+    assert!(model.has_room(), "the queue of {in_flight} is full");
+    model.spec().assert_valid(io);
+}

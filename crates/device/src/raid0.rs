@@ -21,7 +21,7 @@
 
 use crate::figures::{FigureError, require, require_short};
 use crate::hdd::Hdd;
-use crate::model::{Completion, Model, ModelIo, Spec};
+use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use crate::ssd::Ssd;
 use crate::units::{Bytes, Duration};
 use serde::Deserialize;
@@ -236,10 +236,7 @@ impl Model for Raid0 {
     }
 
     fn submit(&mut self, now: Nanos, io: ModelIo) {
-        let (last, depth) = (self.last_submit, self.spec.queue_depth);
-        assert!(now >= last, "time runs backwards: {now} after {last}");
-        assert!(self.in_flight() < depth, "the queue of {depth} is full");
-        self.spec.assert_valid(&io);
+        assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
         self.look_ahead(now.0);
         let place = self.free.pop().expect("as many as the queue is deep");

@@ -45,7 +45,7 @@ pub use figures::{
 pub use seek::{AverageOutOfRange, SeekCurve};
 
 use crate::divide::Divisor;
-use crate::model::{Completion, Model, ModelIo, Spec};
+use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use geometry::{Geometry, Layout};
 use mechanism::Mechanism;
 use queue::Queue;
@@ -375,15 +375,7 @@ impl Model for Hdd {
     }
 
     fn submit(&mut self, now: Nanos, io: ModelIo) {
-        let last = self.last_submit;
-        assert!(now >= last, "time runs backwards: {now} after {last}");
-        assert!(now.0 < 1 << 62, "{now} is no time: a century is enough");
-        assert!(
-            self.in_flight() < self.room,
-            "the queue of {} is full",
-            self.room
-        );
-        self.spec.assert_valid(&io);
+        assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
         if self.queue.is_some() {
             return self.submit_queued(now.0, io);

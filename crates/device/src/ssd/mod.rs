@@ -39,7 +39,7 @@ pub use figures::{GarbageFigures, PrefetchFigures, SsdFigures, WriteBufferFigure
 
 use crate::divide::Divisor;
 use crate::figures::FigureError;
-use crate::model::{Completion, Model, ModelIo, Spec};
+use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use buffer::Buffer;
 use dies::Die;
 use lane::Lane;
@@ -344,15 +344,7 @@ impl Model for Ssd {
     }
 
     fn submit(&mut self, now: Nanos, io: ModelIo) {
-        let last = self.last_submit;
-        assert!(now >= last, "time runs backwards: {now} after {last}");
-        assert!(now.0 < 1 << 62, "{now} is no time: a century is enough");
-        assert!(
-            self.in_flight() < self.room,
-            "the queue of {} is full",
-            self.room
-        );
-        self.spec.assert_valid(&io);
+        assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
         let now = now.0;
         self.advance(now);
