@@ -1,0 +1,122 @@
+//! Whether a job keeps to the ranges that its fields' documentation states.
+
+use super::{COPIES_MAX, Flow, Job, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes};
+use crate::mistake::{Findings, Mistakes};
+use tidegate_core::time::Nanos;
+
+impl Job {
+    /// Checks all ranges that the fields' documentation states. Whether the job fits a disk is
+    /// another question: [`Job::region`].
+    ///
+    /// # Errors
+    /// Everything that is wrong, with the fields' names.
+    pub fn check(&self) -> Result<(), Mistakes> {
+        let mut findings = Findings::default();
+        self.check_requests(&mut findings);
+        self.check_extent(&mut findings);
+        self.check_guest(&mut findings);
+        findings.within("flow", |findings| self.flow.check_into(findings));
+        match findings.into_list() {
+            list if list.is_empty() => Ok(()),
+            list => Err(Mistakes {
+                job: self.name.clone(),
+                list,
+            }),
+        }
+    }
+
+    fn check_requests(&self, findings: &mut Findings) {
+        findings.expect(!self.name.is_empty(), "name", "empty", "any text");
+        if let Mix::ReadWrite { read_percent } = self.rw.mix {
+            let fine = read_percent <= 100;
+            findings.expect(fine, "rw.mix.read_percent", read_percent, "0 to 100");
+        }
+        for (name, sizes) in ["sizes.read", "sizes.write", "sizes.trim"]
+            .into_iter()
+            .zip(&self.sizes)
+        {
+            findings.within(name, |findings| sizes.check_into(findings));
+        }
+        findings.within("placement", |findings| match self.placement {
+            Placement::Uniform => {}
+            Placement::Shuffle => findings.expect(
+                !self.rw.random || self.single_size().is_some(),
+                "",
+                "shuffle with requests of several sizes",
+                "uniform, or requests of one size",
+            ),
+            Placement::Zipf { theta } => {
+                let fine = theta > 0.0 && theta != 1.0 && theta <= 10.0;
+                findings.expect(fine, "theta", theta, "above 0 up to 10, and not 1");
+            }
+            Placement::Pareto { h } => {
+                findings.expect(h > 0.0 && h < 1.0, "h", h, "above 0 and below 1");
+            }
+            Placement::Normal {
+                deviation_percent: deviation,
+            } => {
+                let fine = deviation > 0.0 && deviation <= 100.0;
+                let allowed = "above 0 up to 100";
+                findings.expect(fine, "deviation_percent", deviation, allowed);
+            }
+        });
+    }
+
+    fn check_extent(&self, findings: &mut Findings) {
+        let sectors = |bytes: u64| bytes.is_multiple_of(SECTOR);
+        let bytes = "a multiple of 512 bytes";
+        findings.expect(sectors(self.offset), "offset", self.offset, bytes);
+        let step = self.offset_increment;
+        findings.expect(sectors(step), "offset_increment", step, bytes);
+        if let Some(size) = self.size {
+            let fine = size > 0 && sectors(size);
+            findings.expect(fine, "size", size, "a multiple of 512 bytes above 0");
+        }
+        let copies = self.numjobs;
+        let fine = (1..=COPIES_MAX).contains(&copies);
+        findings.expect(fine, "numjobs", copies, "1 to 65536");
+        findings.expect(self.io_size != Some(0), "io_size", 0, "at least 1");
+        findings.expect(self.number_ios != Some(0), "number_ios", 0, "at least 1");
+        let fine = self.runtime != Some(Nanos::ZERO);
+        findings.expect(fine, "runtime", Nanos::ZERO, "above 0");
+    }
+}
+
+impl Sizes {
+    fn check_into(&self, findings: &mut Findings) {
+        let n = self.0.len();
+        let fine = (1..=SIZES_MAX).contains(&n);
+        findings.expect(fine, "", format_args!("{n} sizes"), "1 to 4096 of them");
+        for share in &self.0 {
+            let bytes = u64::from(share.bytes);
+            findings.expect(
+                bytes.is_multiple_of(SECTOR) && (1..=REQUEST_MAX).contains(&share.bytes),
+                "",
+                format_args!("{bytes} bytes"),
+                "a multiple of 512 bytes up to 1 GiB",
+            );
+            let found = format_args!("{bytes} bytes with weight 0").to_string();
+            findings.expect(share.weight > 0, "", found, "weights of at least 1");
+        }
+    }
+}
+
+impl Flow {
+    fn check_into(&self, findings: &mut Findings) {
+        let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = *self;
+        let fine = (1..=COPIES_MAX).contains(&iodepth);
+        findings.expect(fine, "iodepth", iodepth, "1 to 65536");
+        match self {
+            Flow::Closed { think: None, .. } => {}
+            Flow::Closed {
+                think: Some(think), ..
+            } => findings.within("think", |findings| {
+                findings.expect(think.blocks > 0, "blocks", 0, "at least 1");
+                findings.within("time", |findings| think.time.check_into(findings));
+            }),
+            Flow::Open { arrivals, .. } => {
+                findings.within("arrivals", |findings| arrivals.check_into(findings));
+            }
+        }
+    }
+}
