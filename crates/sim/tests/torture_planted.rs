@@ -102,48 +102,100 @@ fn a_torn_write_is_found() {
     found(Checker::Content, || Box::new(Torn::default()));
 }
 
-/// The dispatcher does not hear when the VM in slot 0 is served: its tags stand still.
-struct Hog(Box<dyn Dispatcher>);
+/// A dispatcher that misses some events, or whose picks are another's.
+struct Tampered {
+    inner: Box<dyn Dispatcher>,
+    hears: fn(&Facts, &Event) -> bool,
+    picks: fn(&mut dyn Dispatcher, &Facts) -> Pick,
+}
 
-impl Dispatcher for Hog {
+impl Tampered {
+    fn around(roles: Roles, hears: fn(&Facts, &Event) -> bool) -> Roles {
+        let tampered = Tampered {
+            inner: roles.dispatcher,
+            hears,
+            picks: |inner, facts| inner.pick(facts),
+        };
+        Roles {
+            dispatcher: Box::new(tampered),
+            ..roles
+        }
+    }
+}
+
+impl Dispatcher for Tampered {
     fn interests(&self) -> Interests {
-        self.0.interests()
+        self.inner.interests()
     }
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.insert(facts, unit);
+        self.inner.insert(facts, unit);
     }
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.remove(facts, unit);
+        self.inner.remove(facts, unit);
     }
     fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        self.0.gate(facts, vm, lane, open);
+        self.inner.gate(facts, vm, lane, open);
     }
     fn on_event(&mut self, facts: &Facts, event: &Event) {
-        match event {
-            Event::Started(io)
-                if io.vm.index() == 0
-                    && !facts.is_background(io.vm)
-                    && facts.head(io.vm).is_some() => {}
-            _ => self.0.on_event(facts, event),
+        if (self.hears)(facts, event) {
+            self.inner.on_event(facts, event);
         }
     }
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.0.set(facts, vm, knob);
+        self.inner.set(facts, vm, knob);
     }
     fn serves_background(&self) -> bool {
-        self.0.serves_background()
+        self.inner.serves_background()
     }
     fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.0.starvation(device)
+        self.inner.starvation(device)
     }
     fn pick(&mut self, facts: &Facts) -> Pick {
-        self.0.pick(facts)
+        (self.picks)(self.inner.as_mut(), facts)
     }
     fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        self.0.consumed(facts, vm)
+        self.inner.consumed(facts, vm)
     }
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
-        self.0.adopt(facts, vm, consumed);
+        self.inner.adopt(facts, vm, consumed);
+    }
+}
+
+/// It does not hear when the VM in slot 0 is served: its tags stand still.
+fn hog(roles: Roles) -> Roles {
+    Tampered::around(roles, |facts, event| match event {
+        Event::Started(io) => {
+            io.vm.index() > 0 || facts.is_background(io.vm) || facts.head(io.vm).is_none()
+        }
+        _ => true,
+    })
+}
+
+/// It does not hear of changed objectives: its deadlines are those of before.
+fn deaf(roles: Roles) -> Roles {
+    Tampered::around(roles, |_, event| !matches!(event, Event::VmChanged(_)))
+}
+
+/// Whoever is in slot 0 wins only when nobody else waits.
+fn rigged(roles: Roles) -> Roles {
+    let tampered = Tampered {
+        inner: roles.dispatcher,
+        hears: |_, _| true,
+        picks: |inner, facts| {
+            let may = |vm: &VmId| vm.index() > 0 && !facts.is_background(*vm);
+            match facts.vms().filter(may).find_map(|vm| facts.head(vm)) {
+                Some(head) => Pick::Start {
+                    head,
+                    max: u32::MAX,
+                    held: Nanos::ZERO,
+                },
+                None => inner.pick(facts),
+            }
+        },
+    };
+    Roles {
+        dispatcher: Box::new(tampered),
+        ..roles
     }
 }
 
@@ -159,10 +211,6 @@ impl Plant for Around {
 #[test]
 fn a_tag_that_does_not_advance_is_found() {
     // Where a limit is kept by the same tags, that one may be overshot first.
-    let hog: fn(Roles) -> Roles = |roles| Roles {
-        dispatcher: Box::new(Hog(roles.dispatcher)),
-        ..roles
-    };
     let policies = ["mclock", "sfq", "drr"].map(|name| PolicySpec::named(name).expect("known"));
     let mut by = Vec::new();
     for seed in 0..SEEDS {
@@ -188,86 +236,14 @@ fn a_tag_that_does_not_advance_is_found() {
     panic!("{SEEDS} seeds, and it was not found as starvation, but {by:?}");
 }
 
-/// Whoever is in slot 0 wins only when nobody else waits.
-struct Rigged(Box<dyn Dispatcher>);
-
-impl Dispatcher for Rigged {
-    fn interests(&self) -> Interests {
-        self.0.interests()
-    }
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.insert(facts, unit);
-    }
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.remove(facts, unit);
-    }
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        self.0.gate(facts, vm, lane, open);
-    }
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
-        self.0.on_event(facts, event);
-    }
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.0.starvation(device)
-    }
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        let may = |vm: &VmId| vm.index() > 0 && !facts.is_background(*vm);
-        match facts.vms().filter(may).find_map(|vm| facts.head(vm)) {
-            Some(head) => Pick::Start {
-                head,
-                max: u32::MAX,
-                held: Nanos::ZERO,
-            },
-            None => self.0.pick(facts),
-        }
-    }
-}
-
 #[test]
 fn a_lottery_that_is_rigged_is_found() {
-    let rigged: fn(Roles) -> Roles = |roles| Roles {
-        dispatcher: Box::new(Rigged(roles.dispatcher)),
-        ..roles
-    };
     let policies = [PolicySpec::named("lottery").expect("registered")];
     found_under(&policies, rigged);
 }
 
-/// The dispatcher does not hear of changed objectives: its deadlines are those of before.
-struct Deaf(Box<dyn Dispatcher>);
-
-impl Dispatcher for Deaf {
-    fn interests(&self) -> Interests {
-        self.0.interests()
-    }
-    fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.insert(facts, unit);
-    }
-    fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.0.remove(facts, unit);
-    }
-    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
-        self.0.gate(facts, vm, lane, open);
-    }
-    fn on_event(&mut self, facts: &Facts, event: &Event) {
-        if !matches!(event, Event::VmChanged(_)) {
-            self.0.on_event(facts, event);
-        }
-    }
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.0.starvation(device)
-    }
-    fn pick(&mut self, facts: &Facts) -> Pick {
-        self.0.pick(facts)
-    }
-}
-
 #[test]
 fn deadlines_of_an_objective_that_is_over_are_found() {
-    let deaf: fn(Roles) -> Roles = |roles| Roles {
-        dispatcher: Box::new(Deaf(roles.dispatcher)),
-        ..roles
-    };
     for dispatcher in ["edf", "bd-edf"] {
         let policies = [PolicySpec::composed(None, "open", dispatcher).expect("registered")];
         found_under(&policies, deaf);
