@@ -16,14 +16,16 @@
 mod count;
 mod distance;
 mod events;
+mod found;
 mod guest;
 mod passage;
+mod setup;
 
 pub use count::{Kept, Tally};
 pub use distance::Distances;
+pub use found::Judged;
 
-use crate::scenario::{Action, Change, Delay, Scenario, Tenant};
-use crate::seed::generator;
+use crate::scenario::{Action, Change, Delay};
 use count::Watch;
 use events::{Event, Events};
 use guest::{Step, Worker};
@@ -32,11 +34,9 @@ use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, IoError, IoId, Op, VmId};
-use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
-use tidegate_workload::source::Source;
 use tidegate_workload::stream::Io;
 
 /// A tenant while it is simulated: what a request touches. Thousands of them do not fit the
@@ -98,15 +98,6 @@ struct Pending {
     ended: Result<(), IoError>,
 }
 
-/// Promises, and how far they were kept while they were in force.
-#[derive(Clone, Copy, Debug)]
-pub struct Judged {
-    /// What was promised.
-    pub objective: Objective,
-    /// What came of it.
-    pub kept: Kept,
-}
-
 /// What a device did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceTally {
@@ -144,92 +135,6 @@ pub struct Host {
 }
 
 impl Host {
-    /// The `device`th device of a scenario, at time zero.
-    ///
-    /// # Panics
-    /// When [`Scenario::check`] would have refused the scenario.
-    pub fn new(scenario: &Scenario, device: usize) -> Host {
-        let of_device = &scenario.devices[device];
-        let layout = scenario.layout(device);
-        let engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
-            .expect("the scenario was checked");
-        let mut host = Host {
-            engine,
-            model: of_device.model.build(),
-            now: Nanos::ZERO,
-            events: Events::default(),
-            guests: Vec::new(),
-            workers: Vec::new(),
-            jobs: Vec::new(),
-            changes: scenario.changes.clone(),
-            pending: Vec::new(),
-            free: Vec::new(),
-            line: VecDeque::new(),
-            device: DeviceTally::default(),
-            distances: Distances::new(&of_device.distances),
-            answered: 0,
-            last_end: Nanos::ZERO,
-        };
-        for (index, disk) in layout {
-            host.add_guest(scenario.seed, index, &scenario.tenants[index], disk.start);
-        }
-        for (index, change) in scenario.changes.iter().enumerate() {
-            let here = match &change.action {
-                Action::Objective { tenant, .. } => scenario.tenants[*tenant].device == device,
-                Action::Policy { device: of, .. } => *of == device,
-            };
-            if here {
-                host.events.plan(change.at, Event::Change(index as u32));
-            }
-        }
-        host
-    }
-
-    fn add_guest(&mut self, seed: u64, index: usize, tenant: &Tenant, base: u64) {
-        let guest = self.guests.len() as u32;
-        let first = self.workers.len() as u32;
-        for (j, job) in tenant.jobs.iter().enumerate() {
-            for copy in 0..job.numjobs {
-                let source = Source::new(job, copy, tenant.disk_size);
-                let part = (j as u64 + 1) << 32 | u64::from(copy);
-                let rng = generator(seed, &tenant.name, part);
-                let source = source.expect("the scenario was checked");
-                self.workers.push(Worker::new(guest, job, source, rng));
-                self.jobs.push((guest, j as u32));
-            }
-        }
-        self.events.plan(tenant.arrives, Event::Arrive(guest));
-        if let Some(leaves) = tenant.leaves {
-            self.events.plan(leaves, Event::Leave(guest));
-        }
-        let disk = DiskSpec {
-            base,
-            size: tenant.disk_size,
-            read_only: false,
-        };
-        self.guests.push(Guest {
-            engine: None,
-            workers: first..self.workers.len() as u32,
-            outstanding: 0,
-            last_answer: Nanos::ZERO,
-            delay: tenant.delay,
-            processor_free: Nanos::ZERO,
-            rng: generator(seed, &tenant.name, 0),
-            tally: Tally::default(),
-            watch: Watch::new(&tenant.objective),
-            refused: VecDeque::new(),
-            in_line: false,
-            rest: Box::new(Rest {
-                index,
-                background: tenant.background,
-                disk,
-                jobs: tenant.jobs.clone(),
-                objective: tenant.objective,
-                past: Vec::new(),
-            }),
-        });
-    }
-
     /// Lets time pass until `until`, everything that happens at it included.
     pub fn run_until(&mut self, until: Nanos) {
         loop {
@@ -408,112 +313,6 @@ impl Host {
                 Step::Wait => return,
             }
         }
-    }
-
-    /// A second is over: promises are judged by the second.
-    pub(crate) fn second(&mut self) {
-        for guest in &mut self.guests {
-            let asks = guest.engine.is_some() && guest.outstanding > 0;
-            guest.watch.second(asks);
-        }
-    }
-
-    /// What was before does not count; `second`: one begins right now.
-    pub(crate) fn forget(&mut self, second: bool) {
-        self.device = DeviceTally::default();
-        self.distances.clear();
-        for guest in &mut self.guests {
-            guest.tally.clear();
-            guest.watch.forget(second);
-            guest.rest.past.clear();
-        }
-    }
-
-    /// Every tenant by its place in the scenario, with what was counted since it was last
-    /// cleared, which this does.
-    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
-        for guest in &mut self.guests {
-            each(guest.rest.index, &guest.tally);
-            guest.tally.clear();
-        }
-    }
-
-    /// Every tenant by its place in the scenario, with what was counted since it was last cleared.
-    pub(crate) fn tallies(&self) -> impl Iterator<Item = (usize, &Tally)> {
-        self.guests
-            .iter()
-            .map(|guest| (guest.rest.index, &guest.tally))
-    }
-
-    /// Every tenant by its place in the scenario that has done all it was to do, and when it had.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
-        let over = |guest: &&Guest| {
-            let mut workers = guest.workers.clone();
-            guest.outstanding == 0 && workers.all(|w| self.workers[w as usize].is_over())
-        };
-        let done = self.guests.iter().filter(over);
-        done.map(|guest| (guest.rest.index, guest.last_answer))
-    }
-
-    /// Every tenant by its place in the scenario, with what became of its promises: those in
-    /// force last.
-    pub(crate) fn judge(&self, mut each: impl FnMut(usize, Vec<Judged>)) {
-        let mut overdue = vec![0; self.guests.len()];
-        for pending in &self.pending {
-            let tenant = self.workers[pending.worker as usize].tenant as usize;
-            let guest = &self.guests[tenant];
-            let bound = guest.rest.objective.latency.unwrap_or(Nanos::MAX);
-            let there = guest.engine.is_some() && pending.io.op != Op::Flush;
-            overdue[tenant] += u64::from(there && self.now.since(pending.since) > bound);
-        }
-        for (guest, overdue) in self.guests.iter().zip(overdue) {
-            let mut kept = guest.watch.kept();
-            // Who is never answered at all was not served in time either.
-            kept.judged += overdue;
-            kept.late += overdue;
-            let mut all = guest.rest.past.clone();
-            all.push(Judged {
-                objective: guest.rest.objective,
-                kept,
-            });
-            each(guest.rest.index, all);
-        }
-    }
-
-    /// Waits of its policy for requests that might come.
-    pub fn waits(&self) -> Option<Waits> {
-        self.engine.waits()
-    }
-
-    /// What the device did since the warm-up.
-    pub fn device(&self) -> DeviceTally {
-        self.device
-    }
-
-    /// How far it went from one I/O to the next since the warm-up.
-    pub fn distances(&self) -> &Distances {
-        &self.distances
-    }
-
-    /// Requests answered since the beginning.
-    pub fn answered(&self) -> u64 {
-        self.answered
-    }
-
-    /// When the last of them was, or the last job's time was over.
-    pub fn last_end(&self) -> Nanos {
-        self.last_end
-    }
-
-    /// Nobody will ever ask for anything any more, and everybody has been answered.
-    pub fn is_done(&self) -> bool {
-        self.guests.iter().all(|guest| guest.outstanding == 0)
-            && self.workers.iter().all(Worker::is_over)
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> &str {
-        self.engine.policy().name()
     }
 
     /// Everybody hangs up and the device finishes what it has: an engine must not be dropped with

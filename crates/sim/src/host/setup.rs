@@ -1,0 +1,101 @@
+//! Making a host: its device, and everybody who is to come to it.
+
+use super::count::{Tally, Watch};
+use super::distance::Distances;
+use super::events::{Event, Events};
+use super::guest::Worker;
+use super::{DeviceTally, Guest, Host, Rest};
+use crate::scenario::{Action, Scenario, Tenant};
+use crate::seed::generator;
+use std::collections::VecDeque;
+use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::time::Nanos;
+use tidegate_workload::source::Source;
+
+impl Host {
+    /// The `device`th device of a scenario, at time zero.
+    ///
+    /// # Panics
+    /// When [`Scenario::check`] would have refused the scenario.
+    pub fn new(scenario: &Scenario, device: usize) -> Host {
+        let of_device = &scenario.devices[device];
+        let layout = scenario.layout(device);
+        let engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
+            .expect("the scenario was checked");
+        let mut host = Host {
+            engine,
+            model: of_device.model.build(),
+            now: Nanos::ZERO,
+            events: Events::default(),
+            guests: Vec::new(),
+            workers: Vec::new(),
+            jobs: Vec::new(),
+            changes: scenario.changes.clone(),
+            pending: Vec::new(),
+            free: Vec::new(),
+            line: VecDeque::new(),
+            device: DeviceTally::default(),
+            distances: Distances::new(&of_device.distances),
+            answered: 0,
+            last_end: Nanos::ZERO,
+        };
+        for (index, disk) in layout {
+            host.add_guest(scenario.seed, index, &scenario.tenants[index], disk.start);
+        }
+        for (index, change) in scenario.changes.iter().enumerate() {
+            let here = match &change.action {
+                Action::Objective { tenant, .. } => scenario.tenants[*tenant].device == device,
+                Action::Policy { device: of, .. } => *of == device,
+            };
+            if here {
+                host.events.plan(change.at, Event::Change(index as u32));
+            }
+        }
+        host
+    }
+
+    fn add_guest(&mut self, seed: u64, index: usize, tenant: &Tenant, base: u64) {
+        let guest = self.guests.len() as u32;
+        let first = self.workers.len() as u32;
+        for (j, job) in tenant.jobs.iter().enumerate() {
+            for copy in 0..job.numjobs {
+                let source = Source::new(job, copy, tenant.disk_size);
+                let part = (j as u64 + 1) << 32 | u64::from(copy);
+                let rng = generator(seed, &tenant.name, part);
+                let source = source.expect("the scenario was checked");
+                self.workers.push(Worker::new(guest, job, source, rng));
+                self.jobs.push((guest, j as u32));
+            }
+        }
+        self.events.plan(tenant.arrives, Event::Arrive(guest));
+        if let Some(leaves) = tenant.leaves {
+            self.events.plan(leaves, Event::Leave(guest));
+        }
+        let disk = DiskSpec {
+            base,
+            size: tenant.disk_size,
+            read_only: false,
+        };
+        self.guests.push(Guest {
+            engine: None,
+            workers: first..self.workers.len() as u32,
+            outstanding: 0,
+            last_answer: Nanos::ZERO,
+            delay: tenant.delay,
+            processor_free: Nanos::ZERO,
+            rng: generator(seed, &tenant.name, 0),
+            tally: Tally::default(),
+            watch: Watch::new(&tenant.objective),
+            refused: VecDeque::new(),
+            in_line: false,
+            rest: Box::new(Rest {
+                index,
+                background: tenant.background,
+                disk,
+                jobs: tenant.jobs.clone(),
+                objective: tenant.objective,
+                past: Vec::new(),
+            }),
+        });
+    }
+}
