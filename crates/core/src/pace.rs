@@ -86,22 +86,42 @@ impl Pacer {
     /// Changes the rate. What was spent beyond `now` stays owed in requests (or bytes), not
     /// in time, so that raising a tiny limit frees its VM at once and lowering one buys no
     /// burst. A limit that is lifted takes its debt with it.
+    ///
+    /// The debt is carried over exactly, to a fraction of a nanosecond: at 2^50 a second a whole
+    /// one would be a million requests, which a slow limit that comes back would have to wait for.
     pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
-        let (old_per_s, owed) = (self.per_s(), self.at.since(now).0 as u128);
         let new = Pacer::new(per_s, unit, now);
         if (new.rate, new.unit) == (self.rate, self.unit) {
             return;
         }
-        let wait = (owed * old_per_s as u128).div_ceil(per_s.max(1) as u128);
-        let wait = if new.rate == 0 {
-            0
+        if new.rate == 0 || self.rate == 0 || self.at < now {
+            *self = new;
+            return;
+        }
+        // In requests x nanoseconds, times the units of one request where that stays the same.
+        let owed = self.at.since(now).0 as u128 * self.rate as u128 + self.carry as u128;
+        let (wait, carry) = if unit == self.unit {
+            (owed / new.rate as u128, (owed % new.rate as u128) as u64)
         } else {
-            u64::try_from(wait).unwrap_or(u64::MAX)
+            let (owed, per_s) = (owed.div_ceil(self.unit as u128), new.per_s() as u128);
+            (owed / per_s, (owed % per_s) as u64 * unit)
         };
         *self = Pacer {
-            at: now + Nanos(wait),
+            at: now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX)),
+            carry,
             ..new
         };
+    }
+
+    /// Nothing is due before what the other one owes beyond `now`, in requests (or bytes), is
+    /// paid at this one's rate.
+    pub fn take_over(&mut self, other: &Pacer, now: Nanos) {
+        let mut owed = *other;
+        owed.set_rate(self.per_s(), self.unit, now);
+        owed.forget_before(now);
+        if self.is_set() && (self.at, self.carry) < (owed.at, owed.carry) {
+            *self = owed;
+        }
     }
 
     /// The most that may be saved up shrinks from one span to another: what could go still
@@ -304,11 +324,27 @@ mod tests {
             let now = Nanos(now);
             let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
             pacer.spend(units);
-            let owed_before = pacer.due().since(now).0 as u128 * a as u128;
+            let owed = |pacer: &Pacer, rate: u64| match pacer.at < now {
+                true => 0,
+                false => pacer.at.since(now).0 as u128 * rate as u128 + pacer.carry as u128,
+            };
+            let before = owed(&pacer, a);
             pacer.set_rate(b, 1, now);
-            let owed_after = pacer.due().since(now).0 as u128 * b as u128;
-            prop_assert!(owed_after >= owed_before);
-            prop_assert!(owed_after < owed_before + b as u128);
+            prop_assert_eq!(owed(&pacer, b), before, "nor sells");
+            prop_assert!(pacer.carry < b);
+        }
+
+        #[test]
+        fn a_debt_is_in_requests_when_their_size_changes(per_s in 1u64..1 << 28, norm in 2u64..1 << 32, spent in 1u64..1 << 20) {
+            let mut pacer = Pacer::new(per_s, 1, Nanos::ZERO);
+            pacer.spend(spent);
+            let before = pacer;
+            for _ in 0..20 {
+                pacer.set_rate(per_s, norm, Nanos::ZERO);
+                prop_assert!(pacer.carry < pacer.rate);
+                pacer.set_rate(per_s, 1, Nanos::ZERO);
+            }
+            prop_assert_eq!(pacer, before);
         }
     }
 }

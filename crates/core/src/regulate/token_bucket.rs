@@ -74,34 +74,23 @@ impl Bucket {
             .bytes
             .shrink_tolerance(self.tolerance.1, bytes, now);
         self.steady.set_rate(limit, now);
-        let was_set = [self.burst.ops.is_set(), self.burst.bytes.is_set()];
-        let (was_fast, bursting) = (self.burst.per_s(), self.burst);
+        let bursting = self.burst;
         self.set_burst(limit, burst, now);
-        let (slow, fast) = (self.steady.per_s(), self.burst.per_s());
-        // A burst that is taken away leaves what it let go last and was not paid for yet.
-        if was_set[0] && !self.burst.ops.is_set() {
-            carry_over(&bursting.ops, &mut self.steady.ops, was_fast.0, slow.0, now);
-        }
-        if was_set[1] && !self.burst.bytes.is_set() {
-            carry_over(
-                &bursting.bytes,
-                &mut self.steady.bytes,
-                was_fast.1,
-                slow.1,
-                now,
-            );
-        }
-        if !was_set[0] {
-            carry_over(&self.steady.ops, &mut self.burst.ops, slow.0, fast.0, now);
-        }
-        if !was_set[1] {
-            carry_over(
-                &self.steady.bytes,
+        for (was, burst, steady) in [
+            (bursting.ops, &mut self.burst.ops, &mut self.steady.ops),
+            (
+                bursting.bytes,
                 &mut self.burst.bytes,
-                slow.1,
-                fast.1,
-                now,
-            );
+                &mut self.steady.bytes,
+            ),
+        ] {
+            match (was.is_set(), burst.is_set()) {
+                // A burst that is taken away leaves what it let go last and was not paid for yet.
+                (true, false) => steady.take_over(&was, now),
+                // One that is new begins with what the limit let go last.
+                (false, true) => burst.take_over(steady, now),
+                _ => {}
+            }
         }
     }
 
@@ -138,14 +127,6 @@ fn per_s(rate: &Rate) -> (u64, u64) {
         rate.ops.map_or(0, |o| o.per_s),
         rate.bytes_per_s.unwrap_or(0),
     )
-}
-
-/// One pacer begins with what the other let go last and was not paid for yet: the burst's, when it
-/// is new, the steady one's, when the burst is gone.
-fn carry_over(from: &Pacer, to: &mut Pacer, from_per_s: u64, to_per_s: u64, now: Nanos) {
-    let owed =
-        (from.due().since(now).0 as u128 * from_per_s as u128).div_ceil(to_per_s.max(1) as u128);
-    to.forget_before(now + Nanos(u64::try_from(owed).unwrap_or(u64::MAX)));
 }
 
 /// How long the steady rate takes to save up a burst of `length` at the fast rate.
