@@ -371,7 +371,7 @@ impl VmStats {
         let mut sum = [0u64; 5];
         for answer in entries.clone().filter(|answer| answer.well) {
             for (sum, part) in sum.iter_mut().zip(answer.account.parts()) {
-                *sum = sum.wrapping_add(part);
+                *sum = sum.saturating_add(part);
             }
         }
         self.account.add(sum);
