@@ -35,6 +35,8 @@ fn bound(policy: &PolicySpec, n: u64) -> u64 {
         "bd-edf" => 5000 + 2 * n,
         // A slice is 100 ms and idling 8 ms; all others' slices, and three more.
         "cfq" => 108 * (2 * n + 4),
+        // Draws among equals: longer with a probability below 2^-64.
+        "lottery" => 45 * (n + 1),
         other => panic!("{other} has no bound here yet"),
     };
     match regulator {
