@@ -238,6 +238,14 @@ impl Consumed {
         }
         Consumed(all)
     }
+
+    /// The debts alone: nobody counted what might have been saved up.
+    pub(crate) fn debts(mut self) -> Consumed {
+        for spent in self.0.iter_mut().flatten().flatten() {
+            spent.saved = None;
+        }
+        self
+    }
 }
 
 /// VMs whose gate a regulator reopened.

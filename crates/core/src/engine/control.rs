@@ -5,7 +5,7 @@ use crate::facts::{Facts, Life, NIL, Vm, state};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DiskId, Lane, VmId};
-use crate::roles::{Consumed, Event, Stage};
+use crate::roles::{Consumed, Event, Regulator, Reopened, Stage};
 use crate::stats::Ledger;
 use crate::time::Nanos;
 
@@ -118,6 +118,7 @@ impl Engine {
         self.facts.objectives[slot] = *objective;
         self.facts.ledgers[slot] = Ledger::default();
         let id = VmId { index, generation };
+        self.tell_limits(&Event::VmAdded(id));
         if background && !self.roles.dispatcher.serves_background() {
             // The first one: from now on something must stand around the dispatcher.
             let policy = self.policy.clone();
@@ -142,6 +143,7 @@ impl Engine {
         self.check_vm(vm)?;
         objective.validate()?;
         self.facts.objectives[vm.index()] = *objective;
+        self.tell_limits(&Event::VmChanged(vm));
         self.emit(&Event::VmChanged(vm));
         Ok(())
     }
@@ -180,6 +182,7 @@ impl Engine {
     /// The last request of a removed VM is out: its slots may be used again.
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.facts.vm_at(vm as usize);
+        self.tell_limits(&Event::VmRemoved(id));
         self.emit(&Event::VmRemoved(id));
         for slot in 0..self.disks.len() as u32 {
             let disk = &mut self.disks[slot as usize];
@@ -286,9 +289,13 @@ impl Engine {
             .iter()
             .map(|&vm| {
                 let of_regulator = self.roles.regulator.consumed(&self.facts, vm);
-                of_regulator.or(self.roles.dispatcher.consumed(&self.facts, vm))
+                let of_policy = of_regulator.or(self.roles.dispatcher.consumed(&self.facts, vm));
+                of_policy.or(self.spent_before.consumed(&self.facts, vm).debts())
             })
             .collect();
+        for (&vm, consumed) in vms.iter().zip(&consumed) {
+            self.spent_before.adopt(&self.facts, vm, consumed);
+        }
         self.open_all_gates(&vms);
         self.facts.device.deliberate = self.deliberate_time();
         self.waiting_since = None;
@@ -337,6 +344,12 @@ impl Engine {
         self.wrap = Some(Box::new(wrap));
         let policy = self.policy.clone();
         self.set_policy(now, &policy);
+    }
+
+    /// Limits that no role may keep have to follow objectives all the same.
+    fn tell_limits(&mut self, event: &Event) {
+        let nobody = &mut Reopened::default();
+        self.spent_before.on_event(&self.facts, event, nobody);
     }
 
     /// VMs that are there or not quite gone, in the order of their slots.

@@ -50,7 +50,8 @@ use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Stage, Waits};
+use crate::regulate::token_bucket::TokenBucket;
+use crate::roles::{Regulator, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use answers::Answers;
@@ -89,6 +90,9 @@ pub struct Engine {
     policy: PolicySpec,
     facts: Facts,
     roles: Roles,
+    /// What limits had let go when a policy came that does not keep them: it stays spent, for the
+    /// next one that does. Nothing is charged here.
+    spent_before: TokenBucket,
     stage: Stage,
     ears: Ears,
     disks: Vec<Disk>,
@@ -132,6 +136,7 @@ impl Engine {
             stage: roles.regulator.stage(),
             ears: Ears::new(&roles, 0),
             roles,
+            spent_before: TokenBucket::new(Nanos::ZERO),
             policy: policy.clone(),
             disks: Vec::new(),
             clients: Vec::new(),
@@ -277,6 +282,7 @@ impl Engine {
             vm_cold: size_of::<Objective>()
                 + size_of::<Ledger>()
                 + VmStats::HEAP_BYTES
+                + self.spent_before.footprint().vm
                 + regulator.vm_cold
                 + dispatcher.vm_cold,
             request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,

@@ -1,7 +1,7 @@
 //! Every policy swapped for every other under load: with merges, splits, background and flushes
 //! in flight, nothing is lost, and consumed limits stay consumed.
 
-use crate::rig::{Draws, Rig, config, limiting};
+use crate::rig::{Draws, Rig, config, limiting, policies};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::{PolicySpec, registry};
 use tidegate_core::request::{ClientId, IoError, Op};
@@ -154,11 +154,11 @@ fn limits_hold_over_swaps_and_lose_nothing() {
     }
 }
 
-/// What a limit let go stays spent, whichever of those that keep it has a moment.
+/// What a limit let go stays spent, whichever policy has a moment: also one that keeps no limits.
 #[test]
 fn a_moment_under_another_policy_buys_nothing() {
     for to in limiting() {
-        for between in limiting() {
+        for between in policies() {
             let mut rig = Rig::new(config(4, 0, 64 * KIB), &to, 0);
             let (_, client) = rig.guest(&capped(Rate::iops(10)));
             for n in 0..4u64 {
@@ -179,4 +179,71 @@ fn a_moment_under_another_policy_buys_nothing() {
             rig.drain();
         }
     }
+}
+
+/// A limit that changes while no policy keeps it takes what was spent along, at its new rate.
+#[test]
+fn what_is_spent_follows_a_limit_that_nobody_keeps() {
+    let [limit, fifo] = ["limit", "fifo"].map(|p| PolicySpec::named(p).expect("is listed"));
+    // After one request at 10 a second: when the next one goes, in milliseconds.
+    for (change, next) in [
+        (Some(Rate::iops(10)), 100),
+        (Some(Rate::iops(5)), 200),
+        (Some(Rate::iops(20)), 50),
+        // Lifted, and new.
+        (None, 0),
+    ] {
+        let mut rig = Rig::new(config(4, 0, 64 * KIB), &limit, 0);
+        let (vm, client) = rig.guest(&capped(Rate::iops(10)));
+        for n in 0..4u64 {
+            rig.ask(client, Op::Read, n << 20, 4096).expect("room");
+        }
+        assert_eq!(rig.dispatch(9), 1);
+        rig.end_all();
+        let now = rig.time();
+        rig.engine.set_policy(now, &fifo);
+        for rate in [change.unwrap_or(Rate::NONE), change.unwrap_or(Rate::iops(10))] {
+            let changed = rig.engine.set_objective(now, vm, &capped(rate));
+            changed.expect("is valid");
+        }
+        rig.engine.set_policy(now, &limit);
+        if next > 0 {
+            rig.now = next * MS - 1;
+            assert_eq!(rig.dispatch(9), 0, "{change:?}");
+        }
+        rig.now = next * MS;
+        assert_eq!(rig.dispatch(9), 1, "{change:?}");
+        rig.end_all();
+        rig.drain();
+    }
+}
+
+/// mClock keeps the total alone; what a direction's limit let go is there after it all the same.
+#[test]
+fn what_a_direction_has_spent_outlives_a_policy_that_keeps_the_total() {
+    let [limit, mclock] = ["limit", "mclock"].map(|p| PolicySpec::named(p).expect("is listed"));
+    let mut rig = Rig::new(config(4, 0, 64 * KIB), &limit, 0);
+    let (_, client) = rig.guest(&Objective {
+        limit: Limit {
+            total: Rate::iops(1000),
+            write: Rate::iops(10),
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    });
+    for n in 0..2u64 {
+        rig.ask(client, Op::Write, n << 20, 4096).expect("room");
+    }
+    assert_eq!(rig.dispatch(9), 1);
+    rig.end_all();
+    for policy in [&mclock, &limit] {
+        let now = rig.time();
+        rig.engine.set_policy(now, policy);
+    }
+    rig.now = 99 * MS;
+    assert_eq!(rig.dispatch(9), 0);
+    rig.now = 100 * MS;
+    assert_eq!(rig.dispatch(9), 1);
+    rig.end_all();
+    rig.drain();
 }
