@@ -120,7 +120,8 @@ pub struct PartInfo<R: ?Sized + 'static> {
     pub summary: &'static str,
     /// Its parameters. Names are unique over all parts.
     pub params: &'static [ParamInfo],
-    /// What it enforces of an objective.
+    /// What it enforces of an objective, as far as its parameters do not say otherwise
+    /// ([`PolicySpec::honours`]).
     pub honours: Honours,
     /// Makes one.
     pub(crate) build: fn(&Params, &Capacity) -> Box<R>,
@@ -177,6 +178,14 @@ impl Honours {
             weight: self.weight || other.weight,
             latency: self.latency || other.latency,
             priority: self.priority || other.priority,
+        }
+    }
+
+    /// Without classes of priority, where `waived`.
+    const fn waiving_priority(self, waived: bool) -> Honours {
+        Honours {
+            priority: self.priority && !waived,
+            ..self
         }
     }
 }

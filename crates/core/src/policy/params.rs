@@ -90,12 +90,16 @@ impl ParamInfo {
 pub struct Params(pub(super) Vec<(&'static ParamInfo, u64)>);
 
 impl Params {
+    /// The value of a parameter, where the composition has it.
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+        let param = self.0.iter().find(|(info, _)| info.name == name);
+        param.map(|&(_, value)| value)
+    }
+
     /// The value of a parameter that the part declares.
     pub(crate) fn get(&self, name: &str) -> u64 {
-        let param = self.0.iter().find(|(info, _)| info.name == name);
-        param
+        self.find(name)
             .expect("a part asks only for parameters it declares")
-            .1
     }
 }
 

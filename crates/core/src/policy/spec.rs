@@ -5,6 +5,7 @@ use super::{
     regulators,
 };
 use crate::dispatch::background::{self, Aside, BackgroundParams};
+use crate::dispatch::cfq;
 use crate::facts::DeviceSpec;
 use crate::names::nearest;
 use crate::roles::{Controller, Dispatcher, Regulator, Stage};
@@ -153,9 +154,14 @@ impl PolicySpec {
     /// Which parts of an objective it enforces.
     pub fn honours(&self) -> Honours {
         let controller = self.controller.map_or(Honours::NONE, |c| c.honours);
-        controller
-            .or(self.regulator.honours)
-            .or(self.dispatcher.honours)
+        let of_dispatcher = self.of_dispatcher(false);
+        controller.or(self.regulator.honours).or(of_dispatcher)
+    }
+
+    /// What the dispatcher enforces with these parameters, for a VM or for a background tenant.
+    fn of_dispatcher(&self, background: bool) -> Honours {
+        let waived = cfq::waives_priority(&self.params, background);
+        self.dispatcher.honours.waiving_priority(waived)
     }
 
     /// Which parts of an objective it enforces for such a tenant. For one of the background:
@@ -167,7 +173,7 @@ impl PolicySpec {
         }
         let parts = self.build(1, 1);
         let of_dispatcher = match parts.dispatcher.serves_background() {
-            true => self.dispatcher.honours,
+            true => self.of_dispatcher(true),
             false => Honours::NONE,
         };
         match parts.regulator.stage() {
@@ -326,6 +332,23 @@ mod tests {
             error.contains("dispatcher") && !error.contains("did you mean"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn classes_that_parameters_take_away_are_not_honoured() {
+        let mut spec = PolicySpec::named("cfq").expect("registered");
+        assert!(spec.honours().priority && spec.honours_for(false).priority);
+        // A background tenant's class is the parameter's, and its objective's only if that says so.
+        assert!(!spec.honours_for(true).priority);
+        let as_named = cfq::BackgroundClass::WORDS
+            .iter()
+            .position(|&word| word == "as-named");
+        let as_named = as_named.expect("one of the words") as u64;
+        spec.set("background_class", as_named).expect("in range");
+        assert!(spec.honours_for(true).priority);
+        spec.set("priorities", 0).expect("in range");
+        assert_eq!(spec.honours(), Honours::NONE);
+        assert_eq!(spec.honours_for(true), Honours::NONE);
     }
 
     #[test]

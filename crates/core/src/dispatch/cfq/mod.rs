@@ -59,8 +59,8 @@ mod order;
 mod params;
 mod queue;
 
-pub(crate) use params::PART;
 pub use params::{BackgroundClass, CfqParams};
+pub(crate) use params::{PART, waives_priority};
 
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};

@@ -2,7 +2,7 @@
 
 use super::Cfq;
 use crate::objective::Priority;
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::roles::Dispatcher;
 use crate::starvation::{Bound, Slices};
 use crate::time::Nanos;
@@ -102,6 +102,14 @@ impl CfqParams {
 
 /// The level whose slice is the base.
 const MIDDLE: u8 = 4;
+
+/// Whether these parameters, where a composition has them, take classes of priority away from
+/// the objectives of VMs, or of background tenants.
+pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
+    let class = params.find("background_class").filter(|_| background);
+    let named = |word| BackgroundClass::from_word(word) == BackgroundClass::AsNamed;
+    class.is_some_and(|word| !named(word)) || params.find("priorities") == Some(0)
+}
 
 /// What the registry knows of it.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
