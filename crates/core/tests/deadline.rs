@@ -5,7 +5,7 @@ mod common;
 use common::lab::{self, GUESTS, Lab, Model};
 use common::*;
 use proptest::prelude::*;
-use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::engine::Engine;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{ClientId, DeviceIo, Lane, Op, ReqId, Request};
@@ -248,7 +248,7 @@ proptest! {
         crowd in prop::collection::vec((0u64..400, 0u64..4000, any::<bool>()), 1..200),
     ) {
         let mut engine = Engine::new(config(1, 0), &params.spec("deadline")).expect("sound");
-        let client = client(&mut engine);
+        let client = only_client(&mut engine);
         // Arrivals by time; the device takes 2 ms an I/O.
         let mut arrivals: Vec<(Nanos, Op, u64)> = crowd
             .iter()
@@ -298,19 +298,6 @@ proptest! {
     }
 }
 
-fn client(engine: &mut Engine) -> ClientId {
-    let vm = engine
-        .add_vm(Nanos::ZERO, &Objective::default())
-        .expect("room");
-    let spec = DiskSpec {
-        base: 0,
-        size: 1 << 40,
-        read_only: false,
-    };
-    let disk = engine.add_disk(vm, spec).expect("fits");
-    engine.connect(disk).expect("there")
-}
-
 /// An engine of depth 1 whose I/Os end at once, for the order alone.
 struct Disk {
     engine: Engine,
@@ -321,7 +308,7 @@ struct Disk {
 impl Disk {
     fn new(merge_limit: u32) -> Disk {
         let mut engine = Engine::new(config(1, merge_limit), &policy("deadline")).expect("sound");
-        let client = client(&mut engine);
+        let client = only_client(&mut engine);
         Disk {
             engine,
             client,

@@ -44,6 +44,23 @@ struct Load {
     next: u64,
 }
 
+/// A disk of `bytes` from `base` on for a VM, with a client that has it open.
+pub fn open_disk(engine: &mut Engine, vm: VmId, base: u64, bytes: u64) -> (DiskId, ClientId) {
+    let spec = DiskSpec {
+        base,
+        size: bytes,
+        read_only: false,
+    };
+    let disk = engine.add_disk(vm, spec).expect("the range fits");
+    (disk, engine.connect(disk).expect("the disk is there"))
+}
+
+/// A VM that is promised nothing, with a disk from address 0 on and its client.
+pub fn only_client(engine: &mut Engine) -> ClientId {
+    let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+    open_disk(engine, vm.expect("there is room"), 0, 1 << 40).1
+}
+
 pub struct World {
     pub engine: Engine,
     pub now: u64,
@@ -155,14 +172,8 @@ impl World {
     }
 
     fn settle(&mut self, vm: VmId) -> Guest {
-        let spec = DiskSpec {
-            base: self.disks << 40,
-            size: 1 << 40,
-            read_only: false,
-        };
+        let (disk, client) = open_disk(&mut self.engine, vm, self.disks << 40, 1 << 40);
         self.disks += 1;
-        let disk = self.engine.add_disk(vm, spec).expect("the range fits");
-        let client = self.engine.connect(disk).expect("the disk is there");
         let guest = Guest { vm, disk, client };
         self.guests.push(guest);
         guest

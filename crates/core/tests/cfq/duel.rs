@@ -1,0 +1,76 @@
+//! Three VMs, I/O by I/O.
+
+use crate::common::{MS, SECOND, config, open_disk};
+use tidegate_core::engine::Engine;
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::{ClientId, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+
+/// Three VMs on a disk of depth 1, and whose I/O goes when; each takes a millisecond.
+pub(crate) struct Duel {
+    pub(crate) engine: Engine,
+    pub(crate) clients: [ClientId; 3],
+    pub(crate) vms: [VmId; 3],
+    pub(crate) now: u64,
+}
+
+impl Duel {
+    /// The first two disks begin so far apart, the third a long way behind.
+    pub(crate) fn new(spec: &PolicySpec, apart: u64) -> Duel {
+        let mut engine = Engine::new(config(1, 0), spec).expect("sound");
+        let vms = [(); 3].map(|()| {
+            let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+            vm.expect("room")
+        });
+        let clients = [0, 1, 2].map(|n| {
+            let base = [0, apart, 1 << 40][n];
+            open_disk(&mut engine, vms[n], base, apart).1
+        });
+        Duel {
+            engine,
+            clients,
+            vms,
+            now: SECOND,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, whose: usize, op: Op, block: u64) {
+        let request = Request {
+            op,
+            ..Request::read(block * 4096, 4096, 0)
+        };
+        let taken = self
+            .engine
+            .handle_request(Nanos(self.now), self.clients[whose], request);
+        taken.expect("room");
+    }
+
+    /// Whose I/O goes next, and what it does; none within a second: nobody's.
+    pub(crate) fn serve(&mut self) -> Option<(usize, Op)> {
+        let end = self.now + SECOND;
+        let io = loop {
+            if let Some(io) = self.engine.poll_dispatch(Nanos(self.now)) {
+                break io;
+            }
+            let next = self.engine.next_timeout().filter(|next| next.0 <= end)?;
+            assert!(next.0 > self.now);
+            self.now = next.0;
+        };
+        self.now += MS;
+        self.engine
+            .handle_completion(Nanos(self.now), io.id, Ok(()));
+        while self.engine.poll_done().is_some() {}
+        let whose = self.vms.iter().position(|&vm| vm == io.vm);
+        Some((whose.expect("one of them"), io.op))
+    }
+}
+
+impl Drop for Duel {
+    fn drop(&mut self) {
+        for client in self.clients {
+            self.engine.handle_disconnect(Nanos(self.now), client);
+        }
+        while self.engine.poll_done().is_some() {}
+    }
+}
