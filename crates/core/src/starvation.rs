@@ -152,4 +152,6 @@ pub struct Slices {
     pub background: Option<Priority>,
     /// Reads and writes have queues of their own.
     pub by_lane: bool,
+    /// For how long those of a kind go on among themselves at most, whoever is due before.
+    pub workload: Nanos,
 }

@@ -72,6 +72,23 @@ fn the_elevator_goes_up_and_back_a_little() {
 }
 
 #[test]
+fn the_head_goes_back_by_so_much_and_at_such_a_cost() {
+    let serve_of = |last: u64, waiting: &[u64]| {
+        let mut bench = Bench::new(&with(&[]));
+        bench.ask(&[last]);
+        assert_eq!(bench.serve(MS), last);
+        bench.ask(waiting);
+        bench.serve(MS)
+    };
+    // back_seek_max: 16 MiB, 4096 blocks, behind the end of the last; from further the lowest.
+    assert_eq!(serve_of(9999, &[3, 5904]), 5904);
+    assert_eq!(serve_of(9999, &[3, 5903]), 3);
+    // back_seek_penalty: 100 back are 200 ahead, and what is ahead goes first among equals.
+    assert_eq!(serve_of(9999, &[9900, 10_200]), 10_200);
+    assert_eq!(serve_of(9999, &[9900, 10_201]), 9900);
+}
+
+#[test]
 fn a_slice_begins_with_what_has_expired() {
     let mut bench = Bench::new(&with(&[("fifo_expire_sync", 200 * MS)]));
     bench.ask(&[9000, 1, 2, 3, 4, 5]);

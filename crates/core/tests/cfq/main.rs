@@ -12,6 +12,7 @@ mod elevator;
 mod idling;
 mod preemption;
 mod scan;
+mod seekers;
 mod shares;
 
 use common::policy;

@@ -2,8 +2,10 @@
 
 use crate::common::{MS, SECOND};
 use crate::disk::{Disk, FAR, READER, SEEKER};
+use crate::duel::Duel;
 use crate::{MIDDLE, with};
 use tidegate_core::objective::Priority;
+use tidegate_core::request::Op;
 
 #[test]
 fn equals_have_equal_time_whatever_they_read() {
@@ -48,5 +50,47 @@ fn without_priorities_all_levels_are_equal() {
     disk.run(60 * SECOND);
     for share in disk.shares() {
         assert!((share - 1.0 / 3.0).abs() < 0.02, "{:?}", disk.shares());
+    }
+}
+
+/// Documentation/block/cfq-iosched.txt: slice_sync + (slice_sync / 5) (4 - level), and the same of
+/// slice_async; ms at levels 0 to 7.
+const SLICES: [(Op, [u64; 8]); 2] = [
+    (Op::Read, [180, 160, 140, 120, 100, 80, 60, 40]),
+    (Op::Write, [72, 64, 56, 48, 40, 32, 24, 16]),
+];
+
+#[test]
+fn a_slice_is_as_long_as_its_level_says() {
+    for (op, lengths) in SLICES {
+        for (level, slice) in (0..).zip(lengths) {
+            let spec = with(&[("async_writes", 1), ("slice_async_rq", 1000)]);
+            let mut duel = Duel::new(&spec, 1 << 30);
+            duel.set_priority(0, Priority::BestEffort(level));
+            for block in 0..300 {
+                duel.ask(0, op, block * 10);
+            }
+            duel.ask(1, op, 0);
+            // It runs from the end of the first I/O, and each takes a millisecond.
+            assert_eq!(duel.turn() as u64, slice + 1, "{op:?} at level {level}");
+        }
+    }
+}
+
+#[test]
+fn with_low_latency_all_turns_fit_in_the_target() {
+    for (vms, slice) in [(3, 100), (4, 75), (6, 50), (12, 25), (30, 16)] {
+        let mut disk = Disk::new(1, FAR, &with(&[("low_latency", 1)]));
+        for _ in 0..vms {
+            disk.vm(MIDDLE, READER);
+        }
+        // The average number of busy queues is known after a round.
+        disk.run(10 * SECOND);
+        let before: Vec<_> = disk.patrons.iter().map(|p| (p.busy, p.turns)).collect();
+        disk.run(60 * SECOND);
+        for (patron, (busy, turns)) in disk.patrons.iter().zip(before) {
+            let turn = (patron.busy - busy) / (patron.turns - turns);
+            assert!(turn.abs_diff(slice * MS + FAR) <= MS, "{vms} VMs: {turn}");
+        }
     }
 }

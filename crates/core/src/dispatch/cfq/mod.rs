@@ -21,7 +21,9 @@
 //! - *Place*: a queue that begins to wait is due at now + n (longest slice - its own), with n
 //!   others that wait or are served; less what its last slice left when it was preempted or
 //!   idled in vain, plus what an I/O overran it, at most one slice of its own either way.
-//! - *Depth*: at most `quantum` I/Os of the active queue in flight while others wait.
+//! - *Depth*: at most `quantum` I/Os of the active queue in flight while others wait; half of it
+//!   until the first has ended, and when what is in flight, at `slice_idle` each, would outlast the
+//!   slice. No bound for a queue that is alone, or the only synchronous one.
 //! - *Idling*: an active queue that has nothing more keeps the device until what is in flight
 //!   has ended, and then for `slice_idle`: a guest that reads one thing after the other asks
 //!   for the next at once, and it lies next to the last. Not on flash (a device that takes no
@@ -32,15 +34,25 @@
 //!   within 4 MiB of the head, which has only the rest of the slice: so two neighbours that take
 //!   turns cannot hold the device for longer than one. Asynchronous writes give way to
 //!   whatever else comes.
+//! - *Asynchronous writes* begin when nothing synchronous is in flight, and what is waited for
+//!   begins when none of them is; in a slice they have 2 `slice_async_rq` I/Os for each level from
+//!   their own to the lowest, while others wait.
+//! - *Seekers*, with `group_seekers` (Linux from 2.6.33 on: the sync-noidle tree): a VM that seeks
+//!   and is not deep, or thinks for long, is not waited for by itself. Such queues, the other
+//!   synchronous ones and the asynchronous ones each have a service tree a class, and turns by
+//!   their numbers within `target_latency`; of seekers the last that runs dry is waited for.
+//! - *Low latency*, with `low_latency` (from 2.6.32 on): slices shrink so that a class's busy
+//!   queues all have one within `target_latency`, but not below two `slice_idle`.
 //! - *The idle class* goes when the device is empty and nobody else has asked for
 //!   `idle_class_grace`, one I/O at a time.
 //!
 //! Readings, where Linux's does not fit or says nothing:
 //! - With `async_writes` each VM's writes have a queue of its own, not one a level shared by all:
 //!   here it is known whose a write is, and a shared queue would let one VM fill it. A guest's
-//!   direct writes are synchronous to the host, and so are all without it.
-//! - No groups, no merging of queues that work side by side, no `low_latency`, no workload
-//!   trees: a VM that seeks is idled for like any other, as the last of its class is there.
+//!   direct writes are synchronous to the host, and so are all without it. Synchronous requests
+//!   preempt them after one I/O, not before it: else reads without end would starve them.
+//! - No groups, no merging of queues that work side by side. Without `group_seekers` a VM that
+//!   seeks is idled for like any other, as the last of its class is there.
 //! - Linux's eight levels of real time are one.
 //! - An elevator goes on from where its queue's last I/O ended; the expiry of the oldest counts
 //!   from when the scheduler got it. Overrunning counts for one slice at most.
@@ -48,7 +60,8 @@
 //! Starvation bound, among VMs of one class that nothing above keeps from being served, n others
 //! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after
 //! a VM began to wait come behind it; from then on each of the others has one slice at most
-//! before it, and with `async_writes` whoever preempts such writes one more. An idle VM that has
+//! before it, and with `async_writes` whoever preempts such writes one more; with `group_seekers`
+//! others of its kind may have `target_latency` behind each. An idle VM that has
 //! waited for `idle_class_overdue` has an I/O between two slices of the others, whoever they are.
 //! Best effort has no bound beneath a real-time VM that never stops: that is what the class is
 //! for.
@@ -58,6 +71,7 @@ mod heard;
 mod order;
 mod params;
 mod queue;
+mod trees;
 
 pub use params::{BackgroundClass, CfqParams};
 pub(crate) use params::{PART, waives_priority};
@@ -71,10 +85,10 @@ use crate::request::{Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
 use crate::starvation::Bound;
 use crate::time::Nanos;
-use crate::tournament::Tournament;
 use active::{Active, Turn};
 use order::Order;
-use queue::{IDLE, Queue, rank_of};
+use queue::{IDLE, Queue};
+use trees::{Kind, Trees};
 
 /// What was picked, to be booked once it starts.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +105,9 @@ pub struct Cfq {
     queues: Vec<Queue>,
     order: Order,
     /// Queues that have something to start, without the active one.
-    tree: Tournament,
-    /// How many these are.
-    waiting: u64,
+    trees: Trees,
+    /// I/Os in flight, synchronous and asynchronous.
+    flying: [u32; 2],
     /// Queues of the idle class that have something to start, by since when they wait.
     idlers: IndexedHeap<Nanos>,
     active: Option<Active>,
@@ -113,8 +127,8 @@ impl Cfq {
             params,
             queues: vec![Queue::new(Priority::DEFAULT); queues],
             order: Order::new(capacity.vms as usize, capacity.requests as usize),
-            tree: Tournament::with_capacity(queues),
-            waiting: 0,
+            trees: Trees::new(queues, params.group_seekers),
+            flying: [0; 2],
             idlers: IndexedHeap::with_capacity(queues),
             active: None,
             favoured: false,
@@ -189,35 +203,45 @@ impl Cfq {
         if self.active.is_some_and(|active| active.queue == queue) {
             return;
         }
-        match (any, self.tree.contains(queue)) {
+        match (any, self.queues[queue].in_tree) {
             (true, false) => {
-                let others = self.waiting + self.active.is_some() as u64;
+                let others = self.trees.waiting() + self.active.is_some() as u64;
                 let behind = self.params.longest_slice() - self.slice(queue);
                 let offset = Nanos(others.saturating_mul(behind.0));
-                let of_queue = &mut self.queues[queue];
-                of_queue.schedule(facts.now(), offset);
-                self.tree.set(queue, of_queue.key());
-                self.waiting += 1;
+                self.queues[queue].kind = self.kind_of(queue);
+                self.queues[queue].schedule(facts.now(), offset);
+                self.put_in_tree(queue);
             }
             (false, true) => self.take_from_tree(queue),
             _ => {}
         }
     }
 
+    fn kind_of(&self, queue: usize) -> Kind {
+        match self.params.group_seekers && !self.queues[queue].idle_window {
+            _ if !self.is_sync(queue) => Kind::Async,
+            true => Kind::NoIdle,
+            false => Kind::Sync,
+        }
+    }
+
+    fn put_in_tree(&mut self, queue: usize) {
+        let of_queue = &mut self.queues[queue];
+        of_queue.in_tree = true;
+        self.trees.put(queue, of_queue.kind, of_queue.key());
+    }
+
     fn take_from_tree(&mut self, queue: usize) {
-        if self.tree.contains(queue) {
-            self.tree.remove(queue);
-            self.waiting -= 1;
+        let of_queue = &mut self.queues[queue];
+        if of_queue.in_tree {
+            of_queue.in_tree = false;
+            self.trees.take(queue, of_queue.kind, of_queue.rank());
         }
     }
 
     fn activate(&mut self, queue: usize, ends: Option<Nanos>) {
         self.take_from_tree(queue);
-        self.active = Some(Active {
-            queue,
-            ends,
-            started: false,
-        });
+        self.active = Some(Active::new(queue, ends));
     }
 
     /// The active queue's turn is over.
@@ -233,8 +257,8 @@ impl Cfq {
     }
 
     /// Whose turn is next, and whether it is that of an idle VM that has waited too long.
-    fn choose(&self, facts: &Facts) -> Result<(usize, bool), Pick> {
-        let Some((key, first)) = self.tree.peek() else {
+    fn choose(&mut self, facts: &Facts) -> Result<(usize, bool), Pick> {
+        let Some(rank) = self.trees.first_rank() else {
             return Err(Pick::Idle(Nanos::MAX));
         };
         let now = facts.now();
@@ -248,15 +272,18 @@ impl Cfq {
             Some((due, _)) if due > now => due,
             _ => Nanos::MAX,
         };
-        if rank_of(key) < IDLE {
-            return Ok((first, false));
+        let quiet_from = match self.asked {
+            Some(asked) if rank == IDLE => asked + self.params.idle_grace,
+            _ => Nanos::ZERO,
+        };
+        if rank == IDLE && facts.device().in_flight > 0 {
+            return Err(Pick::Wait(due));
         }
-        let asked = self.asked.map(|asked| asked + self.params.idle_grace);
-        match asked {
-            _ if facts.device().in_flight > 0 => Err(Pick::Wait(due)),
-            Some(until) if until > now => Err(Pick::Wait(until.min(due))),
-            _ => Ok((first, false)),
+        if quiet_from > now {
+            return Err(Pick::Wait(quiet_from.min(due)));
         }
+        let next = self.trees.next(&self.params, now);
+        Ok((next.expect("a class waits").1, false))
     }
 }
 
@@ -275,6 +302,7 @@ impl Dispatcher for Cfq {
         let addr = facts.unit(unit).addr;
         self.order.insert(facts.now(), vm, lane, unit.index, addr);
         let queue = self.queue_of(vm, lane);
+        self.queues[queue].waiting += 1;
         self.rank(facts, queue);
         if !facts.gate_open(vm, lane) {
             return;
@@ -288,7 +316,9 @@ impl Dispatcher for Cfq {
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, lane) = facts.vm_lane(unit);
         self.order.remove(vm, lane, unit.index);
-        self.rank(facts, self.queue_of(vm, lane));
+        let queue = self.queue_of(vm, lane);
+        self.queues[queue].waiting -= 1;
+        self.rank(facts, queue);
     }
 
     fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
@@ -302,6 +332,7 @@ impl Dispatcher for Cfq {
             Event::Inherited(io) if io.op != Op::Flush => {
                 let queue = self.queue_of(io.vm, io.op.lane());
                 self.queues[queue].in_flight += 1;
+                self.flying[!self.is_sync(queue) as usize] += 1;
             }
             Event::Arrived(unit) => self.arrived(facts, unit),
             Event::Merged { into, .. } => {
@@ -340,6 +371,7 @@ impl Dispatcher for Cfq {
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
+        self.give_way(facts);
         if let Some(active) = self.active {
             match self.turn(facts, active) {
                 Turn::Stays(pick) => return pick,
@@ -351,7 +383,7 @@ impl Dispatcher for Cfq {
                 self.favoured = favoured;
                 self.activate(queue, None);
                 let active = self.active.expect("just activated");
-                self.start(facts, active)
+                self.start_or_wait(facts, active)
             }
             Err(pick) => pick,
         }
@@ -363,7 +395,7 @@ impl Dispatcher for Cfq {
             self.queues.len(),
             if self.params.async_writes { 2 } else { 1 },
         );
-        let tree = Tournament::bytes(all).div_ceil(all.max(1));
+        let tree = self.trees.bytes(all).div_ceil(all.max(1));
         let order = Order::footprint();
         Footprint {
             vm: vms * (queue + tree) + order.vm,

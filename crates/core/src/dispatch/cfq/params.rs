@@ -38,8 +38,19 @@ pub struct CfqParams {
     pub slice_async: Nanos,
     /// How long an active queue is waited for.
     pub slice_idle: Nanos,
-    /// I/Os of the active queue in flight at most, while others wait.
+    /// I/Os of the active queue in flight at most, while others wait; half of it before the
+    /// first has ended and when the slice is nearly over.
     pub quantum: u32,
+    /// I/Os of a slice of asynchronous writes while others wait: twice this for each level from
+    /// its own down to the lowest.
+    pub slice_async_rq: u32,
+    /// VMs that seek are not waited for one by one, but all of them together.
+    pub group_seekers: bool,
+    /// Slices are shorter when so many queues wait that one each takes longer than
+    /// `target_latency`.
+    pub low_latency: bool,
+    /// In it each queue of a class is to have its turn.
+    pub target_latency: Nanos,
     /// After how long synchronous and asynchronous requests expire.
     pub fifo_expire: [Nanos; 2],
     /// How far back the elevator goes, in bytes.
@@ -62,16 +73,18 @@ impl CfqParams {
     /// A queue's time slice: a fifth of the base more for each level above 4, a fifth less for
     /// each below.
     pub(super) fn slice(&self, sync: bool, class: Priority) -> Nanos {
-        let level = match class {
-            Priority::BestEffort(level) => level,
-            Priority::RealTime | Priority::Idle => MIDDLE,
-        };
+        let level = level_of(class);
         let base = if sync {
             self.slice_sync
         } else {
             self.slice_async
         };
         Nanos(base.0 / 5 * (5 + MIDDLE as u64 - level as u64))
+    }
+
+    /// I/Os of asynchronous writes in a slice while others wait (`cfq_prio_to_maxrq`).
+    pub(super) fn most_async(&self, class: Priority) -> u32 {
+        2 * self.slice_async_rq * u32::from(LEVELS - level_of(class))
     }
 
     /// How long a queue may be passed over.
@@ -91,6 +104,10 @@ impl CfqParams {
                 BackgroundClass::AsNamed => None,
             },
             by_lane: self.async_writes,
+            workload: match self.group_seekers {
+                true => self.target_latency.max(self.slice_idle + self.slice_idle),
+                false => Nanos::ZERO,
+            },
         })
     }
 
@@ -102,6 +119,15 @@ impl CfqParams {
 
 /// The level whose slice is the base.
 const MIDDLE: u8 = 4;
+/// How many there are.
+const LEVELS: u8 = Priority::LEVEL_MAX + 1;
+
+fn level_of(class: Priority) -> u8 {
+    match class {
+        Priority::BestEffort(level) => level,
+        Priority::RealTime | Priority::Idle => MIDDLE,
+    }
+}
 
 /// Whether these parameters, where a composition has them, take classes of priority away from
 /// the objectives of VMs, or of background tenants.
@@ -127,6 +153,10 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             slice_async: duration("slice_async"),
             slice_idle: duration("slice_idle"),
             quantum: params.get("slice_depth") as u32,
+            slice_async_rq: params.get("slice_async_rq") as u32,
+            group_seekers: params.get("group_seekers") == 1,
+            low_latency: params.get("low_latency") == 1,
+            target_latency: duration("target_latency"),
             fifo_expire: ["fifo_expire_sync", "fifo_expire_async"].map(duration),
             back_seek_max: params.get("back_seek_max"),
             back_seek_penalty: params.get("back_seek_penalty"),
@@ -168,6 +198,37 @@ static PARAMS: &[ParamInfo] = &[
         min: 1,
         max: 4096,
         help: "I/Os of one VM in flight at most while others wait",
+    },
+    ParamInfo {
+        name: "slice_async_rq",
+        kind: ParamKind::Count,
+        default: 2,
+        min: 1,
+        max: 100_000_000,
+        help: "I/Os of asynchronous writes in a slice: twice this a level from 7 up",
+    },
+    ParamInfo {
+        default: 0,
+        ..ParamInfo::flag(
+            "group_seekers",
+            "VMs that seek are waited for all together, not one by one",
+        )
+    },
+    ParamInfo {
+        default: 0,
+        ..ParamInfo::flag(
+            "low_latency",
+            "slices are shorter where each VM's turn would take too long",
+        )
+    },
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span(
+            "target_latency",
+            300_000_000,
+            "all VMs of a class are to have their turn in it",
+        )
     },
     ParamInfo::span(
         "fifo_expire_sync",

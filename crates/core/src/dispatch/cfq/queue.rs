@@ -1,5 +1,6 @@
 //! What CFQ knows of one queue: its class, its place, its slice's rest, how its VM thinks.
 
+use super::trees::Kind;
 use crate::objective::Priority;
 use crate::time::Nanos;
 
@@ -29,7 +30,7 @@ pub(super) struct Think {
 }
 
 impl Think {
-    const UNKNOWN: Think = Think { sum: 0, weight: 0 };
+    pub(super) const UNKNOWN: Think = Think { sum: 0, weight: 0 };
 
     pub(super) fn sample(&mut self, nanos: Nanos) {
         let fresh = FULL_WEIGHT >> WEIGHT_SHIFT;
@@ -43,6 +44,16 @@ impl Think {
         known.then(|| Nanos(self.sum / self.weight as u64))
     }
 }
+
+/// A request further than this from the one before is a seek (Linux: `CFQQ_SEEK_THR`, 800
+/// sectors); on a device that takes no time to go elsewhere, one smaller than the next
+/// (`CFQQ_SECT_THR_NONROT`, 64 sectors).
+const SEEK: u64 = 800 * 512;
+const SMALL: u64 = 64 * 512;
+/// A queue seeks when more than so many of its last 32 requests did.
+const SEEKS: u32 = 32 / 8;
+/// A queue in which so many wait is deep: it is waited for though it seeks.
+const DEEP: u32 = 4;
 
 /// One queue: a VM's, or where writes are asynchronous one of a VM's two.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +71,20 @@ pub(super) struct Queue {
     pub(super) class: Priority,
     /// Its class is a controller's, not its objective's.
     pub(super) turned: bool,
+    /// In a service tree.
+    pub(super) in_tree: bool,
+    /// What it was when it began to wait.
+    pub(super) kind: Kind,
+    /// Units that wait.
+    pub(super) waiting: u32,
+    /// One past the last byte it asked for, and which of its last requests were seeks, the
+    /// newest lowest.
+    asked_to: Option<u64>,
+    seeks: u32,
+    /// So many waited at a time that it is waited for though it seeks.
+    pub(super) deep: bool,
+    /// It is worth waiting for by itself, where seekers are grouped.
+    pub(super) idle_window: bool,
 }
 
 impl Queue {
@@ -73,7 +98,38 @@ impl Queue {
             in_flight: 0,
             class,
             turned: false,
+            in_tree: false,
+            kind: Kind::Sync,
+            waiting: 0,
+            asked_to: None,
+            seeks: 0,
+            deep: false,
+            idle_window: true,
         }
+    }
+
+    /// Whether it seeks.
+    pub(super) fn is_seeky(&self) -> bool {
+        self.seeks.count_ones() > SEEKS
+    }
+
+    /// It asks for `len` bytes at `addr`, beside what waits. `seeks`: the device takes time to go elsewhere.
+    pub(super) fn asks(&mut self, addr: u64, len: u64, seeks: bool) {
+        let distance = self.asked_to.map_or(0, |last| last.abs_diff(addr));
+        let seek = if seeks { distance > SEEK } else { len < SMALL };
+        self.seeks = self.seeks << 1 | u32::from(seek);
+        self.asked_to = Some(addr + len);
+        self.deep |= self.waiting + 1 >= DEEP;
+    }
+
+    /// Whether it is worth waiting for by itself: not if it seeks and is not deep, nor if it
+    /// thinks longer than `slice_idle`; as before where that is not known.
+    pub(super) fn weigh_idling(&mut self, slice_idle: Nanos) {
+        let thinks = self.think.mean();
+        self.idle_window = match self.is_seeky() && !self.deep {
+            true => false,
+            false => thinks.map_or(self.idle_window, |mean| mean <= slice_idle),
+        };
     }
 
     pub(super) fn rank(&self) -> u64 {

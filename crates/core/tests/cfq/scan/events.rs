@@ -57,6 +57,7 @@ impl Model for Scan {
             return None;
         }
         let now = lab.now.0;
+        self.give_way(lab);
         if let Some(active) = self.active {
             let queue = active.queue;
             let first = self.first().map(|q| rank(self.queues[q].class));
@@ -64,21 +65,24 @@ impl Model for Scan {
                 class, in_flight, ..
             } = self.queues[queue];
             let idle = class == Priority::Idle;
+            let level = match class {
+                Priority::BestEffort(level) => level,
+                _ => 4,
+            };
+            let most_async = 2 * self.params.async_rq * (8 - u64::from(level));
             if first.is_some_and(|first| first < rank(class)) {
                 let left = (!idle).then(|| self.left(lab, active));
                 self.expire(lab, left);
-            } else if active.ends.is_some_and(|ends| ends <= now) {
+            } else if active.ends.is_some_and(|ends| ends <= now)
+                || (self.queues[queue].kind == 1 && first.is_some() && active.started >= most_async)
+            {
                 self.expire(lab, None);
             } else if !self.ready(lab, queue).is_empty() {
-                let most = match first {
-                    _ if idle => 1,
-                    None => u32::MAX,
-                    Some(_) => self.params.depth,
-                };
-                return (in_flight < most).then(|| self.pick(lab, active));
+                return self.may_start(lab, active).then(|| self.pick(lab, active));
             } else if first.is_none() {
                 return None;
             } else if in_flight > 0 {
+                self.note_fast_device(lab, active);
                 if idle || self.waited_for(lab, queue) {
                     return None;
                 }
@@ -86,15 +90,22 @@ impl Model for Scan {
             } else {
                 match self.idles_until(lab, active) {
                     Some(until) if until > now => return None,
-                    Some(_) => self.expire(lab, Some(self.left(lab, active))),
-                    None => self.expire(lab, None),
+                    Some(_) => {
+                        self.queues[queue].deep = false;
+                        self.expire(lab, Some(self.left(lab, active)));
+                    }
+                    None => {
+                        self.note_fast_device(lab, active);
+                        self.expire(lab, None);
+                    }
                 }
             }
         }
         let (queue, favoured) = self.choose(lab)?;
         self.favoured = favoured;
         self.activate(queue, None);
-        Some(self.pick(lab, self.active.expect("just so")))
+        let active = self.active.expect("just so");
+        self.may_start(lab, active).then(|| self.pick(lab, active))
     }
 
     fn started(&mut self, lab: &Lab, _guest: usize, io: &DeviceIo) {
@@ -102,7 +113,7 @@ impl Model for Scan {
         self.queues[queue].in_flight += 1;
         self.queues[queue].position = io.addr + io.len as u64;
         if let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) {
-            active.started = true;
+            active.started += 1;
         }
         if self.queues[queue].idle_since.is_some() {
             self.queues[queue].idle_since = Some(lab.now.0);
@@ -117,6 +128,8 @@ impl Model for Scan {
             let thought = (lab.now.0 - last_end).min(2 * self.params.idle);
             self.queues[queue].thoughts.push(thought);
         }
+        let unit = lab.unit(id);
+        self.weigh(lab, queue, unit.addr, unit.len.into());
     }
 
     fn ending(&mut self, lab: &Lab, io: &DeviceIo) {
@@ -126,14 +139,19 @@ impl Model for Scan {
         }
         self.queues[queue].in_flight -= 1;
         self.queues[queue].last_end = Some(lab.now.0);
+        let tree = (rank(self.queues[queue].class), self.queues[queue].tree);
+        self.tree_ends.insert(tree, lab.now.0);
         let Some(active) = self.active.filter(|a| a.queue == queue) else {
             return;
         };
-        let fresh = lab.now.0 + self.slice(queue) as u64;
-        self.active = Some(Active {
-            ends: active.ends.or(Some(fresh)),
-            ..active
-        });
+        if active.ends.is_none() {
+            let ends = lab.now.0 + self.granted(queue);
+            self.active = Some(Active {
+                ends: Some(ends),
+                began: lab.now.0,
+                ..active
+            });
+        }
         if self.queues[queue].class == Priority::Idle {
             self.expire(lab, None);
         } else if let Some(ends) = active.ends

@@ -2,9 +2,11 @@
 
 mod events;
 mod picks;
+mod trees;
 
 use crate::common::lab::{GUESTS, Lab};
 use crate::common::policy;
+use std::collections::HashMap;
 use tidegate_core::objective::Priority;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{Lane, ReqId, VmId};
@@ -23,6 +25,10 @@ struct Params {
     positioning: u64,
     /// Of background tenants: idle, best effort, their objective's.
     background: u64,
+    async_rq: u64,
+    group: bool,
+    low_latency: bool,
+    target: u64,
 }
 
 impl Params {
@@ -42,6 +48,10 @@ impl Params {
             ("background_class", self.background),
             ("idle_class_grace", self.grace),
             ("idle_class_overdue", self.overdue),
+            ("slice_async_rq", self.async_rq),
+            ("group_seekers", self.group.into()),
+            ("low_latency", self.low_latency.into()),
+            ("target_latency", self.target),
         ] {
             spec.set(name, value).expect("in range");
         }
@@ -65,6 +75,13 @@ struct Queue {
     in_flight: u32,
     /// Of the idle class, and waits since then.
     idle_since: Option<u64>,
+    /// Where it began to wait: asynchronous, seekers, others.
+    tree: usize,
+    asked_to: Option<u64>,
+    /// Which of its requests were seeks.
+    history: Vec<bool>,
+    deep: bool,
+    window: bool,
 }
 
 /// A unit as the model last saw it.
@@ -80,7 +97,9 @@ struct Seen {
 struct Active {
     queue: usize,
     ends: Option<u64>,
-    started: bool,
+    began: u64,
+    started: u64,
+    gives_way_to: Option<usize>,
 }
 
 /// Scans everything, each time.
@@ -94,6 +113,22 @@ struct Scan {
     asked: Option<u64>,
     favoured: bool,
     open: [[bool; 2]; GUESTS],
+    /// The class and tree that has its turn, and until when.
+    serving: Option<(u8, usize, u64)>,
+    busy: [u64; 3],
+    /// By class and tree: all thoughts, and when an I/O ended last.
+    thoughts: HashMap<(u8, usize), Vec<u64>>,
+    tree_ends: HashMap<(u8, usize), u64>,
+}
+
+/// An average in which each weighs an eighth, once there are three.
+fn mean(thoughts: &[u64]) -> Option<u64> {
+    let (mut sum, mut weight) = (0, 0);
+    for thought in thoughts {
+        sum = sum - sum / 8 + 32 * thought;
+        weight = weight - weight / 8 + 32;
+    }
+    (weight > 80).then(|| sum / weight)
 }
 
 fn rank(class: Priority) -> u8 {
@@ -123,6 +158,10 @@ impl Scan {
             asked: None,
             favoured: false,
             open: [[true; 2]; GUESTS],
+            serving: None,
+            busy: [0; 3],
+            thoughts: HashMap::new(),
+            tree_ends: HashMap::new(),
         }
     }
 
@@ -166,6 +205,11 @@ impl Scan {
                 thoughts: Vec::new(),
                 in_flight: 0,
                 idle_since: None,
+                tree: 2,
+                asked_to: None,
+                history: Vec::new(),
+                deep: false,
+                window: true,
             });
         }
     }
@@ -218,6 +262,7 @@ impl Scan {
             let others = (others + usize::from(self.active.is_some())) as i128;
             let behind = others * (self.longest() - self.slice(queue)).max(0);
             let due = now as i128 + behind - self.queues[queue].left;
+            self.queues[queue].tree = self.tree_of(queue);
             self.queues[queue].due = Some(due);
             self.queues[queue].left = 0;
         }
@@ -239,7 +284,9 @@ impl Scan {
         self.active = Some(Active {
             queue,
             ends,
-            started: false,
+            began: 0,
+            started: 0,
+            gives_way_to: None,
         });
     }
 
@@ -249,12 +296,7 @@ impl Scan {
     }
 
     fn thinks(&self, queue: usize) -> u64 {
-        let (mut sum, mut weight) = (0, 0);
-        for thought in &self.queues[queue].thoughts {
-            sum = sum - sum / 8 + 32 * thought;
-            weight = weight - weight / 8 + 32;
-        }
-        if weight > 80 { sum / weight } else { 0 }
+        mean(&self.queues[queue].thoughts).unwrap_or(0)
     }
 
     fn waited_for(&self, lab: &Lab, queue: usize) -> bool {
@@ -267,8 +309,8 @@ impl Scan {
         let lanes = Lane::ALL.iter().filter(|&&lane| self.kind(lane) == kind);
         let open = lanes.into_iter().all(|l| self.open[guest][l.index()]);
         let seeks = self.params.positioning > 0 || self.depth == 1;
-        let thinks = self.thinks(queue) < self.params.idle;
-        open && seeks && thinks && kind == 0 && class != Priority::Idle
+        let soon = self.params.idle > 0 && self.asks_soon(queue);
+        open && seeks && soon && kind == 0 && class != Priority::Idle
     }
 
     /// Until when the active one is waited for, with nothing in flight.
@@ -292,7 +334,7 @@ impl Scan {
         })
     }
 
-    fn choose(&self, lab: &Lab) -> Option<(usize, bool)> {
+    fn choose(&mut self, lab: &Lab) -> Option<(usize, bool)> {
         let (first, now) = (self.first()?, lab.now.0);
         let idlers = (0..self.queues.len()).filter(|&q| self.queues[q].idle_since.is_some());
         let longest = idlers.min_by_key(|&q| {
@@ -305,7 +347,7 @@ impl Scan {
             return overdue.map(|queue| (queue, true));
         }
         if rank(self.queues[first].class) < 2 {
-            return Some((first, false));
+            return Some((self.next_by_tree(lab, first), false));
         }
         let quiet = self
             .asked
@@ -321,7 +363,7 @@ impl Scan {
         let oldest = heads.min_by_key(|s| lab.unit(s.id).seq);
         let oldest = oldest.expect("it has something");
         let kind = self.queues[active.queue].kind;
-        if !active.started && oldest.entered + self.params.expire[kind] <= lab.now.0 {
+        if active.started == 0 && oldest.entered + self.params.expire[kind] <= lab.now.0 {
             return oldest.id;
         }
         let position = self.queues[active.queue].position;
@@ -364,15 +406,29 @@ impl Scan {
         }
         let left = Some(self.left(lab, active));
         if of_active.kind == 1 {
-            self.expire(lab, left);
-            self.activate(queue, None);
-            return;
+            let active = self.active.as_mut().expect("just seen");
+            active.gives_way_to = active.gives_way_to.or(Some(queue));
+            return self.give_way(lab);
         }
         let dry = of_active.in_flight == 0 && self.ready(lab, active.queue).is_empty();
         let idles = self.idles_until(lab, active).is_some_and(|u| u > lab.now.0);
         if dry && idles && addr.abs_diff(lab.engine.facts().last_addr) <= 4 << 20 {
             self.expire(lab, left);
+            self.preempted(lab, queue);
             self.activate(queue, active.ends);
+        }
+    }
+
+    /// Asynchronous writes that were preempted have one I/O all the same.
+    fn give_way(&mut self, lab: &Lab) {
+        if let Some(active) = self.active.filter(|active| active.started > 0)
+            && let Some(queue) = active.gives_way_to
+        {
+            self.expire(lab, Some(self.left(lab, active)));
+            if self.queues[queue].due.is_some() {
+                self.preempted(lab, queue);
+                self.activate(queue, None);
+            }
         }
     }
 
@@ -399,14 +455,17 @@ impl Scan {
         }
     }
 
-    /// A removed VM whose last I/O has ended is not active any more.
+    /// A removed VM whose last I/O has ended is not active any more, and nobody gives way to it.
     fn forget_the_gone(&mut self, lab: &Lab) {
-        if let Some(Active { queue, .. }) = self.active {
-            let vm = self.queues[queue].vm;
-            let busy = self.queues.iter().any(|q| q.vm == vm && q.in_flight > 0);
-            if Scan::guest(lab, vm).is_none() && !busy {
-                self.active = None;
-            }
+        let gone = |scan: &Scan, queue: usize| {
+            let vm = scan.queues[queue].vm;
+            let busy = scan.queues.iter().any(|q| q.vm == vm && q.in_flight > 0);
+            Scan::guest(lab, vm).is_none() && !busy
+        };
+        if let Some(mut active) = self.active {
+            let to = active.gives_way_to.filter(|&to| !gone(self, to));
+            active.gives_way_to = to;
+            self.active = (!gone(self, active.queue)).then_some(active);
         }
     }
 

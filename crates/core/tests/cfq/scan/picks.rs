@@ -22,8 +22,18 @@ fn params() -> impl Strategy<Value = Params> {
         overdue,
         often(),
     );
-    (times, rest, 0u64..3).prop_map(|(times, rest, background)| Params {
+    let later = (
+        1u64..4,
+        any::<bool>(),
+        any::<bool>(),
+        (1u64..300).prop_map(|ms| ms * MS),
+    );
+    (times, rest, 0u64..3, later).prop_map(|(times, rest, background, later)| Params {
         background,
+        async_rq: later.0,
+        group: later.1,
+        low_latency: later.2,
+        target: later.3,
         slice: [times.0, times.1],
         idle: times.2,
         expire: [times.3, times.4],

@@ -16,8 +16,9 @@ fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
     // others have one left; and its own last turn may have gone on so long without it.
     let enters = (queues + 3).saturating_mul(longest);
     // A turn: until the device has room, its first I/O, the slice, an I/O that overruns it,
-    // and one of an idle VM behind it. A flush may go before each.
-    let turn = longest + idles + slowest.0.saturating_mul(8);
+    // and one of an idle VM behind it. A flush may go before each. Behind it others of its
+    // kind may go on.
+    let turn = longest + idles + slices.workload.0 + slowest.0.saturating_mul(8);
     let overdue = if idle { slices.overdue.0 } else { 0 };
     // Whoever preempts asynchronous writes has a turn more.
     let preempting = if slices.by_lane { queues / 2 + 1 } else { 0 };
