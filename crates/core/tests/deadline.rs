@@ -307,7 +307,20 @@ struct Disk {
 
 impl Disk {
     fn new(merge_limit: u32) -> Disk {
-        let mut engine = Engine::new(config(1, merge_limit), &policy("deadline")).expect("sound");
+        Disk::of(merge_limit, &policy("deadline"))
+    }
+
+    /// With parameters other than their defaults.
+    fn with(params: &[(&str, u64)]) -> Disk {
+        let mut spec = policy("deadline");
+        for (name, value) in params {
+            spec.set(name, *value).expect("in range");
+        }
+        Disk::of(0, &spec)
+    }
+
+    fn of(merge_limit: u32, spec: &PolicySpec) -> Disk {
+        let mut engine = Engine::new(config(1, merge_limit), spec).expect("sound");
         let client = only_client(&mut engine);
         Disk {
             engine,
@@ -509,4 +522,59 @@ fn time_behind_a_limit_does_not_make_a_unit_expire() {
     // break into the next batch, 50 times in 10 s.
     let got = total(&world.ops(held));
     assert!((14..=15).contains(&got), "{got} in 10 s at one in 0.7 s");
+}
+
+/// deadline-iosched: `writes_starved`, how many batches of reads go before one of writes.
+#[test]
+fn so_many_batches_of_reads_starve_the_writes() {
+    for starved in [1, 2, 5] {
+        let mut disk = Disk::with(&[("writes_starved", starved), ("fifo_batch", 4)]);
+        // A batch of writes is over, and reads begin.
+        disk.ask(Op::Write, 5000, 1);
+        assert_eq!(disk.serve(1), [5000]);
+        for n in 0..80 {
+            disk.ask(Op::Read, n, 1);
+        }
+        for n in 0..80 {
+            disk.ask(Op::Write, 1000 + n, 1);
+        }
+        let order = disk.serve(4 * (2 * (starved as usize + 1)));
+        let batches = order.chunks(4).map(|batch| batch[0] >= 1000);
+        let expected = (0..2).flat_map(|_| (0..=starved).map(|n| n == starved));
+        assert!(batches.eq(expected), "{starved}: {order:?}");
+    }
+}
+
+/// The same: `fifo_batch` 1 is close to the order of arrival, once requests have expired.
+#[test]
+fn batches_of_one_serve_what_has_expired_in_the_order_of_arrival() {
+    let mut disk = Disk::with(&[("fifo_batch", 1)]);
+    let blocks = [700, 30, 900, 2, 450, 449];
+    for block in blocks {
+        disk.ask(Op::Read, block, 1);
+    }
+    disk.now += Nanos::from_millis(500);
+    assert_eq!(disk.serve(9), blocks);
+    // None has: in the order of addresses from where the last one began.
+    for block in [451, 900, 30, 449] {
+        disk.ask(Op::Read, block, 1);
+    }
+    assert_eq!(disk.serve(9), [449, 451, 900, 30]);
+}
+
+/// A direction goes on behind its own last I/O, whatever the other one did in between.
+#[test]
+fn each_direction_goes_on_from_where_it_was() {
+    let mut disk = Disk::with(&[("fifo_batch", 2), ("writes_starved", 1)]);
+    disk.ask(Op::Write, 9000, 1);
+    assert_eq!(disk.serve(1), [9000]);
+    for block in [500, 600, 700, 100] {
+        disk.ask(Op::Read, block, 1);
+    }
+    for block in [9100, 9200, 9300, 50] {
+        disk.ask(Op::Write, block, 1);
+    }
+    // The writes' batch has one I/O left. Writes were passed over once by then: reads, writes.
+    let order = disk.serve(9);
+    assert_eq!(order, [9100, 100, 500, 9200, 9300, 600, 700, 50]);
 }
