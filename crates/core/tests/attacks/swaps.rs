@@ -202,7 +202,10 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
         rig.end_all();
         let now = rig.time();
         rig.engine.set_policy(now, &fifo);
-        for rate in [change.unwrap_or(Rate::NONE), change.unwrap_or(Rate::iops(10))] {
+        for rate in [
+            change.unwrap_or(Rate::NONE),
+            change.unwrap_or(Rate::iops(10)),
+        ] {
             let changed = rig.engine.set_objective(now, vm, &capped(rate));
             changed.expect("is valid");
         }

@@ -1,6 +1,6 @@
 //! Classes of priority.
 
-use crate::common::{MS, SECOND, policy};
+use crate::common::{MS, SECOND};
 use crate::disk::{Disk, FAR, Habit, READER, SEEKER};
 use crate::duel::Duel;
 use crate::{MIDDLE, with};
@@ -107,7 +107,7 @@ impl Controller for Turner {
 
 #[test]
 fn a_controller_changes_a_vms_class() {
-    let mut duel = Duel::new(&policy("cfq"), 1 << 30);
+    let mut duel = Duel::new(&with(&[]), 1 << 30);
     let (turn, turned) = std::sync::mpsc::channel();
     let turned = std::sync::Mutex::new(Some(turned));
     duel.engine.wrap_roles(Nanos(SECOND), move |roles| {

@@ -1,6 +1,6 @@
 //! How many I/Os of a VM are in flight.
 
-use crate::common::{MS, SECOND, policy};
+use crate::common::{MS, SECOND};
 use crate::disk::{Disk, Habit, SEEKER};
 use crate::duel::Duel;
 use crate::{MIDDLE, with};
@@ -27,7 +27,7 @@ fn a_vm_has_its_depth_in_flight_while_others_wait() {
 
 #[test]
 fn half_of_its_depth_before_the_first_end_and_when_the_slice_is_nearly_over() {
-    let mut duel = Duel::deep(&policy("cfq"), 1 << 30, 32);
+    let mut duel = Duel::deep(&with(&[]), 1 << 30, 32);
     for block in 0..40 {
         duel.ask(0, Op::Read, block * 10);
         duel.ask(1, Op::Read, block * 10);

@@ -1,6 +1,7 @@
 //! A little disk with guests of different habits.
 
-use crate::common::{MS, config, open_disk, policy};
+use crate::common::{MS, config, open_disk};
+use crate::with;
 use std::collections::VecDeque;
 use tidegate_core::engine::Engine;
 use tidegate_core::objective::{Objective, Priority};
@@ -78,7 +79,7 @@ impl Disk {
     }
 
     pub(crate) fn default(depth: u32) -> Disk {
-        Disk::new(depth, FAR, &policy("cfq"))
+        Disk::new(depth, FAR, &with(&[]))
     }
 
     pub(crate) fn settle(&mut self, vm: VmId, habit: Habit) -> usize {

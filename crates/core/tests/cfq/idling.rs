@@ -1,6 +1,6 @@
 //! Who the device is kept for.
 
-use crate::common::{MS, SECOND, policy};
+use crate::common::{MS, SECOND};
 use crate::disk::{Disk, FAR, Habit, READER, SEEKER};
 use crate::{MIDDLE, with};
 use tidegate_core::time::Nanos;
@@ -44,7 +44,7 @@ fn flash_is_not_left_idle() {
         ..READER
     };
     for (depth, positioning, idles) in [(1, 0, true), (4, 0, false), (4, FAR, true)] {
-        let mut disk = Disk::new(depth, positioning, &policy("cfq"));
+        let mut disk = Disk::new(depth, positioning, &with(&[]));
         disk.vm(MIDDLE, thoughtful);
         disk.vm(MIDDLE, SEEKER);
         disk.run(20 * SECOND);

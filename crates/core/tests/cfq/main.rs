@@ -21,9 +21,12 @@ use tidegate_core::policy::PolicySpec;
 
 const MIDDLE: Priority = Priority::DEFAULT;
 
+/// The rules of before 2.6.32, for what came then changes how long slices are and whom the disk
+/// waits for, and is tested by itself; with these parameters others.
 fn with(params: &[(&str, u64)]) -> PolicySpec {
     let mut spec = policy("cfq");
-    for (name, value) in params {
+    let early = [("group_seekers", 0), ("low_latency", 0)];
+    for (name, value) in early.iter().chain(params) {
         spec.set(name, *value).expect("in range");
     }
     spec

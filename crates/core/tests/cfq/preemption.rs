@@ -1,14 +1,15 @@
 //! Who gives way to whom within a class.
 
-use crate::common::{MS, policy};
+use crate::common::MS;
 use crate::duel::Duel;
+use crate::with;
 use tidegate_core::request::Op;
 
 #[test]
 fn a_neighbours_request_preempts_for_the_rest_of_the_slice() {
     // The first VM's disk ends where the second's begins.
     for (apart, near) in [(16 << 20, true), (1 << 30, false)] {
-        let mut duel = Duel::new(&policy("cfq"), apart);
+        let mut duel = Duel::new(&with(&[]), apart);
         let last = apart / 4096 - 1;
         duel.ask(0, Op::Read, last);
         assert_eq!(duel.serve(), Some((0, Op::Read)));
@@ -23,7 +24,7 @@ fn a_neighbours_request_preempts_for_the_rest_of_the_slice() {
 
 #[test]
 fn neighbours_that_take_turns_have_one_slice_together() {
-    let mut duel = Duel::new(&policy("cfq"), 16 << 20);
+    let mut duel = Duel::new(&with(&[]), 16 << 20);
     let last = (16 << 20) / 4096 - 1;
     duel.ask(0, Op::Read, last);
     assert_eq!(duel.serve(), Some((0, Op::Read)));

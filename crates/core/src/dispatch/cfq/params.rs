@@ -207,20 +207,14 @@ static PARAMS: &[ParamInfo] = &[
         max: 100_000_000,
         help: "I/Os of asynchronous writes in a slice: twice this a level from 7 up",
     },
-    ParamInfo {
-        default: 0,
-        ..ParamInfo::flag(
-            "group_seekers",
-            "VMs that seek are waited for all together, not one by one",
-        )
-    },
-    ParamInfo {
-        default: 0,
-        ..ParamInfo::flag(
-            "low_latency",
-            "slices are shorter where each VM's turn would take too long",
-        )
-    },
+    ParamInfo::flag(
+        "group_seekers",
+        "VMs that seek are waited for all together, not one by one",
+    ),
+    ParamInfo::flag(
+        "low_latency",
+        "slices are shorter where each VM's turn would take too long",
+    ),
     ParamInfo {
         min: 1_000_000,
         max: 10_000_000_000,
