@@ -31,8 +31,12 @@ impl PolicySpec {
     pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
         let info = find("policy", name, registry(), |info| info.name)?;
         let name = info.name.to_owned();
-        let parts = (info.controller, info.regulator, info.dispatcher);
-        Ok(Self::of_parts(name, parts))
+        Ok(Self::of_parts(
+            name,
+            info.controller,
+            info.regulator,
+            info.dispatcher,
+        ))
     }
 
     /// Every policy of the registry, then every composition of parts, with their defaults.
@@ -71,16 +75,14 @@ impl PolicySpec {
         };
         let regulator = *find("regulator", regulator, regulators(), |p| p.name)?;
         let dispatcher = *find("dispatcher", dispatcher, dispatchers(), |p| p.name)?;
-        Ok(Self::of_parts(name, (controller, regulator, dispatcher)))
+        Ok(Self::of_parts(name, controller, regulator, dispatcher))
     }
 
     fn of_parts(
         name: String,
-        (controller, regulator, dispatcher): (
-            Option<Part<dyn Controller>>,
-            Part<dyn Regulator>,
-            Part<dyn Dispatcher>,
-        ),
+        controller: Option<Part<dyn Controller>>,
+        regulator: Part<dyn Regulator>,
+        dispatcher: Part<dyn Dispatcher>,
     ) -> PolicySpec {
         let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
         let of_controller = controller.map_or(&[][..], |c| c.params);

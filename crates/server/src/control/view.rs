@@ -3,9 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::{
-    self, Honours, ParamInfo, ParamKind, PartInfo, PolicyInfo, PolicySpec,
-};
+use tidegate_core::policy::{self, Honours, ParamInfo, ParamKind, Part, PolicyInfo, PolicySpec};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
@@ -380,7 +378,7 @@ impl PolicyPartView {
     pub fn all() -> Vec<PolicyPartView> {
         fn views<R: ?Sized>(
             role: &'static str,
-            parts: &'static [PartInfo<R>],
+            parts: &'static [Part<R>],
         ) -> impl Iterator<Item = PolicyPartView> {
             parts.iter().map(move |part| PolicyPartView {
                 name: part.name.to_owned(),
