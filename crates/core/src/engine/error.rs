@@ -6,7 +6,7 @@ use crate::objective::ObjectiveError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
-    /// [`Done`]. [`Engine::room`] tells beforehand.
+    /// [`Done`](crate::request::Done). [`Engine::room`](super::Engine::room) tells beforehand.
     #[error("no room: the queue is full")]
     Full,
     /// The client was disconnected, or its VM removed.
@@ -33,7 +33,7 @@ pub enum Refusal {
 /// Why a control call was refused. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EngineError {
-    /// A figure of [`EngineConfig`] out of range.
+    /// A figure of [`EngineConfig`](super::EngineConfig) out of range.
     #[error("{what} is {value}; allowed is {allowed}")]
     Config {
         /// The field.
