@@ -6,7 +6,6 @@ use common::lab::{self, GUESTS, Lab, MAX_IO, Model};
 use common::*;
 use proptest::prelude::*;
 use tidegate_core::dispatch::drr::{Drr, DrrParams};
-use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::roles::Dispatcher;
@@ -16,13 +15,6 @@ const COST_SIZE: u64 = 16 << 10;
 const QUANTUM: u64 = 64 << 10;
 /// Rounds on the wheel, less the one that goes on.
 const MOST_ROUNDS: u64 = 63;
-
-fn weighted(weight: u32) -> Objective {
-    Objective {
-        weight,
-        ..Objective::default()
-    }
-}
 
 fn cost(op: Op, len: u32) -> i64 {
     let moves = matches!(op, Op::Read | Op::Write);

@@ -6,7 +6,6 @@ use common::lab::{self, GUESTS, Lab, Model};
 use common::*;
 use proptest::prelude::*;
 use tidegate_core::dispatch::lottery::{Lottery, LotteryParams};
-use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
@@ -14,13 +13,6 @@ use tidegate_core::roles::Dispatcher;
 use tidegate_core::time::Nanos;
 
 const COST_SIZE: u64 = 16 << 10;
-
-fn weighted(weight: u32) -> Objective {
-    Objective {
-        weight,
-        ..Objective::default()
-    }
-}
 
 fn lottery(name: &str, seed: u64) -> PolicySpec {
     let mut spec = policy(name);

@@ -8,7 +8,7 @@ use common::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use tidegate_core::dispatch::sfq::{CostBy, Sfq, SfqParams};
-use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::objective::Rate;
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::roles::Dispatcher;
@@ -20,13 +20,6 @@ const REQUEST: u128 = 1 << 20;
 const BYTE: u128 = 1 << 8;
 
 const COSTS: [&str; 3] = ["bytes", "requests", "size-classes"];
-
-fn weighted(weight: u32) -> Objective {
-    Objective {
-        weight,
-        ..Objective::default()
-    }
-}
 
 fn sfq(name: &str, cost: usize, depth: u64) -> PolicySpec {
     let mut spec = policy(name);

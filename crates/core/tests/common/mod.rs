@@ -103,6 +103,13 @@ pub fn config(depth: u32, merge_limit: u32) -> EngineConfig {
     }
 }
 
+pub fn weighted(weight: u32) -> Objective {
+    Objective {
+        weight,
+        ..Objective::default()
+    }
+}
+
 pub fn limited(total: Rate) -> Objective {
     Objective {
         limit: Limit {
