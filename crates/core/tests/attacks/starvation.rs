@@ -4,10 +4,12 @@
 
 use crate::common::{MS, SECOND, World};
 use crate::rig::{config, policies};
-use tidegate_core::engine::EngineConfig;
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::Op;
+use tidegate_core::starvation::{Bound, Draws, Due, Lead};
+use tidegate_core::time::Nanos;
 
 const OTHERS: u64 = 1000;
 const LEN: u32 = 16 << 10;
@@ -22,27 +24,46 @@ fn many() -> EngineConfig {
 fn bound(policy: &PolicySpec, n: u64) -> u64 {
     let (_, regulator, dispatcher) = policy.parts();
     let of_dispatcher = match dispatcher {
-        // What came before, and what is due before: the others asked in their turn.
-        "fifo" | "edf" => 2 * n,
+        // Of these more can be said for equals than they state for all.
         "sfq" => 2 * n,
-        // 32 I/Os of `cost_size`, its own, and two.
-        "mclock" => 35 * n,
         // R is 1, a quantum 64 KiB to twice that, a cost 16 KiB; twice for the scale.
         "drr" => 2 * (2 * 8 + 1) * n,
-        // Expired after 500 ms, then behind all that are older.
-        "deadline" => 500 + 16 * 2 * (n + 1),
-        // A batch may go before what is not due yet; best effort is due after 5 s.
-        "bd-edf" => 5000 + 2 * n,
         // A slice is 100 ms and idling 8 ms; all others' slices, and three more.
         "cfq" => 108 * (2 * n + 4),
-        // Draws among equals: longer with a probability below 2^-64.
-        "lottery" => 45 * (n + 1),
-        other => panic!("{other} has no bound here yet"),
+        _ => stated(policy, n),
     };
     match regulator {
         // An interval is 32 requests a VM, at most 20,000 and one each.
         "vbc" => of_dispatcher + 2 * (32 * n).min(20_000 + n),
         _ => of_dispatcher,
+    }
+}
+
+/// What the dispatcher states, of I/Os of `LEN`.
+fn stated(policy: &PolicySpec, n: u64) -> u64 {
+    let device = DeviceSpec {
+        max_io: LEN,
+        ..many().device
+    };
+    let ios = |time: Nanos| time.0.div_ceil(SERVICE);
+    match policy.starvation(&device) {
+        // What came before: the others asked in their turn.
+        Bound::Arrival => 2 * n,
+        Bound::Deadline(Due { before: None, .. }) => 2 * n,
+        // A batch may go before what is not due yet.
+        Bound::Deadline(due) => ios(due.deadlines.best_effort_latency) + 2 * n,
+        Bound::Shares(shares) => {
+            let each = match shares.lead {
+                Lead::Ahead { ahead, once } => ahead + once,
+                Lead::Turns { quantum } => 2 * (2 * quantum + shares.largest),
+            };
+            each.div_ceil(shares.largest) * n
+        }
+        // Draws among equals: longer with a probability below 2^-64.
+        Bound::Draws(_) => Draws::WINS * (n + 1),
+        // Behind all that are older, once it has expired.
+        Bound::Age(expiry) => ios(expiry.after[0]) + expiry.batch * 2 * (n + 1),
+        Bound::Slices(slices) => ios(slices.longest + slices.idle) * (2 * n + 4),
     }
 }
 
