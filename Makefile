@@ -59,6 +59,11 @@ fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each
 torture: build ## Torture the engine under faults: 5000 seeds, or ARGS="--minutes 60"
 	@$(TIDEGATE) torture $(or $(ARGS),--seeds 5000)
 
+.PHONY: soak
+soak: build ## Soak the daemon: verified I/O while clients are killed and policies change, 10 minutes
+	@scripts/setup bench
+	@scripts/soak --tidegate $(TIDEGATE) $(ARGS)
+
 ##@ Measuring it
 
 .PHONY: bench
