@@ -21,6 +21,7 @@ use crate::command::{Command, CommandError, DeviceSnapshot, VmSnapshot};
 use crate::config::{Config, ListenConfig};
 use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
+use crate::ring::sys;
 
 /// Why the daemon did not start. Nothing was left behind.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,7 @@ impl Daemon {
     /// # Errors
     /// Names the VM, export, path or address that stood in the way.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
+        sys::survive_file_size_limits();
         let mut files = Files::default();
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &mut files))

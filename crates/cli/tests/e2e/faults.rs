@@ -259,6 +259,33 @@ fn who_never_reads_costs_bounded_memory() {
     daemon.stop();
 }
 
+/// A limit on the size of files (`ulimit -f`, `LimitFSIZE=`) is a full disk to the guest that meets
+/// it. The kernel also sends a signal that would end the daemon, and everybody's disks with it.
+#[test]
+fn a_limit_on_file_sizes_ends_nobody() {
+    if !have(&["qemu-io", "prlimit"]) {
+        return;
+    }
+    let backing = Backing::File;
+    let daemon = Daemon::start(&[backing.device(""), backing.vm("a", "8 MiB", "")].concat());
+    let pid = format!("--pid={}", daemon.pid());
+    run(daemon.scratch(), "prlimit", &[&pid, "--fsize=2097152"]);
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &["write -P 1 1M 1M"]);
+    for beyond in [
+        "write -P 2 1M 2M",
+        "write -P 2 4M 64k",
+        "write -f -P 2 5000 2M",
+    ] {
+        let args = ["-f", "raw", "-c", beyond, &daemon.uri("a")];
+        let done = Running::start(daemon.scratch(), "qemu-io", &args).wait();
+        let said = done.out + &done.err;
+        assert!(said.contains("No space left"), "{beyond}: {said}");
+    }
+    let commands = ["write -f -P 3 0 1M", "read -P 3 0 1M", "flush"];
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &commands);
+    daemon.stop();
+}
+
 #[test]
 fn who_never_reads_does_not_hold_up_the_end() {
     let daemon = start(Backing::Memory);

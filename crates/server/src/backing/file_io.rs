@@ -425,7 +425,8 @@ impl FileIo {
             return;
         }
         let outcome = match errno {
-            libc::ENOSPC | libc::EDQUOT => IoError::NoSpace,
+            // What the file may not grow to is as good as not there.
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoError::NoSpace,
             _ => IoError::Io,
         };
         let durable = self.stage == Stage::Sync || (self.fua && self.stage == Stage::Transfer);

@@ -249,14 +249,16 @@ fn a_failed_durable_write_fails_the_disk_and_a_plain_one_does_not() {
 #[test]
 fn a_full_store_says_so_and_goes_on() {
     for op in [Op::Write, Op::WriteZeroes] {
-        let mut bench = Bench::new();
-        let mut fake = Fake::new(&[Fault::Error(libc::ENOSPC)]);
-        assert_eq!(
-            bench.run(&mut fake, io(op, 0, 4096, true)),
-            Err(IoError::NoSpace)
-        );
-        assert!(bench.facts.failed.is_none());
-        assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
+        for full in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+            let mut bench = Bench::new();
+            let mut fake = Fake::new(&[Fault::Error(full)]);
+            assert_eq!(
+                bench.run(&mut fake, io(op, 0, 4096, true)),
+                Err(IoError::NoSpace)
+            );
+            assert!(bench.facts.failed.is_none());
+            assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
+        }
     }
 }
 

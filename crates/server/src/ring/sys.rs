@@ -213,6 +213,13 @@ pub fn raise_open_files() -> u32 {
     limit.rlim_cur.clamp(64, u64::from(u32::MAX)) as u32
 }
 
+/// Has writes past the largest size that the system allows a file fail (`EFBIG`), instead of
+/// ending the process: a guest may ask for them.
+pub fn survive_file_size_limits() {
+    // SAFETY: ignoring a signal installs no handler, and takes no memory of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Has this thread's timers fire when they are due, not up to 50 µs later.
 pub fn precise_timers() {
     // SAFETY: takes no memory; concerns only the calling thread.
