@@ -17,3 +17,10 @@ pub mod event_loop;
 pub mod metrics;
 pub mod reception;
 pub mod ring;
+
+// What integration tests have in common serves tests inside the crate as well.
+#[cfg(test)]
+extern crate self as tidegate_server;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;

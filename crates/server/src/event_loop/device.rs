@@ -185,7 +185,12 @@ impl Loop {
         let id = state.file.expect("a file is in the table from the start");
         let token = Token::Device(index as u32).encode();
         loop {
-            match entry.file.step(&file.facts, &mut self.scratch) {
+            let step = entry.file.step(&file.facts, &mut self.scratch);
+            #[cfg(test)]
+            if self.ring.disturb(id, step, &mut self.scratch, token) {
+                return;
+            }
+            match step {
                 Step::Bounce(len) => entry.file.give_bounce(self.plumbing.get_reserved(len)),
                 Step::Read(offset) => {
                     return self.ring.read(id, &self.scratch, offset, token);

@@ -18,6 +18,8 @@ mod answer;
 mod client;
 mod control;
 mod device;
+#[cfg(test)]
+mod fault_tests;
 mod receive;
 mod setup;
 mod slots;

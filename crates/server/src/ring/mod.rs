@@ -18,6 +18,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::buffer::Mem;
 
+#[cfg(test)]
+pub(crate) mod faults;
 pub mod sys;
 mod wake;
 
@@ -46,6 +48,8 @@ pub struct Ring {
     vectors: Vec<Mem>,
     messages: Vec<libc::msghdr>,
     completions: Vec<Completion>,
+    #[cfg(test)]
+    disturber: faults::Disturber,
 }
 
 /// Vectors that may be listed between two submissions.
@@ -83,6 +87,8 @@ impl Ring {
             files: (0..files).map(|_| None).collect(),
             free_files: (0..files).rev().collect(),
             vectors: Vec::with_capacity(VECTORS),
+            #[cfg(test)]
+            disturber: Default::default(),
         })
     }
 
@@ -102,6 +108,8 @@ impl Ring {
             self.free_files.push(index);
             return Err(error);
         }
+        #[cfg(test)]
+        self.disturber.add(index, &fd);
         self.files[index as usize] = Some(fd);
         Ok(FileId(index))
     }
@@ -113,6 +121,8 @@ impl Ring {
         let fd = self.files[file.0 as usize]
             .take()
             .expect("the file is in the table");
+        #[cfg(test)]
+        self.disturber.remove(file.0);
         let gone = self.ring.submitter().register_files_update(file.0, &[-1]);
         if gone.is_ok() {
             self.free_files.push(file.0);
@@ -290,10 +300,14 @@ impl Ring {
 
     /// The completions there are, oldest first.
     pub fn take(&mut self, out: &mut Vec<Completion>) {
+        #[cfg(test)]
+        let before = out.len();
         out.append(&mut self.completions);
         for entry in self.ring.completion() {
             out.push(completion(&entry));
         }
+        #[cfg(test)]
+        self.disturber.report(&mut out[before..]);
     }
 
     /// True when the kernel has taken everything that was prepared, and the last [`Ring::take`]

@@ -1,0 +1,462 @@
+//! Files whose calls fail, fall short or take their time, under a whole daemon: every byte against
+//! a copy, every error against who must get it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::time::Duration;
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use tidegate_nbd::{Command, NbdError, Request};
+
+use crate::common::shadow::{Plan, run};
+use crate::common::{Client, Server, disk, single, vm, wait};
+use crate::config::{Config, DeviceKind};
+use crate::ring::faults::{self, Call, Fault, What};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// Directories on a filesystem that goes past the page cache, and on one that is in memory.
+fn directories() -> Vec<tempfile::TempDir> {
+    let here = std::env::current_exe().unwrap();
+    [here.parent().unwrap(), Path::new("/dev/shm")]
+        .into_iter()
+        .filter_map(|parent| tempfile::tempdir_in(parent).ok())
+        .collect()
+}
+
+/// A new file of the directory, with its faults.
+fn faulty(
+    dir: &Path,
+    name: &str,
+    size: u64,
+    faults: impl FnMut(Call) -> Fault + Send + 'static,
+) -> std::path::PathBuf {
+    let path = dir.join(name);
+    let file = File::create(&path).unwrap();
+    file.set_len(size).unwrap();
+    faults::set(&file, faults);
+    path
+}
+
+/// The disk `disk` with these faults, and an undisturbed one of another VM, `other`.
+fn two_disks(dir: &Path, size: u64, faults: impl FnMut(Call) -> Fault + Send + 'static) -> Config {
+    let path = faulty(dir, "disk.raw", size, faults);
+    let mut config = single(dir, DeviceKind::File, Some(path), size);
+    let other = disk("other", Some(dir.join("other.raw")), 4 * MIB);
+    config.vms.push(vm("other", 0, vec![other]));
+    config
+}
+
+fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize) -> Plan {
+    Plan {
+        seed,
+        start,
+        size,
+        block,
+        blocks_max: (64 << 10) / block,
+        depth: 16,
+        requests,
+    }
+}
+
+/// Short transfers, interruptions and delays, at random. The same call is not cut to less than a
+/// block twice: two results in a row that bring nothing are how the kernel says that a file ends.
+fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
+    let mut rng = Pcg64::seed_from_u64(seed);
+    let mut cut = HashSet::new();
+    move |call| {
+        let transfer = matches!(call.what, What::Read | What::Write) && call.len > 1;
+        match rng.random_range(0..10) {
+            0 | 1 => Fault::Error(libc::EINTR),
+            2 => Fault::Error(libc::EAGAIN),
+            3 => Fault::Late(Duration::from_micros(rng.random_range(1..2000))),
+            4 | 5 if transfer && cut.insert((call.what, call.offset)) => {
+                Fault::Short(rng.random_range(1..call.len as usize))
+            }
+            6 if transfer && call.len > BLOCK => {
+                Fault::Short((rng.random_range(1..call.len.div_ceil(BLOCK)) * BLOCK) as usize)
+            }
+            _ => {
+                cut.remove(&(call.what, call.offset));
+                Fault::None
+            }
+        }
+    }
+}
+
+#[test]
+fn short_and_interrupted_calls_lose_no_byte() {
+    for dir in directories() {
+        let config = two_disks(dir.path(), 4 * MIB, noise(1));
+        let server = Server::start(config);
+        std::thread::scope(|scope| {
+            for (part, block) in [(0, 1), (1, 512), (2, 1), (3, BLOCK)] {
+                let mut client = Client::connect(&server.socket, "disk", part % 2 == 0);
+                let plan = plan(part, part * MIB, MIB, block, 400);
+                scope.spawn(move || run(&mut client, &plan));
+            }
+        });
+        server.stop().unwrap();
+    }
+}
+
+/// Blocks that cannot be read or written, and blocks that there is no room for.
+const BAD: [u64; 3] = [5, 130, 131];
+const FULL: [u64; 2] = [60, 200];
+const BLOCKS: u64 = 256;
+
+fn touches(blocks: &[u64], offset: u64, len: u64) -> bool {
+    let span = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+    blocks.iter().any(|block| span.contains(block))
+}
+
+fn bad_places(call: Call) -> Fault {
+    let changes = matches!(call.what, What::Write | What::Allocate);
+    if touches(&BAD, call.offset, call.len) {
+        Fault::Error(libc::EIO)
+    } else if changes && touches(&FULL, call.offset, call.len) {
+        Fault::Error(libc::ENOSPC)
+    } else {
+        Fault::None
+    }
+}
+
+/// What a request must be answered with; of two errors either.
+fn due(request: &Request) -> Vec<NbdError> {
+    let (offset, len) = (request.offset, u64::from(request.len));
+    let mut errors = Vec::new();
+    if touches(&BAD, offset, len) {
+        errors.push(NbdError::Eio);
+    }
+    let reads = matches!(request.command, Command::Read { .. });
+    if !reads && touches(&FULL, offset, len) {
+        errors.push(NbdError::Enospc);
+    }
+    errors
+}
+
+/// One client's requests, each with what it must read; a failed change leaves anything.
+struct Driver {
+    rng: Pcg64,
+    shadow: Vec<Option<u8>>,
+    pending: HashMap<u64, (Request, Vec<Option<u8>>)>,
+    failed: usize,
+}
+
+impl Driver {
+    fn new(seed: u64) -> Driver {
+        Driver {
+            rng: Pcg64::seed_from_u64(seed),
+            shadow: vec![Some(0); (BLOCKS * BLOCK) as usize],
+            pending: HashMap::new(),
+            failed: 0,
+        }
+    }
+
+    /// Mostly short ones beside each other, which the engine merges, and some that it splits.
+    fn choose(&mut self, cookie: u64, block: u64) -> Request {
+        let blocks = BLOCKS * BLOCK / block;
+        let longest = if self.rng.random_bool(0.1) {
+            512 << 10
+        } else {
+            16 << 10
+        };
+        let len = self.rng.random_range(1..=longest / block);
+        let at = self.rng.random_range(0..=blocks - len);
+        let command = match self.rng.random_range(0..16) {
+            0..6 => Command::Read { df: false },
+            6..14 => Command::Write,
+            14 => Command::Trim,
+            _ => Command::WriteZeroes {
+                no_hole: self.rng.random_bool(0.5),
+                fast_zero: false,
+            },
+        };
+        let mut request = Request {
+            cookie,
+            command,
+            fua: false,
+            offset: at * block,
+            len: (len * block) as u32,
+        };
+        // A durable write that fails would fail the disk.
+        let durable =
+            !matches!(command, Command::Read { .. }) && !due(&request).contains(&NbdError::Eio);
+        request.fua = durable && self.rng.random_bool(0.1);
+        request
+    }
+
+    fn overlaps(&self, request: &Request) -> bool {
+        let end = |r: &Request| r.offset + u64::from(r.len);
+        let meet = |other: &Request| other.offset < end(request) && request.offset < end(other);
+        self.pending.values().any(|(other, _)| meet(other))
+    }
+
+    fn send(&mut self, client: &mut Client, request: Request) {
+        let range = request.offset as usize..request.offset as usize + request.len as usize;
+        let mut payload = Vec::new();
+        let fails = !due(&request).is_empty();
+        let mut expected = Vec::new();
+        match request.command {
+            Command::Read { .. } => expected = self.shadow[range].to_vec(),
+            Command::Write => {
+                payload = vec![0; request.len as usize];
+                self.rng.fill_bytes(&mut payload);
+                for (byte, new) in self.shadow[range].iter_mut().zip(&payload) {
+                    *byte = (!fails).then_some(*new);
+                }
+            }
+            Command::WriteZeroes { .. } if !fails => self.shadow[range].fill(Some(0)),
+            _ => self.shadow[range].fill(None),
+        }
+        client.send(request, &payload);
+        self.pending.insert(request.cookie, (request, expected));
+    }
+
+    fn check(&mut self, client: &mut Client) {
+        let answer = client.receive();
+        let (request, expected) = self
+            .pending
+            .remove(&answer.cookie)
+            .expect("asked for, once");
+        let errors = due(&request);
+        match answer.result {
+            Err(error) => {
+                self.failed += 1;
+                assert!(
+                    errors.contains(&error),
+                    "{request:?}: {error}, due are {errors:?}"
+                );
+            }
+            Ok(data) => {
+                assert!(
+                    errors.is_empty(),
+                    "{request:?} went well, due are {errors:?}"
+                );
+                let mut bytes = data.iter().zip(&expected);
+                let wrong = bytes.position(|(got, want)| want.is_some_and(|want| want != *got));
+                assert_eq!((data.len(), wrong), (expected.len(), None), "{request:?}");
+            }
+        }
+    }
+
+    fn run(&mut self, client: &mut Client, block: u64, requests: u64) {
+        let mut cookie = 0;
+        while cookie < requests || !self.pending.is_empty() {
+            if cookie >= requests || self.pending.len() >= 16 {
+                self.check(client);
+                continue;
+            }
+            // Neighbours one after the other.
+            let mut next = self.choose(cookie + 1, block);
+            for _ in 0..self.rng.random_range(1..4) {
+                let end = next.offset + u64::from(next.len);
+                if end > BLOCKS * BLOCK || self.overlaps(&next) {
+                    break;
+                }
+                cookie += 1;
+                next.cookie = cookie;
+                next.fua &= !due(&next).contains(&NbdError::Eio);
+                self.send(client, next);
+                next.offset = end;
+            }
+            if self.pending.len() > 8 {
+                self.check(client);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_is_that_of_who_touches_the_place() {
+    for (dir, block) in directories()
+        .iter()
+        .flat_map(|dir| [(dir, 512), (dir, BLOCK)])
+    {
+        let mut noise = noise(block);
+        let faults = move |call| match bad_places(call) {
+            Fault::None => noise(call),
+            fault => fault,
+        };
+        let mut config = two_disks(dir.path(), BLOCKS * BLOCK, faults);
+        // So that merges and splits are many: a few at a time with the device.
+        config.devices[0].depth = 4;
+        config.devices[0].max_io = 128 << 10;
+        let server = Server::start(config);
+        let mut driver = Driver::new(block);
+        std::thread::scope(|scope| {
+            let mut other = server.connect("other");
+            scope.spawn(move || run(&mut other, &plan(9, 0, 4 * MIB, 1, 1000)));
+            driver.run(&mut server.connect("disk"), block, 1200);
+        });
+        assert!(
+            driver.failed > 30,
+            "{} requests met a bad place",
+            driver.failed
+        );
+        let snapshot = wait(server.handle.snapshot(0)).unwrap();
+        assert!(snapshot.vms[0].stats.merged > 0 && snapshot.vms[0].stats.split > 0);
+        assert_eq!(snapshot.vms[0].disks[0].failed, None);
+        assert_eq!(server.connect("disk").flush(), Ok(()));
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_failed_flush_fails_its_disk_and_no_other() {
+    for dir in directories() {
+        let mut failures = 1;
+        let config = two_disks(dir.path(), MIB, move |call| match call.what {
+            What::Sync if std::mem::take(&mut failures) > 0 => Fault::Error(libc::EIO),
+            _ => Fault::None,
+        });
+        let server = Server::start(config);
+        let (mut client, mut other) = (server.connect("disk"), server.connect("other"));
+        client.write(0, &[1; 4096]);
+        other.write(0, &[2; 4096]);
+        assert_eq!(client.flush(), Err(NbdError::Eio));
+        assert_eq!(other.flush(), Ok(()));
+        // The kernel would say now that all is well, and what it has forgotten would be lost.
+        assert_eq!(client.flush(), Err(NbdError::Eio));
+        let write = client.ask(Command::Write, 0, 512, &[3; 512]);
+        assert_eq!(write.result, Err(NbdError::Eio));
+        assert_eq!(client.read(0, 4096), [1; 4096]);
+        other.write(4096, &[4; 4096]);
+        assert_eq!(other.flush(), Ok(()));
+        let vms = wait(server.handle.snapshot(0)).unwrap().vms;
+        assert!(vms[0].disks[0].failed.is_some());
+        assert!(vms[1].disks[0].failed.is_none());
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_short_reads_as_zeroes_and_grows_again() {
+    for dir in directories() {
+        for left in [0, 1, 700, BLOCK, 100_000] {
+            let path = dir.path().join(format!("{left}.raw"));
+            let server = Server::start(single(
+                dir.path(),
+                DeviceKind::File,
+                Some(path.clone()),
+                MIB,
+            ));
+            let mut client = server.connect("disk");
+            client.write(0, &vec![7; MIB as usize]);
+            OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(left)
+                .unwrap();
+            let mut expected = vec![0; MIB as usize];
+            expected[..left as usize].fill(7);
+            assert!(
+                client.read(0, MIB as u32) == expected,
+                "{left} bytes are left"
+            );
+            // Within the block that the file ends in, across its end, and far behind it.
+            let writes = [
+                (left + 3, 10),
+                (left.saturating_sub(5), 600),
+                (900_001, 5000),
+            ];
+            for (at, len) in writes {
+                client.write(at, &vec![8; len]);
+                expected[at as usize..at as usize + len].fill(8);
+                assert!(
+                    client.read(0, MIB as u32) == expected,
+                    "{left} bytes were left"
+                );
+                assert_eq!(
+                    client.read(at - 3.min(at), 9),
+                    expected[(at - 3.min(at)) as usize..][..9]
+                );
+            }
+            server.stop().unwrap();
+        }
+    }
+}
+
+/// What a client writes into a sector: which sector that is, and which client.
+fn mark(sector: u64, client: u64) -> Vec<u8> {
+    [sector.to_le_bytes(), client.to_le_bytes()]
+        .concat()
+        .repeat(32)
+}
+
+/// Its writes and reads are with the kernel for a while yet, and so is their memory, while others
+/// ask for memory all the time.
+#[test]
+fn the_memory_of_a_vanished_client_is_nobody_elses() {
+    const SECTORS: u64 = 4096;
+    for dir in directories() {
+        let (mut rng, mut noise) = (Pcg64::seed_from_u64(5), noise(7));
+        let late = move |call| match (bad_places(call), rng.random_bool(0.3)) {
+            (Fault::None, true) => noise(call),
+            (Fault::None, false) => Fault::Late(Duration::from_micros(rng.random_range(1..20_000))),
+            (fault, _) => fault,
+        };
+        let mut config = two_disks(dir.path(), SECTORS * 512, late);
+        // Little of it, so that it is waited for; enough for all that the other one asks for at
+        // once, for that one does not read while it writes.
+        config.devices[0].buffer_memory = 3 << 20;
+        config.devices[0].buffer_memory_per_vm = 2 << 20;
+        let server = Server::start(config);
+        std::thread::scope(|scope| {
+            let mut other = server.connect("other");
+            let other = scope.spawn(move || run(&mut other, &plan(3, 0, 4 * MIB, 512, 3000)));
+            let mut rng = Pcg64::seed_from_u64(6);
+            let mut round = 1;
+            while round <= 20 || (!other.is_finished() && round < 400) {
+                let mut client = server.connect("disk");
+                for cookie in 0..32 {
+                    let len = rng.random_range(1..64);
+                    let first = rng.random_range(0..=SECTORS - len);
+                    let reads = rng.random_bool(0.3);
+                    let (command, payload) = match reads {
+                        true => (Command::Read { df: false }, Vec::new()),
+                        false => (
+                            Command::Write,
+                            (first..first + len)
+                                .flat_map(|at| mark(at, round))
+                                .collect(),
+                        ),
+                    };
+                    let request = Request {
+                        cookie,
+                        command,
+                        fua: false,
+                        offset: first * 512,
+                        len: (len * 512) as u32,
+                    };
+                    client.send(request, &payload);
+                }
+                // Sometimes once the first of them are under way, or answered.
+                if round % 3 == 0 {
+                    client.receive();
+                }
+                round += 1;
+            }
+            other.join().unwrap();
+        });
+        // What they left is theirs: all the more as nobody else writes here.
+        server.stop().unwrap();
+        let bytes = std::fs::read(dir.path().join("disk.raw")).unwrap();
+        let mut written = 0;
+        for (sector, found) in (0..).zip(bytes.chunks(512)) {
+            if found.iter().any(|byte| *byte != 0) {
+                let client = u64::from_le_bytes(found[8..16].try_into().unwrap());
+                assert!(
+                    client > 0 && found == mark(sector, client),
+                    "sector {sector}: {found:?}"
+                );
+                written += 1;
+            }
+        }
+        assert!(written > SECTORS / 4, "only {written} sectors were written");
+    }
+}
