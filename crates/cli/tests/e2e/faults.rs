@@ -314,14 +314,34 @@ fn a_reconnect_storm_leaves_nothing_behind() {
         &["--size", &daemon.uri("steady")],
     );
     let before = descriptors();
-    for round in 0..200 {
-        let mut stream = attach(&daemon, "noisy");
-        if round % 2 == 0 {
-            let requests: Vec<u8> = (0..8).flat_map(|c| request(READ, c, 0, 65536)).collect();
-            stream.write_all(&requests).expect("it reads");
+    // Never many at once, or what that takes would hide what each leaves behind.
+    let storm = || {
+        for round in 0..50 {
+            let mut stream = match round % 5 {
+                0 => {
+                    connect(&daemon);
+                    continue;
+                }
+                _ => attach(&daemon, "noisy"),
+            };
+            let bytes: Vec<u8> = match round % 5 {
+                1 => Vec::new(),
+                2 => (0..8).flat_map(|c| request(READ, c, 0, 4096)).collect(),
+                // A write of which there is but a part.
+                3 => [request(WRITE, 1, 0, 4096), vec![0; 1000]].concat(),
+                _ => [request(WRITE, 1, 0, 4096), vec![0; 4096]].concat(),
+            };
+            stream.write_all(&bytes).expect("it reads");
         }
-    }
-    wait_for("all connections to be closed", || descriptors() <= before);
+        wait_for("all connections to be closed", || descriptors() <= before);
+    };
+    (0..40).for_each(|_| storm());
+    let warm = daemon.resident();
+    // Not even a few hundred bytes of each.
+    (0..200).for_each(|_| storm());
+    wait_for("memory to be given back", || {
+        daemon.resident() < warm + (2 << 20)
+    });
     let size = run(
         daemon.scratch(),
         "nbdinfo",
