@@ -41,11 +41,33 @@ fn faulty(
     path
 }
 
+/// Where disks lie in this test: files on each kind of filesystem, and an emulated disk over one.
+fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
+    let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
+    let emulated = DeviceKind::Emulated {
+        model: Box::new(model),
+    };
+    let mut places: Vec<_> = (directories().into_iter())
+        .map(|dir| (dir, DeviceKind::File))
+        .collect();
+    places.extend(
+        directories()
+            .into_iter()
+            .take(1)
+            .map(|dir| (dir, emulated.clone())),
+    );
+    places
+}
+
 /// The disk `disk` with these faults, and an undisturbed one of another VM, `other`.
-fn two_disks(dir: &Path, size: u64, faults: impl FnMut(Call) -> Fault + Send + 'static) -> Config {
-    let path = faulty(dir, "disk.raw", size, faults);
-    let mut config = single(dir, DeviceKind::File, Some(path), size);
-    let other = disk("other", Some(dir.join("other.raw")), 4 * MIB);
+fn two_disks(
+    (dir, kind): &(tempfile::TempDir, DeviceKind),
+    size: u64,
+    faults: impl FnMut(Call) -> Fault + Send + 'static,
+) -> Config {
+    let path = faulty(dir.path(), "disk.raw", size, faults);
+    let mut config = single(dir.path(), kind.clone(), Some(path), size);
+    let other = disk("other", Some(dir.path().join("other.raw")), 4 * MIB);
     config.vms.push(vm("other", 0, vec![other]));
     config
 }
@@ -89,8 +111,8 @@ fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
 
 #[test]
 fn short_and_interrupted_calls_lose_no_byte() {
-    for dir in directories() {
-        let config = two_disks(dir.path(), 4 * MIB, noise(1));
+    for place in places() {
+        let config = two_disks(&place, 4 * MIB, noise(1));
         let server = Server::start(config);
         std::thread::scope(|scope| {
             for (part, block) in [(0, 1), (1, 512), (2, 1), (3, BLOCK)] {
@@ -165,7 +187,15 @@ impl Driver {
             16 << 10
         };
         let len = self.rng.random_range(1..=longest / block);
-        let at = self.rng.random_range(0..=blocks - len);
+        let mut at = self.rng.random_range(0..=blocks - len);
+        if self.rng.random_bool(0.2) {
+            // At or beside a place that matters.
+            let places = [&BAD[..], &FULL].concat();
+            let place = places[self.rng.random_range(0..places.len())] * BLOCK / block;
+            at = place
+                .saturating_sub(self.rng.random_range(0..=len))
+                .min(blocks - len);
+        }
         let command = match self.rng.random_range(0..16) {
             0..6 => Command::Read { df: false },
             6..14 => Command::Write,
@@ -272,18 +302,20 @@ impl Driver {
 
 #[test]
 fn an_error_is_that_of_who_touches_the_place() {
-    for (dir, block) in directories()
+    // Over all runs: how many there are in one depends on who is faster.
+    let (mut merged, mut split) = (0, 0);
+    for (place, block) in places()
         .iter()
-        .flat_map(|dir| [(dir, 512), (dir, BLOCK)])
+        .flat_map(|place| [(place, 512), (place, BLOCK)])
     {
         let mut noise = noise(block);
         let faults = move |call| match bad_places(call) {
             Fault::None => noise(call),
             fault => fault,
         };
-        let mut config = two_disks(dir.path(), BLOCKS * BLOCK, faults);
-        // So that merges and splits are many: a few at a time with the device.
-        config.devices[0].depth = 4;
+        let mut config = two_disks(place, BLOCKS * BLOCK, faults);
+        // So that merges and splits are many: what comes waits for what is with the device.
+        config.devices[0].depth = 1;
         config.devices[0].max_io = 128 << 10;
         let server = Server::start(config);
         let mut driver = Driver::new(block);
@@ -298,18 +330,20 @@ fn an_error_is_that_of_who_touches_the_place() {
             driver.failed
         );
         let snapshot = wait(server.handle.snapshot(0)).unwrap();
-        assert!(snapshot.vms[0].stats.merged > 0 && snapshot.vms[0].stats.split > 0);
+        merged += snapshot.vms[0].stats.merged;
+        split += snapshot.vms[0].stats.split;
         assert_eq!(snapshot.vms[0].disks[0].failed, None);
         assert_eq!(server.connect("disk").flush(), Ok(()));
         server.stop().unwrap();
     }
+    assert!(merged > 0 && split > 0, "{merged} merged, {split} split");
 }
 
 #[test]
 fn a_failed_flush_fails_its_disk_and_no_other() {
-    for dir in directories() {
+    for place in places() {
         let mut failures = 1;
-        let config = two_disks(dir.path(), MIB, move |call| match call.what {
+        let config = two_disks(&place, MIB, move |call| match call.what {
             What::Sync if std::mem::take(&mut failures) > 0 => Fault::Error(libc::EIO),
             _ => Fault::None,
         });
@@ -381,6 +415,44 @@ fn a_file_that_was_cut_short_reads_as_zeroes_and_grows_again() {
     }
 }
 
+#[test]
+fn what_is_late_is_finished_and_answered_before_the_end() {
+    const WRITES: u64 = 200;
+    for place in places() {
+        let mut rng = Pcg64::seed_from_u64(8);
+        let late = move |_| Fault::Late(Duration::from_micros(rng.random_range(1..30_000)));
+        let server = Server::start(two_disks(&place, WRITES * BLOCK, late));
+        let mut client = server.connect("disk");
+        for at in 0..WRITES {
+            let request = Request {
+                cookie: at,
+                command: Command::Write,
+                fua: false,
+                offset: at * BLOCK,
+                len: BLOCK as u32,
+            };
+            client.send(request, &[at as u8 | 1; BLOCK as usize]);
+        }
+        // Some are answered, some with the kernel, some wait.
+        let mut answered = vec![client.receive()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.stop().unwrap());
+            while let Some(answer) = client.receive_if_any() {
+                answered.push(answer);
+            }
+        });
+        let bytes = std::fs::read(place.0.path().join("disk.raw")).unwrap();
+        for answer in &answered {
+            assert_eq!(answer.result, Ok(vec![]));
+            let block = &bytes[(answer.cookie * BLOCK) as usize..][..BLOCK as usize];
+            assert!(block.iter().all(|byte| *byte == answer.cookie as u8 | 1));
+        }
+        // What is not answered was not taken: it has not been written either.
+        let written = bytes.chunks(BLOCK as usize).filter(|block| block[0] != 0);
+        assert_eq!(written.count(), answered.len());
+    }
+}
+
 /// What a client writes into a sector: which sector that is, and which client.
 fn mark(sector: u64, client: u64) -> Vec<u8> {
     [sector.to_le_bytes(), client.to_le_bytes()]
@@ -393,14 +465,14 @@ fn mark(sector: u64, client: u64) -> Vec<u8> {
 #[test]
 fn the_memory_of_a_vanished_client_is_nobody_elses() {
     const SECTORS: u64 = 4096;
-    for dir in directories() {
+    for place in places() {
         let (mut rng, mut noise) = (Pcg64::seed_from_u64(5), noise(7));
         let late = move |call| match (bad_places(call), rng.random_bool(0.3)) {
             (Fault::None, true) => noise(call),
             (Fault::None, false) => Fault::Late(Duration::from_micros(rng.random_range(1..20_000))),
             (fault, _) => fault,
         };
-        let mut config = two_disks(dir.path(), SECTORS * 512, late);
+        let mut config = two_disks(&place, SECTORS * 512, late);
         // Little of it, so that it is waited for; enough for all that the other one asks for at
         // once, for that one does not read while it writes.
         config.devices[0].buffer_memory = 3 << 20;
@@ -445,7 +517,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
         });
         // What they left is theirs: all the more as nobody else writes here.
         server.stop().unwrap();
-        let bytes = std::fs::read(dir.path().join("disk.raw")).unwrap();
+        let bytes = std::fs::read(place.0.path().join("disk.raw")).unwrap();
         let mut written = 0;
         for (sector, found) in (0..).zip(bytes.chunks(512)) {
             if found.iter().any(|byte| *byte != 0) {

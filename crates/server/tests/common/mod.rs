@@ -4,7 +4,7 @@
 pub mod shadow;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -232,6 +232,22 @@ impl Client {
             self.reads.remove(&answer.cookie);
             return answer;
         }
+    }
+
+    /// The next reply, if the server sends one before it closes the connection.
+    pub fn receive_if_any(&mut self) -> Option<Answer> {
+        if self.decode().is_none() {
+            let mut piece = vec![0; 64 << 10];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return None,
+                // It had not read all that was sent.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                read => self
+                    .input
+                    .extend_from_slice(&piece[..read.expect("the server answers")]),
+            }
+        }
+        Some(self.receive())
     }
 
     fn decode(&self) -> Option<(usize, Answer)> {
