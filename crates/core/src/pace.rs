@@ -9,6 +9,25 @@ use crate::objective::{OpsRate, Rate};
 use crate::time::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
+/// In any so long, a limit is overshot by one request and 1 % at most.
+const WINDOW: Nanos = Nanos(100_000_000);
+
+/// How late a request may go, of a limit of `per_s` requests a second (0: none), for the next
+/// ones to come as if it had been on time.
+///
+/// With so much made good, n requests take at least (n - 1) / rate less that time. A window of
+/// 100 ms may hold one and 1.01 times the rate's; both are whole numbers, so the time is what the
+/// next whole one after 1.01 times the rate's takes, beyond the window: 1 ms at least, and up to
+/// one request more than that. The least beyond all counts also where a window's both ends do.
+fn late_most(per_s: u64) -> Nanos {
+    const ONE_PER_CENT: Nanos = Nanos(WINDOW.0 / 100);
+    // Beyond it the products below no longer fit, and one request is less than a nanosecond.
+    if per_s == 0 || per_s > 1 << 36 {
+        return ONE_PER_CENT;
+    }
+    let too_many = per_s * 101 / 1000 + 1;
+    Nanos(too_many * SECOND / per_s) - WINDOW - Nanos(1)
+}
 
 /// When the next unit of one rate is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +165,9 @@ pub struct RatePacer {
     pub bytes: Pacer,
     /// Smallest size a request counts as, in the units of `ops`; 0: every request counts one.
     norm: u32,
+    /// How much later the next request would be due, in nanoseconds, if only the slack had ever
+    /// been made good: below 1 s.
+    lent: u32,
 }
 
 impl RatePacer {
@@ -154,6 +176,7 @@ impl RatePacer {
         ops: Pacer::NONE,
         bytes: Pacer::NONE,
         norm: 0,
+        lent: 0,
     };
 
     /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
@@ -177,6 +200,7 @@ impl RatePacer {
             ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
             bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
             norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
+            lent: 0,
         }
     }
 
@@ -208,8 +232,25 @@ impl RatePacer {
 
     /// See [`Pacer::forget_before`].
     pub fn forget_before(&mut self, earliest: Nanos) {
-        self.ops.forget_before(earliest);
+        self.forget_requests(earliest, earliest);
         self.bytes.forget_before(earliest);
+    }
+
+    /// The time before `earliest` is lost to requests, and before `strictly` if no more than the
+    /// slack were made good.
+    fn forget_requests(&mut self, earliest: Nanos, strictly: Nanos) {
+        let strict = (self.ops.at + Nanos(self.lent.into())).max(strictly);
+        self.ops.forget_before(earliest);
+        self.lent = u32::try_from((strict - self.ops.at).0).unwrap_or(u32::MAX);
+    }
+
+    /// From now on as if only the slack had ever been made good. Where a rate ends, so does what
+    /// a window may hold by it, and requests of the next must not come on top.
+    pub fn pay_back(&mut self) {
+        if self.ops.is_set() {
+            self.ops.at += Nanos(self.lent.into());
+        }
+        self.lent = 0;
     }
 
     /// Spends a device I/O: `bytes` now, and the guest requests served for the first time.
@@ -220,12 +261,46 @@ impl RatePacer {
         self.bytes.spend(bytes);
     }
 
-    /// Changes the rates; see [`Pacer::set_rate`].
+    /// The same for a limit, at `now`, which may be later than it was due. What came late brings
+    /// the next forward by no more than `slack`: nobody catches up on a stall, and time in which
+    /// nothing was asked for, before `asked`, is lost.
+    ///
+    /// Requests that waited are made good for longer where a window of 100 ms holds no more than
+    /// one and 1 % above the rate all the same (up to about the time of one request): one that
+    /// had to wait for the device costs its VM nothing then. Bytes, and requests that count by
+    /// their size, come in any amounts: there whatever goes beyond the 1 % may be one too many.
+    pub fn spend_late(
+        &mut self,
+        bytes: u64,
+        first: FirstServed,
+        [asked, now]: [Nanos; 2],
+        slack: Nanos,
+    ) {
+        let strictly = now - slack;
+        if self.ops.is_set() && first.ops > 0 {
+            if self.ops.at < strictly || self.lent > 0 {
+                let most = match self.norm {
+                    0 => late_most(self.ops.rate).max(slack),
+                    _ => slack,
+                };
+                self.forget_requests((now - most).max(asked - slack), strictly);
+            }
+            self.ops.spend(first.units(self.norm));
+        }
+        self.bytes.forget_before(strictly);
+        self.bytes.spend(bytes);
+    }
+
+    /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
+        let new = RatePacer::new(rate, now);
+        if (new.ops.rate, new.norm) != (self.ops.rate, self.norm) {
+            self.pay_back();
+        }
         self.ops
             .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
         self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
-        self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
+        self.norm = new.norm;
     }
 }
 
@@ -282,6 +357,66 @@ mod tests {
         assert_eq!(pacer.due(), Nanos::from_millis(10));
     }
 
+    const SLACK: Nanos = Nanos(900_000);
+    const ONE: FirstServed = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+
+    /// Most requests that any window holds of those at these times, both its ends counted.
+    fn most_in_a_window(at: &[u64]) -> usize {
+        let last = |from: u64| at.partition_point(|&t| t <= from.saturating_add(WINDOW.0));
+        let counts = at.iter().enumerate().map(|(i, &from)| last(from) - i);
+        counts.max().unwrap_or(0)
+    }
+
+    fn allowed(per_s: u64) -> usize {
+        (per_s * 101 / 1000) as usize + 1
+    }
+
+    /// When requests that always wait go, where the first comes so late and the others on time.
+    fn on_time_after(per_s: u64, late: Nanos) -> Vec<u64> {
+        let mut pacer = Pacer::new(per_s, 1, Nanos::SECOND);
+        let mut at = vec![(pacer.due() + late).0];
+        while at.len() < allowed(per_s) + 2 {
+            pacer.spend(1);
+            at.push(pacer.due().0.max(at[0]));
+        }
+        at
+    }
+
+    #[test]
+    fn what_is_made_good_is_all_that_a_window_has_room_for() {
+        for per_s in (1..=3000).chain([9_999, 10_007, 1 << 20]) {
+            let most = late_most(per_s);
+            let held = |late| most_in_a_window(&on_time_after(per_s, late));
+            assert_eq!(held(most), allowed(per_s), "{per_s} a second, {most:?}");
+            let more = most + Nanos(2);
+            assert!(held(more) > allowed(per_s), "{per_s} a second, {more:?}");
+        }
+        assert_eq!(late_most(100), Nanos::from_millis(10) - Nanos(1));
+        assert_eq!(late_most(29), Nanos(3_448_274));
+        assert_eq!(late_most(99), Nanos(1_010_100));
+        assert_eq!(late_most(Rate::MAX), Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn time_before_it_was_asked_for_is_not_made_good() {
+        let ms = Nanos::from_millis;
+        // When the next one is due after one that was due at 50 ms, in nanoseconds after `at`.
+        let next = |per_s, asked, at: Nanos| {
+            let mut pacer = RatePacer::new(&Rate::iops(per_s), ms(50));
+            pacer.spend_late(4096, ONE, [asked, at], SLACK);
+            pacer.all_due().since(at).0
+        };
+        assert_eq!(next(100, ms(0), ms(50)), 10_000_000);
+        assert_eq!(next(100, ms(0), ms(57)), 3_000_000);
+        assert_eq!(next(100, ms(0), ms(5000)), 1, "a stall is not caught up");
+        assert_eq!(next(100, ms(57), ms(57)), 9_100_000, "it was idle");
+        assert_eq!(next(100, ms(55), ms(57)), 10_000_000 - 2_900_000);
+        assert_eq!(next(99, ms(0), ms(57)), 10_101_010 - 1_010_100);
+    }
+
     #[test]
     fn a_request_counts_its_normalised_size_once() {
         let rate = Rate {
@@ -307,6 +442,48 @@ mod tests {
     }
 
     proptest! {
+        /// Every request that is due goes at the next time at which the device is free, or the
+        /// VM asks again: on a grid, after a stall, at once. The rate may change on the way.
+        #[test]
+        fn no_window_holds_more_than_one_request_and_one_per_cent_above_the_rate(
+            rates in prop::collection::vec((1u64..=400, 1usize..60), 1..4),
+            grid in 1u64..30_000_000,
+            waits in prop::collection::vec((0u64..200_000_000, any::<bool>()), 1..20),
+        ) {
+            let (mut now, mut asked) = (Nanos::SECOND, Nanos::SECOND);
+            let mut pacer = RatePacer::new(&Rate::iops(rates[0].0), now);
+            // When requests went, and the rate then.
+            let mut went: Vec<(u64, u64)> = Vec::new();
+            let mut waits = waits.iter().cycle();
+            for &(per_s, requests) in &rates {
+                pacer.set_rate(&Rate::iops(per_s), now);
+                for n in 0..requests {
+                    now = Nanos(now.max(pacer.all_due()).0.next_multiple_of(grid));
+                    if n % 7 == 6 {
+                        let &(wait, idle) = waits.next().expect("it goes round");
+                        now += Nanos(wait);
+                        asked = if idle { now } else { asked };
+                    }
+                    pacer.spend_late(4096, ONE, [asked, now], SLACK);
+                    went.push((now.0, per_s));
+                }
+            }
+            for (i, &(from, first)) in went.iter().enumerate() {
+                let window = went[i..].iter().take_while(|w| w.0 < from + WINDOW.0);
+                for (n, &(to, per_s)) in window.enumerate() {
+                    // In requests x nanoseconds, at the highest of the rates where they differ.
+                    let of_all = went[i..=i + n].iter().map(|w| w.1);
+                    let (highest, changed) = (of_all.clone().max().unwrap(), of_all.clone().min() != of_all.max());
+                    let most = if changed {
+                        1 + ((to - from + WINDOW.0 / 100) * highest / SECOND) as usize
+                    } else {
+                        allowed(per_s)
+                    };
+                    prop_assert!(n < most, "{} from {from} to {to}, {first} to {per_s} a second", n + 1);
+                }
+            }
+        }
+
         #[test]
         fn spending_is_exact_for_any_rate(rate in 1u64..=Rate::MAX, units in prop::collection::vec(0u64..1 << 40, 1..50)) {
             let mut pacer = Pacer::new(rate, 1, Nanos::ZERO);

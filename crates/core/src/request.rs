@@ -194,6 +194,8 @@ pub struct DeviceIo {
     pub first_ops: u32,
     /// Bytes of those guest requests, whole (also what later parts will carry).
     pub first_bytes: u64,
+    /// When the first of its guest requests arrived, also of one that was begun before.
+    pub arrived: Nanos,
 }
 
 /// One piece of a device I/O's memory: a range of one guest request.

@@ -73,6 +73,22 @@ fn spend(tags: &mut Tags, io: &DeviceIo) {
     }
 }
 
+/// A late dispatch is made good for the slack; requests that waited, for as much as a window of
+/// 100 ms has room for.
+fn spend_limit(tags: &mut Tags, io: &DeviceIo, now: u64) {
+    let slack = now.saturating_sub(SLACK);
+    if let [Some(ops), _] = tags
+        && io.first_ops > 0
+    {
+        let late = now.saturating_sub(late_most(ops.rate as u64));
+        ops.forget_before(late.max(io.arrived.0.saturating_sub(SLACK)));
+    }
+    if let [_, Some(bytes)] = tags {
+        bytes.forget_before(slack);
+    }
+    spend(tags, io);
+}
+
 struct Vm {
     reservation: Tags,
     limit: Tags,
@@ -110,6 +126,7 @@ impl Oracle {
         let vm = &mut self.vms[vm];
         if vm.waiting.is_empty() {
             forget(&mut vm.reservation, now);
+            // What it did not ask for is not made good.
             forget(&mut vm.limit, now.saturating_sub(SLACK));
             let largest = (1u128 << 20).max(COST_SIZE);
             let most = virtual_cost((MOST_AHEAD * COST_SIZE).max(2 * largest), vm.weight);
@@ -163,8 +180,7 @@ impl Oracle {
         let before = vm.share;
         let cost = (io.len as u128).max(COST_SIZE);
         vm.share += virtual_cost(cost, vm.weight);
-        forget(&mut vm.limit, now.saturating_sub(SLACK));
-        spend(&mut vm.limit, io);
+        spend_limit(&mut vm.limit, io, now);
         if reserved {
             forget(&mut vm.reservation, now.saturating_sub(CATCH_UP));
             spend(&mut vm.reservation, io);

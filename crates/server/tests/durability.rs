@@ -4,6 +4,7 @@ mod common;
 
 use common::disk;
 use tidegate_core::request::{DeviceIo, DiskId, IoError, IoId, Op, VmId};
+use tidegate_core::time::Nanos;
 use tidegate_server::backing::OpenFile;
 use tidegate_server::backing::file_io::{FileIo, Step, ZEROES};
 use tidegate_server::buffer::Region;
@@ -21,6 +22,7 @@ fn io(op: Op, len: u32, fua: bool) -> DeviceIo {
         keep_allocated: false,
         first_ops: 1,
         first_bytes: u64::from(len),
+        arrived: Nanos::ZERO,
     }
 }
 

@@ -28,7 +28,10 @@
 //!   spacing after it came due. By the due time alone, many small reservations that come due
 //!   together would hold up a large one for as long as they all take.
 //! - A reservation never lifts its VM above its own limit.
-//! - A limit never catches up: a late dispatch is made good for at most `slack` (0.9 ms).
+//! - A limit does not catch up on a stall: a late dispatch is made good for `slack` (0.9 ms). An
+//!   I/O that waits for a busy device would cost its VM a part of what it is allowed each time, and
+//!   of a floor near that: one that is limited in requests is made good for as much as leaves no
+//!   100 ms with more than one request and 1 % above the rate (see [`RatePacer::spend_late`]).
 //! - A reservation that fell behind while its VM was backlogged is made good, for at most
 //!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose
@@ -79,7 +82,7 @@ struct Tags {
 pub struct MClockParams {
     /// An I/O costs its bytes, at least this many, against its VM's share.
     pub cost_size: u32,
-    /// A limit makes good a late dispatch for at most this long.
+    /// A limit makes good a late dispatch for this long, or longer where its promise allows.
     pub slack: Nanos,
     /// A reservation makes good at most this long.
     pub catch_up: Nanos,
@@ -190,7 +193,6 @@ impl MClock {
         let tags = &mut self.tags[vm];
         tags.active = true;
         tags.reservation.forget_before(now);
-        tags.limit.forget_before(now - self.params.slack);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
         if tags.share < join
@@ -272,12 +274,13 @@ impl MClock {
         let cost = data_bytes(facts, io).max(self.params.cost_size as u64);
         tags.spend_share(cost);
         if io.op != Op::Flush {
-            tags.limit.forget_before(now - self.params.slack);
-            tags.limit.spend(data_bytes(facts, io), io.first_served());
+            let (bytes, first) = (data_bytes(facts, io), io.first_served());
+            let waited = [io.arrived, now];
+            tags.limit
+                .spend_late(bytes, first, waited, self.params.slack);
             if self.by_reservation {
                 tags.reservation.forget_before(now - self.params.catch_up);
-                tags.reservation
-                    .spend(data_bytes(facts, io), io.first_served());
+                tags.reservation.spend(bytes, first);
             }
         }
         // What a floor gave counts against the VM's share, but it is not a debt without end.
@@ -491,7 +494,8 @@ impl Dispatcher for MClock {
     }
 
     fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
-        let limit = &self.tags[vm.index()].limit;
+        let mut limit = self.tags[vm.index()].limit;
+        limit.pay_back();
         let spent = |pacer: &Pacer| {
             let owed = pacer.due() - facts.now();
             pacer.is_set().then_some(Spent {

@@ -107,6 +107,7 @@ impl Engine {
                 keep_allocated: false,
                 first_ops: 0,
                 first_bytes: 0,
+                arrived: Nanos::ZERO,
             },
             generation: 0,
             live: false,

@@ -149,6 +149,7 @@ impl Engine {
         let (vm, op, flags, unit_len, reqs) =
             (this.vm, this.op, this.flags, this.unit_len, this.unit_reqs);
         let (first, id) = (this.chain_first, this.id(unit));
+        let arrived = cold[unit as usize].arrived;
         let of_vm = &mut vms[vm as usize];
         let moment = Moment {
             now,
@@ -196,6 +197,7 @@ impl Engine {
             keep_allocated: flags & flag::KEEP_ALLOCATED != 0,
             first_ops,
             first_bytes,
+            arrived,
         };
         self.enter_flight(&io, first, first_offset, reqs);
         if self.hears(Interests::STARTED) {
@@ -253,6 +255,7 @@ impl Engine {
             keep_allocated: false,
             first_ops: reqs,
             first_bytes: 0,
+            arrived: self.facts.cold[first as usize].arrived,
         };
         self.facts.vms[vm as usize].in_flight += 1;
         self.enter_flight(&io, first, 0, reqs);

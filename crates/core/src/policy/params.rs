@@ -103,15 +103,16 @@ impl Params {
     }
 }
 
-/// How late a paced dispatch may come and still be made good. Well below 1 % of 100 ms, so
-/// that no window of 100 ms is overshot by more than 1 % and one request.
+/// How late a paced dispatch may come and still be made good, whatever it costs. Well below 1 % of
+/// 100 ms, so that no window of 100 ms is overshot by more than 1 % and one request; where the same
+/// holds for longer, requests that waited are made good for longer.
 pub(crate) const SLACK: ParamInfo = ParamInfo {
     name: "slack",
     kind: ParamKind::Duration,
     default: 900_000,
     min: 0,
     max: 1_000_000_000,
-    help: "a limit makes good a late dispatch for at most this long",
+    help: "a limit makes good a late dispatch for this long, or more within its 100 ms",
 };
 
 /// Below it an I/O takes a device about as long as one of this size does.

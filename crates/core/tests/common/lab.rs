@@ -547,6 +547,7 @@ pub fn picks_with_a_knob(
                 keep_allocated: false,
                 first_ops: 1,
                 first_bytes: unit.len as u64,
+                arrived: unit.arrived,
             };
             dispatcher.on_event(facts, &Event::Started(&io));
             got[usize::from(unit.vm == lab.guests[1].vm)] += 1;

@@ -395,6 +395,13 @@ pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) 
     least
 }
 
+/// How late a request of a limit of so many a second may go, in nanoseconds, and the window that
+/// begins with it still hold no more than one and 1 % above the rate, the next ones being on time.
+pub fn late_most(per_s: u64) -> u64 {
+    let allowed = per_s * 101 / 1000 + 1;
+    allowed * SECOND / per_s - 100 * MS - 1
+}
+
 /// A cap of `rate` a second with requests of at most `largest`: never more than one request
 /// and 1 % above it in any 100 ms.
 pub fn assert_below(events: &[(u64, u64)], rate: u64, largest: u64) {

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use tidegate_core::request::{DeviceIo, DiskId, IoId, VmId};
+use tidegate_core::time::Nanos;
 
 use super::*;
 use crate::buffer::{Pool, Region};
@@ -93,6 +94,7 @@ fn io(op: Op, offset: u64, len: u32, fua: bool) -> DeviceIo {
         keep_allocated: false,
         first_ops: 1,
         first_bytes: u64::from(len),
+        arrived: Nanos::ZERO,
     }
 }
 

@@ -32,6 +32,8 @@ struct Ceiling {
     /// Bytes a request counts as at least; 0: requests count one each.
     norm: u32,
     slack: u64,
+    /// Beyond the steady rate and the burst, over any time: units x 10^9.
+    beyond: u128,
 }
 
 /// One scope's one figure.
@@ -104,8 +106,7 @@ impl Meter {
         let regained = ceiling.steady as u128 * (now - self.level_at) as u128;
         self.level = self.level.saturating_sub(regained) + amount as u128 * SECOND;
         self.level_at = now;
-        let slack = ceiling.steady as u128 * ceiling.slack as u128;
-        let allowed = ceiling.burst + slack + self.largest as u128 * SECOND;
+        let allowed = ceiling.burst + ceiling.beyond + self.largest as u128 * SECOND;
         let over = self.level > allowed;
         over.then_some(((allowed / SECOND) as u64, (self.level / SECOND) as u64))
     }
@@ -229,10 +230,17 @@ fn ceiling(
         burst: 0,
         norm,
         slack,
+        beyond: steady as u128 * slack as u128,
     };
-    if let Some((rate, length)) = burst
-        && let Some(fast) = plain(&rate)
-    {
+    let fast = burst.and_then(|(rate, length)| Some((plain(&rate)?, length)));
+    // What a window allows is a whole number of requests: up to there, those that waited are made
+    // good. (With a burst, more is saved up anyhow.)
+    if !in_bytes && norm == 0 && fast.is_none() {
+        let whole = (steady as u128 * (WINDOW + SLACK) as u128 / SECOND + 1) * SECOND;
+        let room = whole - steady as u128 * WINDOW as u128;
+        ceiling.beyond = ceiling.beyond.max(room);
+    }
+    if let Some((fast, length)) = fast {
         // A burst's requests count as the limit's do.
         let fast = fast as u128 * norm.max(1) as u128;
         ceiling.rate = u64::try_from(fast).unwrap_or(u64::MAX).max(steady);
