@@ -12,7 +12,6 @@ use tidegate_core::time::Nanos;
 /// The defaults of mClock's parameters.
 const COST_SIZE: u128 = 16 << 10;
 const SLACK: u64 = 900_000;
-const CATCH_UP: u64 = SECOND;
 const MOST_AHEAD: u128 = 32;
 const DEPTH: usize = 3;
 
@@ -100,12 +99,19 @@ struct Vm {
     waiting: Vec<u32>,
     /// As its limit was when it was last looked at.
     held: bool,
+    /// Its reservation has come due, and it has not been served since.
+    due: bool,
 }
 
 #[derive(Default)]
 struct Oracle {
     vms: Vec<Vm>,
     clock: u128,
+    /// What a reservation is made good at most, beyond which time is forgiven to all.
+    catch_up: u64,
+    forgiven: u64,
+    /// The latest R served.
+    front: u64,
 }
 
 /// What P loses to rounding in the engine: a unit of 1/256 byte a service.
@@ -123,9 +129,13 @@ impl Oracle {
 
     fn arrives(&mut self, now: u64, vm: usize, len: u32) {
         let join = self.clock;
+        self.look(now);
+        let first = self.first_overdue();
+        let first = first.and_then(|(_, v)| dues(&self.vms[v].reservation).min());
+        let reservations_stand_at = first.unwrap_or(u64::MAX).min(now - self.forgiven);
         let vm = &mut self.vms[vm];
         if vm.waiting.is_empty() {
-            forget(&mut vm.reservation, now);
+            forget(&mut vm.reservation, reservations_stand_at);
             // What it did not ask for is not made good.
             forget(&mut vm.limit, now.saturating_sub(SLACK));
             let largest = (1u128 << 20).max(COST_SIZE);
@@ -136,6 +146,33 @@ impl Oracle {
             vm.held = !vm.allowed(now);
         }
         vm.waiting.push(len);
+        self.look(now);
+    }
+
+    fn is_due(&self, now: u64, vm: usize) -> bool {
+        let vm = &self.vms[vm];
+        let due = dues(&vm.reservation).min();
+        let asks = due.is_some_and(|due| due + self.forgiven <= now);
+        asks && vm.allowed(now) && !vm.waiting.is_empty()
+    }
+
+    /// What is due stays due until it is served.
+    fn look(&mut self, now: u64) {
+        for vm in 0..self.vms.len() {
+            self.vms[vm].due |= self.is_due(now, vm);
+        }
+    }
+
+    /// When its reservation will be overdue, where it is due.
+    fn overdue(&self, vm: usize) -> Option<u64> {
+        let vm = &self.vms[vm];
+        let due = dues(&vm.reservation).min()?;
+        vm.due.then_some(due + vm.period)
+    }
+
+    fn first_overdue(&self) -> Option<(u64, usize)> {
+        let all = (0..self.vms.len()).filter_map(|v| Some((self.overdue(v)?, v)));
+        all.min()
     }
 
     /// The VMs one of which must go now, for its reservation or not; none: nothing may go.
@@ -153,18 +190,10 @@ impl Oracle {
         let allowed: Vec<usize> = (0..self.vms.len())
             .filter(|&v| !self.vms[v].waiting.is_empty() && self.vms[v].allowed(now))
             .collect();
-        let overdue = |v: usize| {
-            let due = dues(&self.vms[v].reservation).min()?;
-            (due <= now).then_some(due + self.vms[v].period)
-        };
-        if let Some(first) = allowed.iter().filter_map(|&v| overdue(v)).min() {
-            return (
-                allowed
-                    .into_iter()
-                    .filter(|&v| overdue(v) == Some(first))
-                    .collect(),
-                true,
-            );
+        self.look(now);
+        if let Some((first, _)) = self.first_overdue() {
+            let at_once = |v: &usize| self.overdue(*v) == Some(first);
+            return (allowed.into_iter().filter(at_once).collect(), true);
         }
         let least = allowed
             .iter()
@@ -182,7 +211,14 @@ impl Oracle {
         vm.share += virtual_cost(cost, vm.weight);
         spend_limit(&mut vm.limit, io, now);
         if reserved {
-            forget(&mut vm.reservation, now.saturating_sub(CATCH_UP));
+            let least = self.front.saturating_sub(self.catch_up + vm.period);
+            forget(&mut vm.reservation, least);
+            let due = dues(&vm.reservation).min().expect("it has one");
+            if due > self.front {
+                self.front = due;
+                let late = (now - self.forgiven).saturating_sub(due);
+                self.forgiven += late.saturating_sub(self.catch_up);
+            }
             spend(&mut vm.reservation, io);
             let most = virtual_cost((MOST_AHEAD * COST_SIZE).max(2 * cost), vm.weight);
             vm.share = vm.share.min(self.clock + most);
@@ -192,6 +228,8 @@ impl Oracle {
             vm.waiting.remove(0);
         }
         vm.held = !vm.allowed(now);
+        vm.due = false;
+        self.look(now);
         let least = self.least_share().map_or(before, |least| least.min(before));
         self.clock = self.clock.max(least);
     }
@@ -220,6 +258,7 @@ impl Vm {
             share: 0,
             waiting: Vec::new(),
             held: false,
+            due: false,
         }
     }
 
@@ -238,9 +277,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(objectives: &[Objective]) -> Bench {
-        let mut engine = Engine::new(config(DEPTH as u32, 0), &policy("mclock")).expect("sound");
-        let mut oracle = Oracle::default();
+    fn new(objectives: &[Objective], catch_up: u64) -> Bench {
+        let mut policy = policy("mclock");
+        policy.set("catch_up", catch_up).expect("in its range");
+        let mut engine = Engine::new(config(DEPTH as u32, 0), &policy).expect("sound");
+        let mut oracle = Oracle {
+            catch_up,
+            ..Oracle::default()
+        };
         let mut clients = Vec::new();
         for (n, objective) in objectives.iter().enumerate() {
             let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
@@ -359,9 +403,10 @@ proptest! {
     #[test]
     fn picks_are_those_of_the_rules(
         objectives in prop::collection::vec(objective(), 1..7),
+        catch_up in prop_oneof![Just(SECOND), 0..=50 * MS],
         steps in prop::collection::vec(step(), 0..400),
     ) {
-        let mut bench = Bench::new(&objectives);
+        let mut bench = Bench::new(&objectives, catch_up);
         for step in steps {
             match step {
                 Step::Request { vm, write, len } => bench.request(vm % objectives.len(), write, len),

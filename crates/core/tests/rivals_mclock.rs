@@ -108,6 +108,73 @@ fn dmclocks_example_clients_get_their_shares_as_they_come() {
     }
 }
 
+/// Where reservations are more than the device can do, R tags of all advance together: each VM
+/// gets its part by their rates. dmclock's `pull_reservation` has two, 2 : 1, long overdue.
+#[test]
+fn floors_beyond_the_device_are_met_in_proportion() {
+    for (vms, capacity) in [
+        (vec![(250, 0, 100), (250, 0, 200), (0, 1000, 300)], 400),
+        (vec![(2, 0, 1), (1, 0, 1)], 1),
+        (vec![(200, 0, 1), (100, 0, 100), (0, 0, 100)], 100),
+        (vec![(1000, 0, 1), (250, 0, 100)], 100),
+        (vec![(1000, 1000, 1), (250, 300, 100), (50, 0, 100)], 130),
+    ] {
+        let sum: u64 = vms.iter().map(|v| v.0).sum();
+        for (&(reservation, ..), got) in vms.iter().zip(measured(&vms, SECOND / capacity, 60)) {
+            let due = (capacity * reservation) as f64 / sum as f64;
+            let off = (got - due).abs();
+            assert!(
+                off <= due * 0.02 + 0.05,
+                "{vms:?}: {got} a second instead of {due}"
+            );
+        }
+    }
+}
+
+/// One that waits for its answers has a part, too, though it starts anew with each.
+#[test]
+fn a_vm_that_asks_for_one_at_a_time_keeps_its_part_of_floors_beyond_the_device() {
+    let mut world = World::new("mclock", 10 * MS);
+    let [greedy, shy] = [500, 50].map(|r| world.guest(&objective((r, 0, 100))));
+    world.load(greedy, Op::Read, 4096, 32);
+    world.run(10 * SECOND);
+    world.load(shy, Op::Read, 4096, 1);
+    world.log.clear();
+    world.run(20 * SECOND);
+    let got = total(&world.ops(shy));
+    assert!(got.abs_diff(2000 / 11) <= 10, "{got} of 2000 services");
+}
+
+/// A device too slow for its floors for a while owes them no more than `catch_up` afterwards.
+#[test]
+fn a_debt_of_floors_ends_a_second_after_the_device_recovers() {
+    let mut world = World::new("mclock", 10 * MS);
+    let [a, b, rest] = [(600, 0, 1), (200, 0, 1), (0, 0, 100)].map(|v| world.guest(&objective(v)));
+    for guest in [a, b, rest] {
+        world.load(guest, Op::Read, 4096, 8);
+    }
+    world.run(30 * SECOND);
+    world.service = SECOND / 1600;
+    world.log.clear();
+    world.run(4 * SECOND);
+    // A second of 800 owed, made good with the 800 a second that are left beside the floors.
+    for (guest, floor) in [(a, 600), (b, 200)] {
+        let got = within(
+            &world.ops(guest),
+            world.now - 2 * SECOND,
+            world.now - SECOND,
+        );
+        assert!(got.abs_diff(floor) <= 2, "{got} of {floor}");
+        let before =
+            total(&world.ops(guest)) - within(&world.ops(guest), world.now - SECOND, world.now);
+        assert!(
+            before.abs_diff(4 * floor) <= floor / 50,
+            "{before} of 4 x {floor}"
+        );
+    }
+    assert!(within(&world.ops(rest), world.now - 2 * SECOND, world.now - SECOND) >= 795);
+}
+
 /// Weights share what a floor leaves, whatever the VM that has it would get by its own weight.
 #[test]
 fn a_floor_counts_against_the_share_of_its_vm() {

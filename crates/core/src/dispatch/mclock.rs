@@ -32,8 +32,10 @@
 //!   I/O that waits for a busy device would cost its VM a part of what it is allowed each time, and
 //!   of a floor near that: one that is limited in requests is made good for as much as leaves no
 //!   100 ms with more than one request and 1 % above the rate (see [`RatePacer::spend_late`]).
-//! - A reservation that fell behind while its VM was backlogged is made good, for at most
-//!   `catch_up` (1 s): a floor is a promise, a long outage is not a debt for ever.
+//! - Reservations that fell behind are made good, for at most `catch_up` (1 s): a floor is a
+//!   promise, a long outage is not a debt for ever. What is forgiven beyond is the same time for
+//!   all: where reservations are more than the device can do, each VM gets its part by their
+//!   rates, as in the paper, and one that wakes joins at the tag of the one that is next.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose
 //!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
 //! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
@@ -137,7 +139,7 @@ pub struct MClock {
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by when (not before their limit allows).
     reserved: Tournament,
-    /// VMs whose reservation is due, by when it is overdue.
+    /// VMs whose reservation has come due, by when it is overdue.
     overdue: Tournament,
     /// VMs whose limit allows their head, by P.
     ready: ByTag,
@@ -145,6 +147,11 @@ pub struct MClock {
     limited: Tournament,
     /// Smallest P among those served lately: where a waking VM joins.
     clock: Virtual,
+    /// How far reservations' time, which R tags count, lies behind the driver's: what was
+    /// forgiven. It only ever grows.
+    forgiven: Nanos,
+    /// The latest R that was served, in reservations' time.
+    front: Nanos,
     /// The regulator keeps the limits, so this one does not.
     limits_kept: bool,
     /// Whether the last pick was made for a reservation.
@@ -164,6 +171,8 @@ impl MClock {
             ready: ByTag::with_capacity(vms),
             limited: Tournament::with_capacity(vms),
             clock: Virtual(0),
+            forgiven: Nanos::ZERO,
+            front: Nanos::ZERO,
             by_reservation: false,
         }
     }
@@ -186,13 +195,38 @@ impl MClock {
         self.ready.follow(clock);
     }
 
+    /// When a VM's reservation asks for its next service, by the driver's time; it never goes
+    /// above the VM's own cap.
+    fn asks(&self, vm: usize) -> Option<Nanos> {
+        let tags = &self.tags[vm];
+        let due = tags.reservation.any_due()? + self.forgiven;
+        Some(due.max(tags.limit.all_due()))
+    }
+
+    /// Where among those that are due a VM whose reservation is stands: when it will be overdue.
+    fn set_overdue(&mut self, vm: usize) {
+        let tags = &self.tags[vm];
+        let due = tags.reservation.any_due().unwrap_or(Nanos::ZERO);
+        self.overdue.set(vm, (due + tags.period).0);
+        self.reserved.remove(vm);
+    }
+
+    /// R of the reservation that goes next, or the present where none is due.
+    fn reservations_stand_at(&self, now: Nanos) -> Nanos {
+        let next = self.overdue.peek();
+        let due = next.and_then(|(_, vm)| self.tags[vm].reservation.any_due());
+        due.unwrap_or(Nanos::MAX).min(now - self.forgiven)
+    }
+
     /// A VM's head came: idle time earned it nothing.
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let (now, join) = (facts.now(), self.clock);
         let largest = facts.device().spec.max_io;
+        self.release(now);
+        let stand_at = self.reservations_stand_at(now);
         let tags = &mut self.tags[vm];
         tags.active = true;
-        tags.reservation.forget_before(now);
+        tags.reservation.forget_before(stand_at);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
         if tags.share < join
@@ -217,19 +251,16 @@ impl MClock {
     /// Puts an active VM into the queues its tags ask for.
     fn place(&mut self, facts: &Facts, vm: usize) {
         let now = facts.now();
-        let tags = &mut self.tags[vm];
-        let allowed = tags.limit.all_due();
-        if let Some(due) = tags.reservation.any_due() {
-            // A floor never goes above the VM's own cap.
-            let asks = due.max(allowed);
-            if asks <= now {
-                self.overdue.set(vm, (due + tags.period).0);
-                self.reserved.remove(vm);
-            } else {
+        match self.asks(vm) {
+            Some(asks) if asks <= now => self.set_overdue(vm),
+            Some(asks) => {
                 self.reserved.set(vm, asks.0);
                 self.overdue.remove(vm);
             }
+            None => {}
         }
+        let tags = &mut self.tags[vm];
+        let allowed = tags.limit.all_due();
         if allowed <= now {
             if tags.is_held() {
                 tags.let_go(now, self.clock);
@@ -251,10 +282,12 @@ impl MClock {
             if asks > now.0 {
                 break;
             }
-            self.reserved.remove(vm);
-            let tags = &self.tags[vm];
-            let due = tags.reservation.any_due().unwrap_or(Nanos(asks));
-            self.overdue.set(vm, (due + tags.period).0);
+            // What was forgiven since it was put there puts it off, but not past the end of keys.
+            let puts_off = |asks: &Nanos| asks.0.min(Tournament::LARGEST) > now.0;
+            match self.asks(vm).filter(puts_off) {
+                Some(later) => self.reserved.set(vm, later.0),
+                None => self.set_overdue(vm),
+            }
         }
         while let Some((allowed, vm)) = self.limited.peek() {
             if allowed > now.0 {
@@ -279,10 +312,11 @@ impl MClock {
             tags.limit
                 .spend_late(bytes, first, waited, self.params.slack);
             if self.by_reservation {
-                tags.reservation.forget_before(now - self.params.catch_up);
-                tags.reservation.spend(bytes, first);
+                self.move_front(now, vm);
+                self.tags[vm].reservation.spend(bytes, first);
             }
         }
+        let tags = &mut self.tags[vm];
         // What a floor gave counts against the VM's share, but it is not a debt without end.
         if self.by_reservation || io.op == Op::Flush {
             let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
@@ -300,11 +334,26 @@ impl MClock {
         }
     }
 
+    /// A VM is served by its reservation. Where even the latest of them comes more than
+    /// `catch_up` late, the rest is forgiven to all; a VM that its own limit kept behind the
+    /// others does not count, and is not made good more than that behind them.
+    fn move_front(&mut self, now: Nanos, vm: usize) {
+        let catch_up = self.params.catch_up;
+        let tags = &mut self.tags[vm];
+        tags.reservation
+            .forget_before(self.front - catch_up - tags.period);
+        let due = tags.reservation.any_due().unwrap_or(self.front);
+        if due > self.front {
+            self.front = due;
+            self.forgiven += (now - self.forgiven - due) - catch_up;
+        }
+    }
+
     fn set_vm(&mut self, facts: &Facts, vm: VmId) {
         let objective = facts.objective(vm);
         let tags = &mut self.tags[vm.index()];
         tags.reservation
-            .set_rate(&objective.reservation, facts.now());
+            .set_rate(&objective.reservation, facts.now() - self.forgiven);
         let limit = if self.limits_kept {
             Rate::NONE
         } else {
@@ -465,11 +514,10 @@ impl Dispatcher for MClock {
         let vm = match (overdue, self.ready.first()) {
             (Some((_, vm)), _) => vm,
             (None, Some((_, vm))) => vm,
+            // Their limits hold all that wait, and no reservation asks before its VM's does.
             (None, None) => {
-                let never = (u64::MAX, 0);
-                let limited = self.limited.peek().unwrap_or(never).0;
-                let reserved = self.reserved.peek().unwrap_or(never).0;
-                return Pick::Idle(Nanos(limited.min(reserved)));
+                let next = self.limited.peek();
+                return Pick::Idle(next.map_or(Nanos::MAX, |(allowed, _)| Nanos(allowed)));
             }
         };
         let held = core::mem::take(&mut self.tags[vm].held);
