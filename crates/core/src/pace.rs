@@ -204,6 +204,13 @@ impl RatePacer {
         }
     }
 
+    /// True when it keeps this rate already.
+    pub fn keeps(&self, rate: &Rate) -> bool {
+        let new = RatePacer::new(rate, Nanos::ZERO);
+        let of = |pacer: &RatePacer| (pacer.ops.rate, pacer.norm, pacer.bytes.rate);
+        of(&new) == of(self)
+    }
+
     /// True when either rate is set.
     pub fn is_set(&self) -> bool {
         self.ops.is_set() || self.bytes.is_set()
@@ -293,14 +300,13 @@ impl RatePacer {
 
     /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].
     pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
-        let new = RatePacer::new(rate, now);
-        if (new.ops.rate, new.norm) != (self.ops.rate, self.norm) {
+        if !self.keeps(rate) {
             self.pay_back();
         }
         self.ops
             .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
         self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
-        self.norm = new.norm;
+        self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
     }
 }
 

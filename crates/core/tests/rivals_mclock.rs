@@ -207,7 +207,7 @@ fn a_limit_beside_another_vm_on_a_slow_device_gets_its_rate() {
         (99, [83.3, 95.2, 71.4]),
     ] {
         for (service, least) in [3 * MS, 5 * MS, 7 * MS].into_iter().zip(least) {
-            for policy in ["mclock"] {
+            for policy in ["mclock", "limit", "token-bucket+mclock"] {
                 let got = limited_beside_another(policy, limit, service);
                 assert!(
                     got >= least,

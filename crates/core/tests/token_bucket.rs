@@ -41,12 +41,11 @@ impl Leaky {
         (level - self.size as i128).max(0) as u128 / self.rate
     }
 
-    fn add(&mut self, now: u64, units: u128) {
+    /// An empty bucket makes good what came late: from this time on.
+    fn add(&mut self, now: u64, from: u64, units: u128) {
         self.level -= ((now - self.then) as u128 * self.rate) as i128;
-        // An empty bucket makes good a dispatch that came late, by the slack at most. (The
-        // engine's time begins at zero: before it there is nothing to be late for.)
-        let slack = SLACK.min(now);
-        self.level = self.level.max(-((slack as u128 * self.rate) as i128));
+        let late = (now - from) as u128;
+        self.level = self.level.max(-((late * self.rate) as i128));
         self.level += (units * SECOND as u128) as i128;
         self.then = now;
     }
@@ -88,21 +87,35 @@ impl Scope {
         all.map(|b| b.wait(now)).max().unwrap_or(0)
     }
 
-    fn add(&mut self, now: u64, first: Option<u32>, bytes: u32) {
+    /// `asked`: when it arrived.
+    fn add(&mut self, [asked, now]: [u64; 2], first: Option<u32>, bytes: u32) {
+        // (The engine's time begins at zero: before it there is nothing to be late for.)
+        let slack = now.saturating_sub(SLACK);
         if let Some(len) = first {
             let units = self.norm.map_or(1, |norm| len.max(norm) as u128);
-            self.ops.iter_mut().for_each(|b| b.add(now, units));
+            let bursts = self.ops.len() > 1;
+            for (n, bucket) in self.ops.iter_mut().enumerate() {
+                // Single requests that waited, unless a burst is saved up anyhow.
+                let whole = self.norm.is_none() && (n == 1 || !bursts);
+                let from = match whole {
+                    true => now
+                        .saturating_sub(late_most(bucket.rate as u64))
+                        .max(asked.saturating_sub(SLACK)),
+                    false => slack,
+                };
+                bucket.add(now, from, units);
+            }
         }
-        self.bytes
-            .iter_mut()
-            .for_each(|b| b.add(now, bytes as u128));
+        for bucket in &mut self.bytes {
+            bucket.add(now, slack, bytes as u128);
+        }
     }
 }
 
-/// Total, reads, writes; and what waits in both lanes: (operation, length, bytes gone).
+/// Total, reads, writes; and what waits in both lanes: (operation, length, bytes gone, since).
 struct Oracle {
     scopes: [Scope; 3],
-    lanes: [VecDeque<(Op, u32, u32)>; 2],
+    lanes: [VecDeque<(Op, u32, u32, u64)>; 2],
 }
 
 impl Oracle {
@@ -129,19 +142,20 @@ impl Oracle {
     }
 
     fn started(&mut self, now: u64, lane: usize, len: u32) {
-        let (op, whole, gone) = self.lanes[lane].front_mut().expect("something waits");
-        let first = (*gone == 0).then_some(*whole);
+        let &mut (op, whole, ref mut gone, asked) =
+            self.lanes[lane].front_mut().expect("something waits");
+        let first = (*gone == 0).then_some(whole);
         let bytes = if matches!(op, Op::Read | Op::Write) {
             len
         } else {
             0
         };
         *gone += len;
-        if gone == whole {
+        if *gone == whole {
             self.lanes[lane].pop_front();
         }
-        self.scopes[0].add(now, first, bytes);
-        self.scopes[1 + lane].add(now, first, bytes);
+        self.scopes[0].add([asked, now], first, bytes);
+        self.scopes[1 + lane].add([asked, now], first, bytes);
     }
 }
 
@@ -202,6 +216,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u64..=200_000_000).prop_map(Step::Wait),
         3 => Just(Step::WakeUp(0)),
         1 => (0u64..=3_000_000).prop_map(Step::WakeUp),
+        1 => (0u64..=30_000_000).prop_map(Step::WakeUp),
     ]
 }
 
@@ -275,7 +290,7 @@ proptest! {
                     let offset = (tag as u64) << 24;
                     let request = Request { op, ..Request::read(offset, len, tag as u64) };
                     engine.handle_request(Nanos(now), client, request).expect("room");
-                    oracle.lanes[op.lane().index()].push_back((op, len, 0));
+                    oracle.lanes[op.lane().index()].push_back((op, len, 0, now));
                 }
                 Step::Wait(nanos) => now += nanos,
                 Step::WakeUp(late) => now = engine.next_timeout().map_or(now, |t| t.0 + late),

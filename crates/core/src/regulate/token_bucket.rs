@@ -6,9 +6,10 @@
 //! moves it on by its whole cost, so a large request goes at once and is paid for afterwards.
 //!
 //! Without `burst` a limit is paced strictly: nothing is saved up while idle, and a late
-//! dispatch is made good for at most `slack` (0.9 ms): over any window the overshoot is at most
-//! one request and `slack`'s worth. With `burst` two pacers hold: the limit's own with a
-//! tolerance of burst rate x length, and the burst rate's.
+//! dispatch is made good for `slack` (0.9 ms), or for longer where requests waited and 100 ms have
+//! room for it (see [`RatePacer::spend_late`]): no 100 ms hold more than one request and 1 % above
+//! the rate. With `burst` two pacers hold: the limit's own with a tolerance of burst rate x
+//! length, and the burst rate's.
 //!
 //! Flushes pass freely and cost nothing, as in QEMU: durability must not wait for a limit.
 //! Discards and zeroing count as one request without bytes, unless the device can only write
@@ -62,13 +63,15 @@ impl Bucket {
     }
 
     fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
+        let unchanged = self.tolerance == tolerance(per_s(limit), burst);
+        if unchanged && self.steady.keeps(limit) && self.burst.keeps(fast) {
+            return;
+        }
+        self.steady.pay_back();
+        self.burst.pay_back();
         // First the burst at the old rate, then the rate: what is owed is kept in requests.
-        let old = self.steady.per_s();
-        let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
-        let (ops, bytes) = (
-            saved_up(old.0, per_s(rate).0, length),
-            saved_up(old.1, per_s(rate).1, length),
-        );
+        let (ops, bytes) = tolerance(self.steady.per_s(), burst);
         self.steady.ops.shrink_tolerance(self.tolerance.0, ops, now);
         self.steady
             .bytes
@@ -95,13 +98,9 @@ impl Bucket {
     }
 
     fn set_burst(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
-        let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
-        self.burst.set_rate(rate, now);
-        let (slow, fast) = (per_s(limit), per_s(rate));
-        self.tolerance = (
-            saved_up(slow.0, fast.0, length),
-            saved_up(slow.1, fast.1, length),
-        );
+        let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
+        self.burst.set_rate(fast, now);
+        self.tolerance = tolerance(per_s(limit), burst);
     }
 
     fn due(&self) -> Nanos {
@@ -111,12 +110,19 @@ impl Bucket {
     }
 
     fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
-        for pacer in [&mut self.steady, &mut self.burst] {
-            if pacer.is_set() {
-                // While idle nothing is saved up beyond the tolerance, which `due` applies.
-                pacer.forget_before(now - slack);
-                pacer.spend(bytes, io.first_served());
-            }
+        // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
+        // steady pace makes good what waited as it is.
+        let asked = match self.burst.ops.is_set() {
+            true => now,
+            false => io.arrived,
+        };
+        let first = io.first_served();
+        if self.steady.is_set() {
+            self.steady.spend_late(bytes, first, [asked, now], slack);
+        }
+        if self.burst.is_set() {
+            self.burst
+                .spend_late(bytes, first, [io.arrived, now], slack);
         }
     }
 }
@@ -126,6 +132,16 @@ fn per_s(rate: &Rate) -> (u64, u64) {
     (
         rate.ops.map_or(0, |o| o.per_s),
         rate.bytes_per_s.unwrap_or(0),
+    )
+}
+
+/// How far steady rates in requests and bytes a second may be overdrawn with this burst.
+fn tolerance(slow: (u64, u64), burst: Option<(&Rate, Nanos)>) -> (Nanos, Nanos) {
+    let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
+    let fast = per_s(rate);
+    (
+        saved_up(slow.0, fast.0, length),
+        saved_up(slow.1, fast.1, length),
     )
 }
 
@@ -146,7 +162,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Late dispatches are made good for at most `slack`.
+    /// Late dispatches are made good for `slack`, or for longer where 100 ms have room.
     pub fn new(slack: Nanos) -> TokenBucket {
         TokenBucket {
             slack,
@@ -259,7 +275,9 @@ impl Regulator for TokenBucket {
         let mut consumed = Consumed::default();
         if let Some(Some(buckets)) = self.vms.get(vm.index()) {
             for (spent, bucket) in consumed.0.iter_mut().zip(buckets.iter()) {
-                let (steady, burst) = (&bucket.steady, &bucket.burst);
+                let (mut steady, mut burst) = (bucket.steady, bucket.burst);
+                steady.pay_back();
+                burst.pay_back();
                 let (ops, bytes) = bucket.tolerance;
                 *spent = [
                     spent_of(&steady.ops, &burst.ops, ops, facts.now()),
