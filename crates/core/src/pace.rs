@@ -168,6 +168,9 @@ pub struct RatePacer {
     /// How much later the next request would be due, in nanoseconds, if only the slack had ever
     /// been made good: below 1 s.
     lent: u32,
+    /// How late a plain request may be for all of it to be made good, in nanoseconds: kept, for a
+    /// division each time is a twentieth of the engine's path.
+    late_most_ns: u32,
 }
 
 impl RatePacer {
@@ -177,6 +180,7 @@ impl RatePacer {
         bytes: Pacer::NONE,
         norm: 0,
         lent: 0,
+        late_most_ns: 0,
     };
 
     /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
@@ -197,6 +201,7 @@ impl RatePacer {
     /// Pacers for `rate`, due at `now`.
     pub fn new(rate: &Rate, now: Nanos) -> RatePacer {
         RatePacer {
+            late_most_ns: late_most_ns(rate),
             ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
             bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
             norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
@@ -286,10 +291,7 @@ impl RatePacer {
         let strictly = now - slack;
         if self.ops.is_set() && first.ops > 0 {
             if self.ops.at < strictly || self.lent > 0 {
-                let most = match self.norm {
-                    0 => late_most(self.ops.rate).max(slack),
-                    _ => slack,
-                };
+                let most = Nanos(self.late_most_ns.into()).max(slack);
                 self.forget_requests((now - most).max(asked - slack), strictly);
             }
             self.ops.spend(first.units(self.norm));
@@ -307,6 +309,18 @@ impl RatePacer {
             .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
         self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
         self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
+        self.late_most_ns = late_most_ns(rate);
+    }
+}
+
+/// [`late_most`] of a rate's plain requests; those that count by their size come in any amounts,
+/// and nothing but the slack is made good.
+fn late_most_ns(rate: &Rate) -> u32 {
+    match rate.ops {
+        Some(OpsRate { per_s, norm: None }) => {
+            u32::try_from(late_most(per_s).0).expect("0.9 s at one a second, less at more")
+        }
+        _ => 0,
     }
 }
 
