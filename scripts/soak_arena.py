@@ -285,11 +285,11 @@ class Arena:
     def keep_ledger(self, role):
         rng, client, restarted = self.rng("ledger bursts"), None, False
         while True:
-            if client is not None and role in self.held:
-                client = client.disconnect()
-            if not self.checkpoint(role):
-                return
             try:
+                if client is not None and role in self.held:
+                    client = client.disconnect()
+                if not self.checkpoint(role):
+                    return
                 if client is None:
                     client = Client(self.daemon.nbd, "ledger")
                 if restarted:
