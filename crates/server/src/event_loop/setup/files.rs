@@ -1,0 +1,90 @@
+//! One disk, one file: two that were configured on the same one are found out, however it is spelt.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::SetupError;
+use crate::backing::{Disk, Medium};
+use crate::config::DiskConfig;
+use crate::ring::sys;
+
+/// The files that the disks of a configuration have open, over all its devices.
+#[derive(Debug, Default)]
+pub struct Files(HashMap<(bool, u64, u64), User>);
+
+/// The first disk on a file.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub(super) vm: String,
+    pub(super) export: String,
+    pub(super) path: PathBuf,
+    read_only: bool,
+}
+
+impl Files {
+    /// Refuses a file that another disk uses, unless neither writes: locks would not tell who.
+    pub(super) fn refuse_shared(
+        &self,
+        vm: &str,
+        disk: &DiskConfig,
+        path: &Path,
+    ) -> Result<(), SetupError> {
+        let meta = std::fs::metadata(path);
+        let user = meta.ok().and_then(|m| self.0.get(&sys::identity(&m)));
+        match user {
+            Some(user) if !(user.read_only && disk.read_only) => Err(SetupError::SameFile {
+                vm: vm.to_owned(),
+                export: disk.export.clone(),
+                path: path.to_owned(),
+                first: Box::new(user.clone()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn add(&mut self, vm: &str, disk: &Disk, path: &Path) {
+        if let Medium::File(open) = &disk.medium
+            && let Ok(meta) = open.file.metadata()
+        {
+            self.0.entry(sys::identity(&meta)).or_insert_with(|| User {
+                vm: vm.to_owned(),
+                export: disk.export.clone(),
+                path: path.to_owned(),
+                read_only: disk.read_only,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Prepared;
+    use super::*;
+
+    #[test]
+    fn two_disks_on_one_file_are_refused_by_name_unless_neither_writes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("real")).expect("writable");
+        std::os::unix::fs::symlink("real", dir.path().join("link")).expect("writable");
+        let open = |flags: &str| {
+            let text = format!(
+                "[[listen]]\nunix = \"s\"\n\
+                 [[device]]\nname = \"disk0\"\nkind = \"file\"\n\
+                 [[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"real/d\"\n{flags}\n\
+                 [[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"link/d\"\n{flags}\n"
+            );
+            let loaded = crate::config::parse(&text, "t", dir.path());
+            let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
+            Prepared::open(&config, 0, &mut Files::default())
+        };
+        let said = open("create = \"sparse\"\nsize = \"1 MiB\"")
+            .expect_err("one file")
+            .to_string();
+        assert!(said.contains("VM \"b\", export \"b\""), "{said}");
+        assert!(
+            said.contains("real/d, which export \"a\" of VM \"a\" uses"),
+            "{said}"
+        );
+        assert!(open("read_only = true").is_ok());
+    }
+}

@@ -1,0 +1,335 @@
+//! From the configuration to a device that is ready: its disks opened and laid out, its engine
+//! told of them; then, in `start`, its loop on a thread of its own.
+
+mod files;
+mod start;
+
+use std::io;
+use std::path::PathBuf;
+
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, EngineError};
+use tidegate_core::time::Nanos;
+use tidegate_device::Spec;
+use tidegate_nbd::{Abilities, BlockSize, Export};
+
+use super::Vm;
+use super::client::{CLIENTS_MAX, HEADS, RECEIVE};
+use super::device::{Device, DiskState, Io};
+use crate::backing::file_io::ZEROES;
+use crate::backing::layout::{self, TooSmall, Wanted};
+use crate::backing::range_lock::RangeLocks;
+use crate::backing::{Disk, Medium, OpenError};
+use crate::buffer::Pool;
+use crate::config::{Config, DeviceConfig, DeviceKind, VmConfig};
+use crate::ring::sys;
+
+pub use files::Files;
+use files::User;
+
+/// Longest request that carries data, as advertised.
+pub(super) const PAYLOAD_MAX: u32 = Pool::BUFFER_MAX as u32;
+/// Why a device could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A disk could not be opened.
+    #[error("VM {vm:?}, export {export:?}: {source}")]
+    Disk {
+        /// The VM.
+        vm: String,
+        /// The export.
+        export: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// Two disks on one file, by two spellings or a link.
+    #[error(
+        "VM {vm:?}, export {export:?}: {} is the same file as {}, which export {:?} of VM {:?} \
+         uses; a disk needs a file of its own",
+        path.display(), first.path.display(), first.export, first.vm
+    )]
+    SameFile {
+        /// The VM.
+        vm: String,
+        /// The export.
+        export: String,
+        /// Its file.
+        path: PathBuf,
+        /// Who was first.
+        first: Box<User>,
+    },
+    /// The disks do not fit the device.
+    #[error("device {device:?}: {source}")]
+    Layout {
+        /// The device.
+        device: String,
+        /// By how much.
+        source: TooSmall,
+    },
+    /// The engine refused the configuration.
+    #[error("device {device:?}: {source}")]
+    Engine {
+        /// The device.
+        device: String,
+        /// Why.
+        source: EngineError,
+    },
+    /// A system call failed.
+    #[error("device {device:?}: cannot {what}: {source}")]
+    Io {
+        /// The device.
+        device: String,
+        /// What was tried.
+        what: &'static str,
+        /// How it failed.
+        source: io::Error,
+    },
+}
+
+/// A device whose disks are open and whose loop has not begun.
+pub struct Prepared {
+    name: String,
+    engine: Engine,
+    device: Device,
+    vms: Vec<Vm>,
+    buffer_memory: u64,
+    payload_per_vm: u64,
+    plumbing: u64,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    /// Opens everything a device needs.
+    ///
+    /// # Errors
+    /// Names the VM, the export and the path of what could not be opened.
+    pub fn open(config: &Config, index: usize, files: &mut Files) -> Result<Prepared, SetupError> {
+        let device = &config.devices[index];
+        let tenants: Vec<_> = (config.vms.iter().filter(|vm| vm.device == index)).collect();
+        let disks = open_disks(device, &tenants, files)?;
+        let model = match &device.kind {
+            DeviceKind::Emulated { model } => Some(model.build()),
+            _ => None,
+        };
+        let spec = model.as_ref().map(|model| model.spec());
+        let capacity = spec.map_or(1 << 62, |s| s.capacity);
+        let place = place(&disks, matches!(device.kind, DeviceKind::File), capacity);
+        let bases = place.map_err(|source| SetupError::Layout {
+            device: device.name.clone(),
+            source,
+        })?;
+        let refused = |source: EngineError| SetupError::Engine {
+            device: device.name.clone(),
+            source,
+        };
+        let engine_config = engine_config(device, &disks, spec, tenants.len());
+        let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
+        let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
+        let disks = disks.into_iter().zip(bases);
+        let (disks, by_id) = add_disks(&mut engine, &mut vms, disks).map_err(refused)?;
+        let DeviceSpec {
+            depth,
+            max_io,
+            physical_block: block,
+            ..
+        } = engine_config.device;
+        let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
+        Ok(Prepared {
+            name: device.name.clone(),
+            engine,
+            device: Device {
+                disks,
+                by_id,
+                ios: (0..depth).map(|_| Io::new()).collect(),
+                description: describe(&device.kind, spec),
+                model,
+            },
+            vms,
+            buffer_memory: device.buffer_memory,
+            payload_per_vm: device.buffer_memory_per_vm,
+            plumbing: u64::from(depth) * bounce.max(ZEROES as u64)
+                + (CLIENTS_MAX * (RECEIVE + HEADS)) as u64,
+        })
+    }
+
+    /// What clients are offered, with the index of each disk as the export's `id`.
+    pub fn exports(&self) -> Vec<Export> {
+        let states = self.device.disks.iter().enumerate();
+        states
+            .map(|(i, state)| export(i as u32, state, self.device.model.as_deref()))
+            .collect()
+    }
+
+    /// The names of its VMs.
+    pub fn vm_names(&self) -> Vec<String> {
+        self.vms.iter().map(|vm| vm.name.clone()).collect()
+    }
+}
+
+/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`.
+fn open_disks(
+    device: &DeviceConfig,
+    tenants: &[&VmConfig],
+    files: &mut Files,
+) -> Result<Vec<(usize, Disk)>, SetupError> {
+    let mut disks = Vec::new();
+    for (index, vm) in tenants.iter().enumerate() {
+        for disk in &vm.disks {
+            if let Some(path) = &disk.path {
+                files.refuse_shared(&vm.name, disk, path)?;
+            }
+            let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
+                vm: vm.name.clone(),
+                export: disk.export.clone(),
+                source,
+            })?;
+            if let Some(path) = &disk.path {
+                files.add(&vm.name, &opened, path);
+            }
+            disks.push((index, opened));
+        }
+    }
+    Ok(disks)
+}
+
+/// What the engine has to keep to: what the configuration says, within what the model, the disks'
+/// blocks and the pool's buffers allow.
+fn engine_config(
+    device: &DeviceConfig,
+    disks: &[(usize, Disk)],
+    model: Option<&Spec>,
+    vms: usize,
+) -> EngineConfig {
+    let block = (disks.iter().map(|(_, disk)| disk.physical_block()).max()).unwrap_or(4096);
+    let block = block.max(model.map_or(0, |s| s.physical_block));
+    // An unaligned I/O needs a bounce buffer with up to a block more at each end.
+    let longest = device
+        .max_io
+        .min(model.map_or(u32::MAX, |s| s.max_io))
+        .min(PAYLOAD_MAX - 2 * block);
+    let max_io = (longest / block * block).max(block);
+    EngineConfig {
+        device: DeviceSpec {
+            depth: (device.depth).min(model.map_or(u32::MAX, |s| s.queue_depth)),
+            physical_block: block,
+            max_io,
+            zeroes_are_writes: model.is_some(),
+            positioning: model.map_or(Nanos::ZERO, |s| s.positioning),
+            bytes_per_s: model.map_or(0, |s| s.bytes_per_s),
+        },
+        max_requests: device.max_requests,
+        max_pending_per_vm: device.max_pending_per_vm,
+        merge_limit: device.merge_limit.min(max_io),
+        max_vms: vms.max(1) as u32,
+    }
+}
+
+/// Tells the engine of the VMs, which have no disks yet.
+fn add_vms(engine: &mut Engine, tenants: &[&VmConfig]) -> Result<Vec<Vm>, EngineError> {
+    let add = |vm: &&VmConfig| {
+        let id = match vm.background {
+            true => engine.add_background(Nanos::ZERO, &vm.objective),
+            false => engine.add_vm(Nanos::ZERO, &vm.objective),
+        }?;
+        Ok(Vm {
+            name: vm.name.clone(),
+            id,
+            disks: Vec::new(),
+            payload: 0,
+        })
+    };
+    tenants.iter().map(add).collect()
+}
+
+/// Tells the engine, and each VM, of the disks, which come with the index of their VM and their
+/// first byte on the device. Returns them with their places by the engine's index.
+fn add_disks(
+    engine: &mut Engine,
+    vms: &mut [Vm],
+    disks: impl Iterator<Item = ((usize, Disk), u64)>,
+) -> Result<(Vec<DiskState>, Vec<usize>), EngineError> {
+    let mut states: Vec<DiskState> = Vec::new();
+    let mut by_id = Vec::new();
+    for ((vm, disk), base) in disks {
+        let spec = DiskSpec {
+            base,
+            size: disk.size,
+            read_only: disk.read_only,
+        };
+        let id = engine.add_disk(vms[vm].id, spec)?;
+        vms[vm].disks.push(states.len());
+        by_id.resize(by_id.len().max(id.index() + 1), usize::MAX);
+        by_id[id.index()] = states.len();
+        states.push(disk_state(disk, vm, id));
+    }
+    Ok((states, by_id))
+}
+
+fn describe(kind: &DeviceKind, model: Option<&Spec>) -> String {
+    match kind {
+        DeviceKind::File => "files".to_owned(),
+        DeviceKind::Memory => "memory".to_owned(),
+        DeviceKind::Emulated { .. } => format!("emulated {}", model.map_or("", |s| &s.name)),
+    }
+}
+
+/// The first byte of each disk on its device.
+fn place(disks: &[(usize, Disk)], by_extent: bool, capacity: u64) -> Result<Vec<u64>, TooSmall> {
+    let wanted: Vec<Wanted> = disks
+        .iter()
+        .map(|(_, disk)| Wanted {
+            size: disk.size,
+            at: match &disk.medium {
+                Medium::File(open) if by_extent => sys::first_extent(&open.file),
+                _ => None,
+            },
+        })
+        .collect();
+    layout::place(&wanted, capacity)
+}
+
+fn disk_state(disk: Disk, vm: usize, id: tidegate_core::request::DiskId) -> DiskState {
+    let (unaligned, instant) = match &disk.medium {
+        Medium::Memory(_) => (false, false),
+        Medium::File(open) => (open.facts.align > disk.block_size, open.facts.in_memory),
+    };
+    DiskState {
+        vm,
+        id,
+        file: None,
+        locks: unaligned.then(RangeLocks::default),
+        instant,
+        in_flight: 0,
+        survey: None,
+        disk,
+    }
+}
+
+fn export(id: u32, state: &DiskState, model: Option<&dyn tidegate_device::Model>) -> Export {
+    let disk = &state.disk;
+    let mut export = Export::new(id, disk.export.clone(), disk.size);
+    let preferred = disk.physical_block().max(disk.block_size);
+    export.block = BlockSize::new(disk.block_size, preferred, PAYLOAD_MAX)
+        .expect("block sizes are powers of two up to 64 KiB");
+    export.abilities = Abilities {
+        read_only: disk.read_only,
+        flush: true,
+        fua: true,
+        rotational: model.is_some_and(|m| m.spec().rotational),
+        trim: true,
+        write_zeroes: true,
+        fast_zero: true,
+        df: true,
+        // A flush is a flush of the whole file, whichever connection it comes on.
+        multi_conn: true,
+        cache: true,
+        block_status: true,
+    };
+    export
+}

@@ -1,0 +1,128 @@
+//! From a device that is ready to its loop, on a thread of its own.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+use super::super::{Loop, LoopHandle, Phase};
+use super::{Prepared, SetupError};
+use crate::backing::Medium;
+use crate::backing::file_io::ZEROES;
+use crate::buffer::{Pool, Region};
+use crate::command::Command;
+use crate::ring::{Ring, Wake, clock, sys};
+
+/// Submissions between two turns of the ring; more are submitted in between.
+const RING_ENTRIES: u32 = 1024;
+/// The ring's table of files, where the process may have so many.
+const FILES_MAX: u32 = 16_384;
+
+impl Prepared {
+    /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
+    /// The thread tells whether all was answered and every disk flushed.
+    ///
+    /// # Errors
+    /// When the kernel refuses the ring or the thread.
+    pub fn spawn(
+        self,
+        guard: impl Send + 'static,
+    ) -> Result<(LoopHandle, JoinHandle<io::Result<bool>>), SetupError> {
+        let device = self.name.clone();
+        let failed = |what: &'static str| {
+            let device = device.clone();
+            move |source| SetupError::Io {
+                device,
+                what,
+                source,
+            }
+        };
+        let wake = Arc::new(Wake::new().map_err(failed("make an eventfd"))?);
+        let (sender, commands) = channel();
+        let handle = LoopHandle {
+            commands: sender,
+            wake: wake.clone(),
+        };
+        let (started, start) = channel::<io::Result<()>>();
+        let thread = std::thread::Builder::new()
+            .name(format!("loop {}", self.name))
+            .spawn(move || {
+                let _guard = guard;
+                match self.into_loop(commands, wake) {
+                    Ok(event_loop) => {
+                        let _ = started.send(Ok(()));
+                        run_to_its_end(event_loop)
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                        Ok(false)
+                    }
+                }
+            })
+            .map_err(failed("start a thread"))?;
+        match start.recv() {
+            Ok(Ok(())) => Ok((handle, thread)),
+            Ok(Err(error)) => Err(failed("set up io_uring (Linux 6.1 or later, allowed)")(
+                error,
+            )),
+            Err(_) => Err(failed("start its loop")(io::Error::other("it panicked"))),
+        }
+    }
+
+    fn into_loop(mut self, commands: Receiver<Command>, wake: Arc<Wake>) -> io::Result<Loop> {
+        sys::precise_timers();
+        let files = sys::raise_open_files().min(FILES_MAX);
+        let mut ring = Ring::new(RING_ENTRIES, files)?;
+        for state in &mut self.device.disks {
+            if let Medium::File(open) = &state.disk.medium {
+                state.file = Some(ring.add_file(open.file.try_clone()?.into())?);
+            }
+        }
+        let wake_file = ring.add_file(wake.receiver()?)?;
+        let mut plumbing = Pool::new(self.plumbing, 0)?;
+        Ok(Loop {
+            name: self.name,
+            ring,
+            engine: self.engine,
+            device: self.device,
+            vms: self.vms,
+            clients: Default::default(),
+            slots: Default::default(),
+            pool: Pool::new(self.buffer_memory, 0)?,
+            payload_per_vm: self.payload_per_vm,
+            wake_buffer: plumbing.get_reserved(8),
+            plumbing,
+            zeroes: Region::new(ZEROES)?,
+            commands,
+            wake,
+            wake_file,
+            surveyor: None,
+            now: clock(),
+            ready: Default::default(),
+            stalled: Default::default(),
+            memory_waiters: 0,
+            freed: false,
+            touched: Vec::new(),
+            linked: Vec::new(),
+            completions: Vec::new(),
+            scratch: Vec::new(),
+            granted: Vec::new(),
+            ticking: false,
+            upkeep_due: false,
+            phase: Phase::Running,
+            flushed: false,
+        })
+    }
+}
+
+/// Runs a loop. Cut short, or in a panic, it keeps its memory until the process ends: the kernel
+/// may still be copying a write from a payload, and would find zeroes there, neither old nor new.
+fn run_to_its_end(event_loop: Loop) -> io::Result<bool> {
+    let mut event_loop = ManuallyDrop::new(event_loop);
+    let ended = event_loop.run();
+    if event_loop.engine.is_idle() {
+        drop(ManuallyDrop::into_inner(event_loop));
+    }
+    ended
+}
