@@ -1,0 +1,141 @@
+//! What a value on the command line may be.
+
+use std::time::Duration;
+
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::{self, PolicySpec};
+use tidegate_core::time::Nanos;
+use tidegate_device::units;
+
+/// Seeds, in order, each once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seeds(pub(crate) Vec<u64>);
+
+pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse::<f64>().ok();
+    minutes
+        .filter(|m| (0.01..=1_000_000.0).contains(m))
+        .map(|m| Duration::from_secs_f64(m * 60.0))
+        .ok_or_else(|| "from 0.01 to 1000000".to_owned())
+}
+
+pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("write NAME=VALUE, such as \"cost_size=64 KiB\"".to_owned()),
+    }
+}
+
+pub(super) fn parse_weight(text: &str) -> Result<u32, String> {
+    if text.trim().eq_ignore_ascii_case("none") {
+        return Ok(Objective::DEFAULT_WEIGHT);
+    }
+    let weight = text.trim().parse().ok();
+    weight
+        .filter(|weight| (1..=Objective::MAX_WEIGHT).contains(weight))
+        .ok_or_else(|| {
+            format!(
+                "a whole number from 1 to {}, or \"none\" for the default, {}",
+                Objective::MAX_WEIGHT,
+                Objective::DEFAULT_WEIGHT
+            )
+        })
+}
+
+pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
+    match units::parse_duration(text) {
+        Ok(Nanos(0)) => Err("it must be longer than nothing".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// More are a mistake in typing.
+const MOST_SEEDS: u64 = 1_000_000;
+
+pub(super) fn parse_seeds(text: &str) -> Result<Seeds, String> {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let seeds: Option<Vec<u64>> = match text.split_once("..") {
+        Some((from, to)) => match (number(from), number(to)) {
+            (Some(from), Some(to)) if from <= to && to - from < MOST_SEEDS => {
+                Some((from..=to).collect())
+            }
+            _ => None,
+        },
+        None => text.split(',').map(number).collect(),
+    };
+    let mut seeds = seeds.ok_or("write 1..20 (both included) or 1,2,3; at most a million")?;
+    seeds.sort_unstable();
+    seeds.dedup();
+    Ok(Seeds(seeds))
+}
+
+/// How often a daemon may be asked.
+const INTERVALS: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(50)..=Nanos::from_secs(3600);
+
+pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text).map_err(|error| error.to_string())?;
+    if !INTERVALS.contains(&time) {
+        return Err("from 50 ms to 1 h".to_owned());
+    }
+    Ok(Duration::from_nanos(time.0))
+}
+
+/// A policy by name, or its parts joined by `+`.
+pub(crate) fn parse_policy(text: &str) -> Result<PolicySpec, String> {
+    let spec = match text.split('+').collect::<Vec<_>>().as_slice() {
+        [regulator, dispatcher] => PolicySpec::composed(None, regulator, dispatcher),
+        [controller, regulator, dispatcher] => {
+            PolicySpec::composed(Some(controller), regulator, dispatcher)
+        }
+        _ => PolicySpec::named(text),
+    };
+    spec.map_err(|error| error.to_string())
+}
+
+/// Every policy with its defaults.
+pub(crate) fn all_policies() -> Vec<PolicySpec> {
+    policy::registry()
+        .iter()
+        .filter_map(|info| PolicySpec::named(info.name).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_named_or_composed() {
+        assert_eq!(parse_policy("mclock").expect("registered").name(), "mclock");
+        let composed = parse_policy("token-bucket+mclock").expect("known parts");
+        assert_eq!(composed.parts(), (None, "token-bucket", "mclock"));
+        assert!(
+            parse_policy("mclok")
+                .expect_err("unknown")
+                .contains("mclock")
+        );
+        assert!(parse_policy("a+b+c+d").is_err());
+    }
+
+    #[test]
+    fn seeds_are_a_range_or_a_list() {
+        assert_eq!(parse_seeds("3..5"), Ok(Seeds(vec![3, 4, 5])));
+        assert_eq!(parse_seeds("9,1,9"), Ok(Seeds(vec![1, 9])));
+        for wrong in ["", "5..3", "1..", "1,x", "0..1000000"] {
+            assert!(parse_seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_weight_is_the_default_one() {
+        assert_eq!(parse_weight("none"), Ok(Objective::DEFAULT_WEIGHT));
+        assert_eq!(parse_weight("10000"), Ok(10_000));
+        for wrong in ["0", "10001", "heavy", "-1", "1.5"] {
+            let said = parse_weight(wrong).expect_err("not a weight");
+            assert!(said.contains("\"none\" for the default, 100"), "{said}");
+        }
+    }
+}
