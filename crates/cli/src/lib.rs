@@ -19,11 +19,9 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = args::Args::of_this_process();
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output has enough of it: `tidegate stats | head`.

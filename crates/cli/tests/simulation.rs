@@ -138,7 +138,9 @@ fn csv_has_a_heading_and_cells_for_all_of_it() {
         let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert!(cells.iter().all(|&n| n == cells[0]), "{csv}");
     }
-    let said = refused(&["policy", "list", "-o", "csv"]);
+    let output = tidegate(&["policy", "list", "-o", "csv"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
     assert!(said.contains("no CSV"), "{said}");
 }
 

@@ -7,7 +7,11 @@ mod value;
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{
+    Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+};
 use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
@@ -39,6 +43,81 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// Commands that ask a running daemon; of `policy` only `set` does.
+const ASK_THE_DAEMON: [&str; 4] = ["vm", "device", "policy", "stats"];
+const ASK_NOBODY: [&str; 2] = ["list", "show"];
+/// Commands whose results are one table, whatever they are asked.
+const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
+/// Commands whose output is a log or a script.
+const HAVE_NO_RESULTS: [&str; 2] = ["serve", "completions"];
+
+impl Args {
+    /// Reads the command line of this process; where it is wrong, or asks for help, the process
+    /// ends.
+    pub(crate) fn of_this_process() -> Args {
+        Args::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    fn read(
+        words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+    ) -> Result<Args, clap::Error> {
+        let mut command = command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        let args = Args::from_arg_matches(&matches)?;
+        let name = matches.subcommand_name().unwrap_or_default();
+        if args.global.output == Format::Csv && !HAVE_CSV.contains(&name) {
+            let what = format!(
+                "`{name}` has no CSV: -o json, or -o csv with `{}`",
+                HAVE_CSV.join("` and `")
+            );
+            return Err(command.error(ErrorKind::InvalidValue, what));
+        }
+        Ok(args)
+    }
+}
+
+/// All that can be typed. Options of every command may stand before a command's name, so all of them
+/// take all of these; but none shows in its help those that it makes nothing of.
+pub(crate) fn command() -> clap::Command {
+    let mut command = Args::command();
+    let option = |id| {
+        let mut options = command.get_arguments();
+        options.find(|arg| arg.get_id() == id).cloned()
+    };
+    let (Some(output), Some(socket)) = (option("output"), option("socket")) else {
+        unreachable!("`Global` has them");
+    };
+    let socket = socket.hide(true);
+    let names: Vec<String> = (command.get_subcommands())
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    for name in names {
+        let has = |list: &[&str]| list.contains(&name.as_str());
+        let output = match has(&HAVE_NO_RESULTS) {
+            true => output.clone().hide(true),
+            false if has(&HAVE_CSV) => output.clone(),
+            false => output.clone().value_parser(without_csv()),
+        };
+        let socket = (!has(&ASK_THE_DAEMON)).then(|| socket.clone());
+        command = command.mut_subcommand(&name, |sub| sub.arg(output).args(socket));
+    }
+    command = command.mut_subcommand("policy", |policy| {
+        ASK_NOBODY.iter().fold(policy, |policy, name| {
+            policy.mut_subcommand(name, |sub| sub.arg(socket.clone()))
+        })
+    });
+    command
+}
+
+/// Reads a [`Format`]; CSV, which is refused where its reason can be said, is not offered.
+fn without_csv() -> impl TypedValueParser<Value = Format> {
+    let offered = Format::value_variants().iter().filter_map(|format| {
+        let value = format.to_possible_value()?;
+        Some(value.hide(*format == Format::Csv))
+    });
+    PossibleValuesParser::new(offered).try_map(|text| Format::from_str(&text, false))
+}
+
 /// What every command understands.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Options of every command")]
@@ -66,7 +145,7 @@ pub(crate) enum Format {
     Table,
     /// For machines
     Json,
-    /// For spreadsheets and plots: `sim` and `sweep` only
+    /// For spreadsheets and plots: `sim` and `sweep`
     Csv,
 }
 
@@ -242,16 +321,77 @@ pub(crate) struct BenchArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    /// The help of a command, such as `vm list`.
+    fn help(words: &str) -> String {
+        let words = format!("tidegate {words} --help");
+        let shown = Args::read(words.split(' ')).expect_err("help ends the process");
+        assert_eq!(shown.kind(), ErrorKind::DisplayHelp, "{words}");
+        shown.to_string()
+    }
 
     #[test]
     fn the_arguments_are_well_formed() {
-        Args::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_only_options_that_the_command_makes_something_of() {
+        for (words, socket, output, csv) in [
+            ("serve x", false, false, false),
+            ("completions", false, false, false),
+            ("check", false, true, false),
+            ("sim", false, true, true),
+            ("sweep", false, true, true),
+            ("demo", false, true, false),
+            ("bench engine", false, true, false),
+            ("policy list", false, true, false),
+            ("policy show", false, true, false),
+            ("policy set", true, true, false),
+            ("vm list", true, true, false),
+            ("vm set", true, true, false),
+            ("device show", true, true, false),
+            ("stats", true, true, false),
+        ] {
+            let said = help(words);
+            assert_eq!(said.contains("--socket"), socket, "{said}");
+            assert_eq!(said.contains("--output"), output, "{said}");
+            assert_eq!(said.contains("csv:"), csv, "{said}");
+        }
+    }
+
+    #[test]
+    fn options_of_every_command_may_stand_anywhere() {
+        for words in [
+            "tidegate --socket /s -o json vm list",
+            "tidegate vm list --socket /s -o json",
+            "tidegate vm --socket /s list -o json",
+            "tidegate -o json check x --socket /s",
+            "tidegate policy -o json --socket /s list",
+        ] {
+            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(args.global.output, Format::Json, "{words}");
+            assert_eq!(args.global.socket, PathBuf::from("/s"), "{words}");
+        }
+    }
+
+    #[test]
+    fn csv_is_refused_where_there_is_none() {
+        for words in ["tidegate -o csv vm list", "tidegate vm list -o csv"] {
+            let said = Args::read(words.split(' '))
+                .expect_err("no CSV")
+                .to_string();
+            assert!(said.contains("`vm` has no CSV: -o json"), "{said}");
+        }
+        for words in ["tidegate -o csv sim x", "tidegate sweep x -o csv"] {
+            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(args.global.output, Format::Csv, "{words}");
+        }
     }
 
     #[test]
     fn changing_nothing_is_a_mistake() {
-        assert!(Args::try_parse_from(["tidegate", "vm", "set", "oltp"]).is_err());
-        assert!(Args::try_parse_from(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
+        assert!(Args::read(["tidegate", "vm", "set", "oltp"]).is_err());
+        assert!(Args::read(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
     }
 }

@@ -14,23 +14,14 @@ mod torture;
 mod vm;
 
 use anyhow::Result;
-use clap::CommandFactory;
 
-use crate::args::{Args, BenchCommand, Command, Format};
+use crate::args::{self, Args, BenchCommand, Command};
 use crate::client::Client;
 use crate::output::Output;
-use crate::problem::Problem;
 
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
     let out = Output::new(&args.global);
-    let has_csv = matches!(args.command, Command::Sim(_) | Command::Sweep(_));
-    if args.global.output == Format::Csv && !has_csv {
-        let problem = Problem::new("this command has no CSV").at("-o csv");
-        return Err(problem
-            .help("-o json, or -o csv with `sim` and `sweep`")
-            .into());
-    }
     let client = || Client::new(&args.global.socket);
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
@@ -51,7 +42,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Torture(torture) => torture::run(&torture, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            let mut command = Args::command();
+            let mut command = args::command();
             clap_complete::generate(shell, &mut command, "tidegate", &mut script);
             Ok(out.text(&String::from_utf8_lossy(&script))?)
         }
