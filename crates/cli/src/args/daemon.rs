@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
-use super::value::{parse_interval, parse_param, parse_weight};
+use super::value::{parse_interval, parse_param, parse_weight, whole};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmCommand {
@@ -129,6 +129,6 @@ pub(crate) struct StatsArgs {
           requires = "follow")]
     pub(crate) interval: Duration,
     /// End after so many intervals
-    #[arg(long, value_name = "N", requires = "follow")]
+    #[arg(long, value_name = "N", requires = "follow", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) count: Option<u64>,
 }

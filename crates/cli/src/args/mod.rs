@@ -17,6 +17,7 @@ use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, VmCommand};
 pub(crate) use simulator::{ChangeArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
+use value::whole;
 pub(crate) use value::{all_policies, parse_policy};
 
 /// Gives every virtual machine the disk it was promised.
@@ -106,7 +107,16 @@ pub(crate) fn command() -> clap::Command {
             policy.mut_subcommand(name, |sub| sub.arg(socket.clone()))
         })
     });
-    command
+    minus_is_a_number(command)
+}
+
+/// Lets `--seed -1` be told what a seed may be, not that there is no option `-1`.
+fn minus_is_a_number(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_value)
+    });
+    command.mut_subcommands(minus_is_a_number)
 }
 
 /// Reads a [`Format`]; CSV, which is refused where its reason can be said, is not offered.
@@ -275,7 +285,7 @@ pub(crate) enum LogLevel {
 pub(crate) struct DemoArgs {
     /// How long, over all policies
     #[arg(long, value_name = "N", default_value_t = 45,
-          value_parser = clap::value_parser!(u64).range(4..=3600))]
+          value_parser = whole::<u64>(4..=3600))]
     pub(crate) seconds: u64,
     /// Policies, in the order they take turns
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
@@ -302,19 +312,19 @@ pub(crate) struct BenchArgs {
     pub(crate) policies: Vec<PolicySpec>,
     /// How many VMs
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,10,100,1000",
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = whole::<u32>(1..=1_000_000))]
     pub(crate) vms: Vec<u32>,
     /// How many requests each VM keeps waiting
     #[arg(long = "depth", value_name = "D,...", value_delimiter = ',', default_value = "8",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = whole::<u32>(1..=100_000))]
     pub(crate) depths: Vec<u32>,
     /// How many requests a run takes
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u64).range(1000..))]
+          value_parser = whole::<u64>(1000..=u64::MAX))]
     pub(crate) requests: u64,
     /// How many runs the median is taken of
     #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = whole::<u32>(1..=1000))]
     pub(crate) runs: u32,
 }
 
@@ -372,6 +382,30 @@ mod tests {
             let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(args.global.output, Format::Json, "{words}");
             assert_eq!(args.global.socket, PathBuf::from("/s"), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_number_below_zero_is_told_what_is_allowed() {
+        let whole = "a whole number from 0 to 18446744073709551615";
+        for (words, allowed) in [
+            ("sim x --seed -1", whole),
+            ("sim x --seed 1.5", whole),
+            ("sim x --seed 18446744073709551616", whole),
+            ("torture --seed -1", whole),
+            ("torture --start-seed -1", whole),
+            ("stats --follow --count -1", whole),
+            ("torture --seeds -1", "from 1 to 1099511627776"),
+            ("bench engine --runs -1", "from 1 to 1000"),
+            ("bench engine --vms 1,-1", "from 1 to 1000000"),
+            ("demo --seconds 3601", "from 4 to 3600"),
+            ("sweep x --jobs 1025", "from 1 to 1024"),
+            ("vm set a --weight -1", "a whole number from 1 to 10000"),
+            ("sweep x --seeds -1", "1..20 (both included)"),
+        ] {
+            let words = format!("tidegate {words}");
+            let said = Args::read(words.split(' ')).expect_err("refused");
+            assert!(said.to_string().contains(allowed), "{said}");
         }
     }
 

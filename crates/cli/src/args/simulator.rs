@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, ValueHint};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 
-use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time};
+use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
 
 /// What changes a scenario for one run.
 #[derive(Debug, ClapArgs)]
@@ -32,7 +32,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     pub(crate) policy: Option<PolicySpec>,
     /// This seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: Option<u64>,
     /// A row for each VM every so often, such as "1 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -61,7 +61,7 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Simulations at once; as many as there are cores unless said
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
@@ -79,27 +79,27 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, requires = "paper", conflicts_with = "table")]
     pub(crate) calibrate: bool,
     /// Simulations at once; as many as there are cores unless said
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TortureArgs {
     /// How many seeds; 1000 unless --minutes is given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1 << 40))]
     pub(crate) seeds: Option<u64>,
     /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) start_seed: u64,
     /// Begin no more seeds after so many minutes
     #[arg(long, value_name = "M", value_parser = parse_minutes)]
     pub(crate) minutes: Option<Duration>,
     /// How many at a time; all processors unless said
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
     /// Only this seed
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "start_seed", "minutes",
-          "jobs", "resume"])]
+    #[arg(long, value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX),
+          conflicts_with_all = ["seeds", "start_seed", "minutes", "jobs", "resume"])]
     pub(crate) seed: Option<u64>,
     /// Only these policies; all of them, and all compositions, unless said
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',

@@ -1,5 +1,6 @@
 //! What a value on the command line may be.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate_core::objective::Objective;
@@ -17,6 +18,18 @@ pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
         .filter(|m| (0.01..=1_000_000.0).contains(m))
         .map(|m| Duration::from_secs_f64(m * 60.0))
         .ok_or_else(|| "from 0.01 to 1000000".to_owned())
+}
+
+/// Reads a whole number within `range`, which `T` has room for.
+pub(super) fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("a whole number from {} to {}", range.start(), range.end()))
+    }
 }
 
 pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
@@ -73,7 +86,7 @@ pub(super) fn parse_seeds(text: &str) -> Result<Seeds, String> {
 }
 
 /// How often a daemon may be asked.
-const INTERVALS: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(50)..=Nanos::from_secs(3600);
+const INTERVALS: RangeInclusive<Nanos> = Nanos::from_millis(50)..=Nanos::from_secs(3600);
 
 pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text).map_err(|error| error.to_string())?;
