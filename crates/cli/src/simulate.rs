@@ -13,6 +13,7 @@ use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Scenario, Tena
 use tidegate_workload::fio::{self, JobFile};
 
 use crate::args::ChangeArgs;
+use crate::file_kind::FileKind;
 use crate::output;
 use crate::problem::Problem;
 
@@ -73,10 +74,8 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let mut warnings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
-        if is_served(&text) {
-            let problem = Problem::new("this is a configuration of the daemon, not a scenario");
-            let help = "`tidegate serve` serves it; docs/simulation.md says what a scenario is";
-            return Err(problem.at(file).help(help).into());
+        if let Some(kind @ (FileKind::Configuration | FileKind::Model)) = FileKind::of(&text) {
+            return Err(kind.instead_of(FileKind::Scenario, path).into());
         }
         let loaded = scenario::read(&text, &file, &find, changes.policy.as_ref())?;
         warnings = loaded.warnings;
@@ -108,12 +107,6 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         warnings,
         notes,
     })
-}
-
-/// Only what is served says where clients connect.
-fn is_served(text: &str) -> bool {
-    let listens = document::read(text, "", |root| Some(root.section()?.has("listen")));
-    listens.is_ok_and(|loaded| loaded.config)
 }
 
 /// A model by what the command line calls it: there a path is relative to where one stands.

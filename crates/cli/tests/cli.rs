@@ -167,6 +167,22 @@ fn a_broken_configuration_is_located_and_ends_with_one() {
 }
 
 #[test]
+fn a_configuration_may_come_through_a_pipe() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["check", "/dev/stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(CONFIG.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert!(stdout(&output).contains("oltp"), "{}", stdout(&output));
+}
+
+#[test]
 fn what_is_not_there_yet_is_a_warning() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("t.toml");

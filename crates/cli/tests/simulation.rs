@@ -179,9 +179,53 @@ fn a_broken_scenario_is_located() {
 }
 
 #[test]
-fn a_configuration_of_the_daemon_is_told_to_be_one() {
-    let said = refused(&["sim", &example("quickstart.toml")]);
-    assert!(said.contains("a configuration of the daemon"), "{said}");
+fn a_file_of_another_kind_is_told_to_be_one() {
+    let model = example("../devices/nvme-1tb.toml");
+    for (args, told) in [
+        (
+            ["sim", &example("quickstart.toml")],
+            "this is a configuration of the daemon, not a scenario",
+        ),
+        (
+            ["serve", &example("noisy-neighbour.toml")],
+            "this is a scenario, not a configuration of the daemon",
+        ),
+        (["sim", &model], "this is a device model, not a scenario"),
+        (["sweep", &model], "this is a device model, not a scenario"),
+        (
+            ["serve", &model],
+            "this is a device model, not a configuration of the daemon",
+        ),
+    ] {
+        let said = refused(&args);
+        assert!(said.contains(told) && said.contains("help: "), "{said}");
+    }
+}
+
+#[test]
+fn check_knows_a_device_model() {
+    let model = example("../devices/nvme-1tb.toml");
+    let table = said(&["check", &model]);
+    assert!(
+        table.contains("nvme-1tb") && table.contains("CAPACITY"),
+        "{table}"
+    );
+    let json: Value = serde_json::from_str(&said(&["check", &model, "-o", "json"])).expect("JSON");
+    assert_eq!(
+        (&json["good"], &json["model"]["name"]),
+        (&true.into(), &"nvme-1tb".into())
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("broken.toml");
+    let text = std::fs::read_to_string(&model).expect("readable");
+    std::fs::write(&path, text.replace("queue_depth = ", "queue_deep = ")).expect("writable");
+    let path = path.display().to_string();
+    let told = refused(&["check", &path]);
+    assert!(
+        told.contains("broken.toml") && told.contains("queue_deep"),
+        "{told}"
+    );
+    assert!(!told.contains("listen"), "{told}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ pub(crate) enum Command {
         )]
         log: LogLevel,
     },
-    /// Check a configuration or a scenario, and print what it says
+    /// Check a configuration, a scenario or a device model, and print what it says
     #[command(
         after_help = "Reports everything that is wrong with the file, each with its line, and \
                             exits with 1\nif anything is. It opens no disk and no socket: that \
@@ -189,7 +189,7 @@ pub(crate) enum Command {
                             Example:\n  tidegate check examples/limits.toml"
     )]
     Check {
-        /// The configuration or the scenario, TOML
+        /// The configuration, the scenario or the device model, TOML; or a fio job file (.fio)
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },

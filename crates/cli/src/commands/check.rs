@@ -1,11 +1,12 @@
-//! `tidegate check`: what a configuration would serve or a scenario simulate, or everything wrong
-//! with it.
+//! `tidegate check`: what a configuration would serve or a scenario simulate, what a device model
+//! is, or everything wrong with it.
 
 use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_config::document;
+use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
@@ -15,6 +16,7 @@ use tidegate_server::reception::missing_directory;
 use tidegate_sim::scenario::Tenant;
 
 use super::show;
+use crate::file_kind::FileKind;
 use crate::output::{self, Output};
 use crate::simulate::{self, Changes};
 
@@ -25,6 +27,20 @@ struct Report<'a> {
     errors: &'a [Diagnostic],
     warnings: &'a [Diagnostic],
     vms: Vec<Vm<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<Model<'a>>,
+}
+
+impl<'a> Report<'a> {
+    fn good(warnings: &'a [Diagnostic]) -> Report<'a> {
+        Report {
+            good: true,
+            errors: &[],
+            warnings,
+            vms: Vec::new(),
+            model: None,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -36,32 +52,83 @@ struct Vm<'a> {
     exports: Vec<&'a str>,
 }
 
+/// A device model, which has neither VMs nor a policy.
+#[derive(Serialize)]
+struct Model<'a> {
+    name: &'a str,
+    description: &'a str,
+    /// Bytes.
+    capacity: u64,
+    /// Bytes.
+    physical_block: u32,
+    queue_depth: u32,
+    /// Bytes.
+    max_io: u32,
+}
+
 /// Checks a file.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
-    if is_scenario(file) {
+    if file.extension().is_some_and(|ending| ending == "fio") {
         return scenario(file, out);
     }
-    match config::load(file) {
-        Ok(loaded) => accepted(loaded, out),
-        Err(errors) => refused(errors, out),
+    let text = match document::read_text(file) {
+        Ok(text) => text,
+        Err(what) => return refused(ConfigErrors(vec![Diagnostic::error(what)]), out),
+    };
+    match FileKind::of(&text) {
+        Some(FileKind::Scenario) => scenario(file, out),
+        Some(FileKind::Model) => model(&text, file, out),
+        Some(FileKind::Configuration) | None => {
+            let base = file.parent().unwrap_or(Path::new(""));
+            match config::parse(&text, &file.display().to_string(), base) {
+                Ok(loaded) => accepted(loaded, out),
+                Err(errors) => refused(errors, out),
+            }
+        }
     }
 }
 
-/// Whether it is to be simulated: a job file, or what has words that only a scenario has. A file
-/// that cannot be read is no scenario: reading it as a configuration says why.
-fn is_scenario(file: &Path) -> bool {
-    if file.extension().is_some_and(|ending| ending == "fio") {
-        return true;
-    }
-    let Ok(text) = document::read_text(file) else {
-        return false;
+fn model(text: &str, file: &Path, out: Output) -> Result<()> {
+    let entry = match catalogue::parse(text, &file.display().to_string()) {
+        Ok(entry) => entry,
+        Err(error) => {
+            return refused(
+                ConfigErrors(vec![Diagnostic::error(error.to_string())]),
+                out,
+            );
+        }
     };
-    let words = ["duration", "warm_up", "seed", "event", "background"];
-    let has = document::read(&text, "", |root| {
-        let section = root.section()?;
-        Some(words.iter().any(|word| section.has(word)))
-    });
-    has.is_ok_and(|loaded| loaded.config)
+    let spec = entry.spec();
+    if out.is_json() {
+        return out.json(&Report {
+            model: Some(Model {
+                name: &entry.name,
+                description: &entry.description,
+                capacity: spec.capacity,
+                physical_block: spec.physical_block,
+                queue_depth: spec.queue_depth,
+                max_io: spec.max_io,
+            }),
+            ..Report::good(&[])
+        });
+    }
+    let mut table = Table::new([
+        ("MODEL", Align::Left),
+        ("CAPACITY", Align::Right),
+        ("BLOCK", Align::Right),
+        ("QUEUE", Align::Right),
+        ("MAX I/O", Align::Right),
+        ("DESCRIPTION", Align::Left),
+    ]);
+    table.row([
+        Cell::from(entry.name.clone()).tone(Tone::Strong),
+        exact_bytes(spec.capacity).into(),
+        exact_bytes(spec.physical_block.into()).into(),
+        spec.queue_depth.to_string().into(),
+        exact_bytes(spec.max_io.into()).into(),
+        entry.description.clone().into(),
+    ]);
+    Ok(out.table(&table)?)
 }
 
 fn scenario(file: &Path, out: Output) -> Result<()> {
@@ -86,10 +153,8 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             exports: Vec::new(),
         });
         return out.json(&Report {
-            good: true,
-            errors: &[],
-            warnings: &ready.warnings,
             vms: vms.collect(),
+            ..Report::good(&ready.warnings)
         });
     }
     let mut table = Table::new([
@@ -125,8 +190,7 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
         let report = Report {
             good: false,
             errors: &errors.0,
-            warnings: &[],
-            vms: Vec::new(),
+            ..Report::good(&[])
         };
         out.json(&report)?;
     }
@@ -158,10 +222,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
             }
         });
         return out.json(&Report {
-            good: true,
-            errors: &[],
-            warnings: &warnings,
             vms: vms.collect(),
+            ..Report::good(&warnings)
         });
     }
     out.text(&describe(&config, out))?;

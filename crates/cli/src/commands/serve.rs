@@ -4,20 +4,22 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tidegate_server::config::{self, Loaded};
+use tidegate_config::document;
+use tidegate_server::config::{self, ConfigErrors, Loaded};
 use tidegate_server::control;
 use tidegate_server::daemon::Daemon;
 use tidegate_server::reception::BindError;
 use tracing::Level;
 
 use crate::args::LogLevel;
+use crate::file_kind::FileKind;
 use crate::log::Log;
 use crate::output;
 use crate::problem::Problem;
 
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
-    let Loaded { config, warnings } = config::load(file)?;
+    let Loaded { config, warnings } = config::load(file).map_err(|errors| refused(errors, file))?;
     for warning in &warnings {
         output::tell(format_args!("{warning}\n"));
     }
@@ -39,6 +41,17 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         let _ = api.await;
         Ok(ended?)
     })
+}
+
+/// Why a file is not served. One of another kind has nothing wrong with it line by line.
+fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
+    let kind = document::read_text(file).map(|text| FileKind::of(&text));
+    match kind {
+        Ok(Some(kind @ (FileKind::Scenario | FileKind::Model))) => {
+            kind.instead_of(FileKind::Configuration, file).into()
+        }
+        _ => errors.into(),
+    }
 }
 
 fn no_control(error: BindError) -> anyhow::Error {
