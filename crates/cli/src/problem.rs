@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::Path;
 
 use tidegate_server::backing::OpenError;
-use tidegate_server::config::ConfigErrors;
+use tidegate_server::config::{ConfigErrors, Place};
 use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
+use tidegate_server::daemon::StartError;
 use tidegate_server::reception::{BindError, missing_directory};
 use tidegate_workload::fio::FioErrors;
 
@@ -14,6 +15,8 @@ use tidegate_workload::fio::FioErrors;
 pub(crate) struct Problem {
     what: String,
     at: Option<String>,
+    /// Where a configuration says it.
+    place: Option<Place>,
     help: Option<String>,
 }
 
@@ -22,12 +25,18 @@ impl Problem {
         Problem {
             what: what.into(),
             at: None,
+            place: None,
             help: None,
         }
     }
 
     pub(crate) fn at(mut self, at: impl Into<String>) -> Problem {
         self.at = Some(at.into()).filter(|at| !at.is_empty());
+        self
+    }
+
+    pub(crate) fn place(mut self, place: Option<&Place>) -> Problem {
+        self.place = place.cloned();
         self
     }
 
@@ -42,6 +51,9 @@ impl fmt::Display for Problem {
         write!(f, "error: {}", self.what)?;
         if let Some(at) = &self.at {
             write!(f, "\n  where: {at}")?;
+        }
+        if let Some(place) = &self.place {
+            write!(f, "\n  --> {place}")?;
         }
         match &self.help {
             Some(help) => write!(f, "\n  help: {help}"),
@@ -61,6 +73,7 @@ impl From<ErrorBody> for Problems {
         let problem = |problem: ApiProblem| Problem {
             what: problem.what,
             at: Some(problem.at).filter(|at| !at.is_empty()),
+            place: None,
             help: problem.allowed,
         };
         Problems(
@@ -124,6 +137,12 @@ fn text(error: &anyhow::Error) -> String {
         open.and_then(OpenError::help)
             .or_else(|| bind.and_then(BindError::help))
     });
+    let place = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<StartError>()?.place());
+    if let Some(place) = place {
+        text.push_str(&format!("  --> {place}\n"));
+    }
     if let Some(help) = help {
         text.push_str(&format!("  help: {help}\n"));
     }

@@ -208,6 +208,8 @@ fn what_is_not_there_yet_is_a_warning() {
         "warning: vm \"oltp\": ",
         "no-disks: make it (mkdir -p)",
         "b.raw does not exist yet",
+        "t.toml:5:8\n",
+        "t.toml:21:8\n",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -503,37 +505,46 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
     let file = ("kind = \"memory\"", "kind = \"file\"");
     let second = "[[vm]]\nname = \"bulk\"\n[[vm.disk]]\nsize = \"8 MiB\"\n";
     let on = |disk: &'static str| [file, (second, ""), ("size = \"8 MiB\"", disk)];
-    for (said, part) in [
+    for (said, part, place) in [
         (
             refusal(dir, &[("unix = \"nbd.sock\"", &taken)]),
             "help: another process has this port",
+            "refused.toml:5:7",
         ),
         (
             refusal(dir, &[("unix = \"nbd.sock\"", "tcp = \"192.0.2.1:1\"")]),
             "help: this machine does not have that address",
+            "refused.toml:5:7",
         ),
         (
             refusal(dir, &[("nbd.sock", "plain")]),
             "help: remove it if nobody needs it",
+            "refused.toml:5:8",
         ),
         (
             refusal(dir, &[("control.sock", "plain")]),
             "choose another place: `socket` under [control]",
+            "refused.toml:3:10",
         ),
         (
             refusal(dir, &[("nbd.sock", "none/nbd.sock")]),
             "none: make it (mkdir -p)",
+            "refused.toml:5:8",
         ),
         (
             refusal(dir, &on("path = \"/\"")[..]),
             "help: name a file in it",
+            "refused.toml:15:8",
         ),
         (
             refusal(dir, &on("path = \"plain\"\nsize = \"8 MiB\"")[..]),
             "help: size = \"4 B\", or leave it out",
+            "refused.toml:15:8",
         ),
     ] {
         assert!(said.contains(part), "{part}: {said}");
+        let place = format!("--> {}/{place}\n", dir.display());
+        assert!(said.contains(&place), "{place}: {said}");
     }
 }
 

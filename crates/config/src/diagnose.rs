@@ -101,13 +101,27 @@ impl Diagnostic {
         self
     }
 
-    fn locate(&mut self, file: &str, text: &str) {
+    fn locate(&mut self, source: &Source) {
         if let Some(first) = self.first.take() {
-            let line = line_of(text, floor_char_boundary(text, first.start));
+            let line = source.place(&first).line;
             self.what = format!("{}, first on line {line}", self.what);
         }
-        let start = floor_char_boundary(text, self.span.start);
-        let end = floor_char_boundary(text, self.span.end).max(start);
+        self.place = Some(source.place(&self.span));
+    }
+}
+
+/// A text and its name in messages.
+#[derive(Debug)]
+struct Source {
+    file: String,
+    text: String,
+}
+
+impl Source {
+    fn place(&self, span: &Span) -> Place {
+        let text = self.text.as_str();
+        let start = floor_char_boundary(text, span.start);
+        let end = floor_char_boundary(text, span.end).max(start);
         let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let line = &text[line_start..line_end];
@@ -117,17 +131,13 @@ impl Diagnostic {
             .max(1);
         let excerpt = (!line.trim().is_empty() && line.len() <= EXCERPT_MAX)
             .then(|| (line.replace(char::is_control, " "), meant));
-        self.place = Some(Place {
-            file: file.to_owned(),
-            line: line_of(text, start),
+        Place {
+            file: self.file.clone(),
+            line: text[..start].bytes().filter(|&b| b == b'\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             excerpt,
-        });
+        }
     }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].bytes().filter(|&b| b == b'\n').count() + 1
 }
 
 /// `str::floor_char_boundary` clamped to the text.
@@ -150,22 +160,30 @@ impl fmt::Display for Diagnostic {
             field => write!(f, "{severity}: {field}: {}", self.what)?,
         }
         if let Some(place) = &self.place {
-            write!(f, "\n  --> {}:{}:{}", place.file, place.line, place.column)?;
-            if let Some((line, meant)) = &place.excerpt {
-                let number = place.line.to_string();
-                let margin = " ".repeat(number.len());
-                let indent = " ".repeat(place.column - 1);
-                let mark = "^".repeat(*meant);
-                write!(
-                    f,
-                    "\n{margin} |\n{number} | {line}\n{margin} | {indent}{mark}"
-                )?;
-            }
+            write!(f, "\n  --> {place}")?;
         }
         match &self.allowed {
             Some(allowed) => write!(f, "\n  help: {allowed}"),
             None => Ok(()),
         }
+    }
+}
+
+/// `file:line:column`, and below it the line, with what is meant underlined.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)?;
+        let Some((line, meant)) = &self.excerpt else {
+            return Ok(());
+        };
+        let number = self.line.to_string();
+        let margin = " ".repeat(number.len());
+        let indent = " ".repeat(self.column - 1);
+        let mark = "^".repeat(*meant);
+        write!(
+            f,
+            "\n{margin} |\n{number} | {line}\n{margin} | {indent}{mark}"
+        )
     }
 }
 
@@ -192,27 +210,40 @@ impl std::error::Error for ConfigErrors {}
 #[derive(Default, Debug)]
 pub(crate) struct Issues {
     list: RefCell<Vec<Diagnostic>>,
+    /// What is read, where that is a text.
+    source: Option<Source>,
 }
 
 impl Issues {
+    /// Those of a text; `file` is its name in messages.
+    pub(crate) fn of(file: &str, text: &str) -> Issues {
+        Issues {
+            list: RefCell::default(),
+            source: Some(Source {
+                file: file.to_owned(),
+                text: text.to_owned(),
+            }),
+        }
+    }
+
+    /// A place of the text, if it is one.
+    pub(crate) fn place(&self, span: &Span) -> Option<Place> {
+        Some(self.source.as_ref()?.place(span))
+    }
+
     pub(crate) fn push(&self, diagnostic: Diagnostic) {
         self.list.borrow_mut().push(diagnostic);
     }
 
-    /// Everything found, in the order of the text, each with its place in it.
-    pub(crate) fn located(self, file: &str, text: &str) -> Vec<Diagnostic> {
-        let mut list = self.into_list();
-        list.sort_by_key(|d| (d.span.start, d.severity == Severity::Warning));
-        list.dedup();
-        for diagnostic in &mut list {
-            diagnostic.locate(file, text);
+    /// Everything found: in a text each with its place, in their order; else without places.
+    pub(crate) fn into_list(self) -> Vec<Diagnostic> {
+        let mut list = self.list.into_inner();
+        if let Some(source) = &self.source {
+            list.sort_by_key(|d| (d.span.start, d.severity == Severity::Warning));
+            list.dedup();
+            list.iter_mut().for_each(|d| d.locate(source));
         }
         list
-    }
-
-    /// Everything found, without places.
-    pub(crate) fn into_list(self) -> Vec<Diagnostic> {
-        self.list.into_inner()
     }
 }
 
@@ -239,20 +270,17 @@ mod tests {
             (8..900, 1, 9),
             (900..901, 3, 1),
         ] {
-            let mut d = Diagnostic::error("bad").at("f", &span);
-            d.locate("file", text);
-            let place = d.place.unwrap();
+            let place = Issues::of("file", text).place(&span).unwrap();
             assert_eq!((place.line, place.column), (line, column), "{span:?}");
         }
     }
 
     #[test]
     fn a_diagnostic_shows_its_line() {
-        let issues = Issues::default();
+        let issues = Issues::of("f.toml", "a = 1\nb = 3\n");
         issues.push(Diagnostic::error("bad").at("b", &(10..11)).allowing("2"));
-        let text = "a = 1\nb = 3\n";
         assert_eq!(
-            issues.located("f.toml", text)[0].to_string(),
+            issues.into_list()[0].to_string(),
             "error: b: bad\n  --> f.toml:2:5\n  |\n2 | b = 3\n  |     ^\n  help: 2"
         );
     }

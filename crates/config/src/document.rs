@@ -31,10 +31,10 @@ pub fn read<T>(
     file: &str,
     reader: impl FnOnce(&Field<'_>) -> Option<T>,
 ) -> Result<Loaded<T>, ConfigErrors> {
-    let issues = Issues::default();
+    let issues = Issues::of(file, text);
     let node = Node::from_toml(text, &issues);
     let config = node.and_then(|node| reader(&Field::root(&node, Path::default(), &issues)));
-    let found = issues.located(file, text);
+    let found = issues.into_list();
     match config {
         Some(config) if found.iter().all(|d| d.severity == Severity::Warning) => Ok(Loaded {
             config,

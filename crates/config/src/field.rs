@@ -10,7 +10,7 @@ use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::{self, UnitError, UnitErrorKind};
 
-use crate::diagnose::{Diagnostic, Issues, one_of};
+use crate::diagnose::{Diagnostic, Issues, Place, one_of};
 use crate::node::{Node, Value};
 use crate::objective;
 use crate::section::{Path, Section};
@@ -49,6 +49,11 @@ impl<'a> Field<'a> {
             },
             _ => self.clone(),
         }
+    }
+
+    /// Where it stands, for what goes wrong with it later. `None` in JSON.
+    pub fn place(&self) -> Option<Place> {
+        self.issues.place(&self.node.span)
     }
 
     /// An error at this place, to be completed and given to [`Field::push`].

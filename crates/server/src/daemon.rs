@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::command::{Command, CommandError, DeviceSnapshot, VmSnapshot};
-use crate::config::{Config, ListenConfig};
+use crate::config::{Config, ListenConfig, Place};
 use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
 use crate::ring::sys;
@@ -30,8 +30,13 @@ pub enum StartError {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// A listener.
-    #[error("listener {0}")]
-    Bind(#[from] BindError),
+    #[error("listener {source}")]
+    Bind {
+        /// Where the configuration names it.
+        place: Option<Box<Place>>,
+        /// Why.
+        source: BindError,
+    },
     /// A listener offers what is not there.
     #[error("listener {listener}: no export named {export:?}")]
     UnknownExport {
@@ -40,6 +45,18 @@ pub enum StartError {
         /// What it was to offer.
         export: String,
     },
+}
+
+impl StartError {
+    /// What of the configuration could not be had; `None` where it is not about that, or did not
+    /// come from a text.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            StartError::Setup(error) => error.place(),
+            StartError::Bind { place, .. } => place.as_deref(),
+            StartError::UnknownExport { .. } => None,
+        }
+    }
 }
 
 /// Why the daemon ended before it was told to.
@@ -109,7 +126,11 @@ impl Daemon {
             .collect::<Result<Vec<_>, _>>()?;
         let mut bound = Vec::new();
         for listen in &config.listeners {
-            bound.push((Arc::new(Bound::new(&listen.address)?), listen));
+            let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
+                place: listen.place.clone().map(Box::new),
+                source,
+            })?;
+            bound.push((Arc::new(socket), listen));
         }
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();

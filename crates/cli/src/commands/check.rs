@@ -10,6 +10,7 @@ use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
+    Place,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
 use tidegate_server::reception::missing_directory;
@@ -327,33 +328,38 @@ fn address(address: &ListenAddress) -> String {
 
 /// What `serve` would not find, as things stand: it may still come.
 fn missing(config: &Config) -> Vec<Diagnostic> {
-    let nowhere = |field: String, path: &Path| {
+    let nowhere = |field: String, path: &Path, place: &Option<Place>| {
         let help = missing_directory(path)?;
         let what = format!("{} cannot be made yet", path.display());
-        Some(warning(field, what, help))
+        Some(warning(field, what, help, place))
     };
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let disks = disks.filter_map(|(vm, disk)| {
         let path = disk.path.as_ref().filter(|path| !path.exists())?;
         let field = format!("vm {:?}", vm.name);
         if disk.create != Create::No {
-            return nowhere(field, path);
+            return nowhere(field, path, &disk.place);
         }
         let what = format!("{} does not exist yet", path.display());
         let help = "create it before `tidegate serve`, or add create = \"sparse\" and a size";
-        Some(warning(field, what, help.to_owned()))
+        Some(warning(field, what, help.to_owned(), &disk.place))
     });
     let listeners =
         (config.listeners.iter().enumerate()).filter_map(|(i, listen)| match &listen.address {
-            ListenAddress::Unix { path, .. } => nowhere(format!("listen[{i}].unix"), path),
+            ListenAddress::Unix { path, .. } => {
+                nowhere(format!("listen[{i}].unix"), path, &listen.place)
+            }
             ListenAddress::Tcp(_) => None,
         });
-    let control = nowhere("control.socket".to_owned(), &config.control.socket);
+    let control = &config.control;
+    let control = nowhere("control.socket".to_owned(), &control.socket, &control.place);
     disks.chain(listeners).chain(control).collect()
 }
 
-fn warning(field: String, what: String, help: String) -> Diagnostic {
-    (Diagnostic::error(what).warning())
+fn warning(field: String, what: String, help: String, place: &Option<Place>) -> Diagnostic {
+    let mut warning = (Diagnostic::error(what).warning())
         .at(field, &(0..0))
-        .allowing(help)
+        .allowing(help);
+    warning.place = place.clone();
+    warning
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tidegate_config::document;
-use tidegate_server::config::{self, ConfigErrors, Loaded};
+use tidegate_server::config::{self, ConfigErrors, Loaded, Place};
 use tidegate_server::control;
 use tidegate_server::daemon::Daemon;
 use tidegate_server::reception::BindError;
@@ -30,7 +30,8 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let (devices, vms) = (config.devices.len(), config.vms.len());
-        let control = control::bind(&config.control).map_err(no_control)?;
+        let control = control::bind(&config.control)
+            .map_err(|error| no_control(error, config.control.place.as_ref()))?;
         tracing::info!("control API at {}", control.name());
         let daemon = Daemon::start(config).context("cannot start")?;
         tracing::info!(devices, vms, "serving");
@@ -54,13 +55,14 @@ fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
     }
 }
 
-fn no_control(error: BindError) -> anyhow::Error {
-    let what = "cannot open the control socket";
+fn no_control(error: BindError, place: Option<&Place>) -> anyhow::Error {
+    let what = format!("cannot open the control socket: {error}");
+    let problem = Problem::new(what).place(place);
     match error.help() {
-        Some(help) => Problem::new(format!("{what}: {error}"))
+        Some(help) => problem
             .help(format!("{help}: `socket` under [control]"))
             .into(),
-        None => anyhow::Error::from(error).context(what),
+        None => problem.into(),
     }
 }
 

@@ -103,6 +103,7 @@ fn complete(
         max_pending_per_vm: bounds.max_pending_per_vm,
         buffer_memory: buffers.total,
         buffer_memory_per_vm: buffers.per_vm,
+        place: draft.field.place(),
     })
 }
 

@@ -96,6 +96,8 @@ pub struct ControlConfig {
     pub socket: PathBuf,
     /// Its file mode.
     pub mode: u32,
+    /// Where the file says it; `None` where no file does.
+    pub place: Option<Place>,
 }
 
 /// `[[listen]]`
@@ -105,6 +107,8 @@ pub struct ListenConfig {
     pub address: ListenAddress,
     /// Exports offered here, the first one also under the empty name. Empty: all of them, no default.
     pub exports: Vec<String>,
+    /// Where the file says it; `None` where no file does.
+    pub place: Option<Place>,
 }
 
 /// Where a listener listens.
@@ -144,6 +148,8 @@ pub struct DeviceConfig {
     pub buffer_memory: u64,
     /// Memory for request payloads of one VM in bytes.
     pub buffer_memory_per_vm: u64,
+    /// Where the file says it; `None` where no file does.
+    pub place: Option<Place>,
 }
 
 /// What the disks of a device are made of.
@@ -192,6 +198,8 @@ pub struct DiskConfig {
     pub read_only: bool,
     /// Smallest unit clients may address: 1 (anything, by read-modify-write), 512 or 4096.
     pub block_size: u32,
+    /// Where the file says it; `None` where no file does.
+    pub place: Option<Place>,
 }
 
 /// What to do when a disk's file is not there.

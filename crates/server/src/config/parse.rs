@@ -108,6 +108,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         None => Some(ControlConfig {
             socket: DEFAULT_CONTROL_SOCKET.into(),
             mode: DEFAULT_SOCKET_MODE,
+            place: None,
         }),
     };
     let listen = section.take_tables("listen");
@@ -179,6 +180,10 @@ fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Optio
     Some(ControlConfig {
         socket: socket?,
         mode: mode?,
+        place: field
+            .find("socket")
+            .unwrap_or_else(|| field.clone())
+            .place(),
     })
 }
 
@@ -201,6 +206,8 @@ fn listeners(
             Some(ListenConfig {
                 address: address?,
                 exports: exports?,
+                place: (field.find("unix").or_else(|| field.find("tcp")))
+                    .and_then(|field| field.place()),
             })
         })
         .collect()

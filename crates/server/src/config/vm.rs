@@ -148,6 +148,7 @@ fn disk(
         format: format?,
         read_only: read_only?,
         block_size: block_size?,
+        place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }
 

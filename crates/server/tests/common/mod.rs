@@ -29,6 +29,7 @@ pub fn config(dir: &Path) -> Config {
         control: ControlConfig {
             socket: dir.join("control"),
             mode: 0o600,
+            place: None,
         },
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {
@@ -36,6 +37,7 @@ pub fn config(dir: &Path) -> Config {
                 mode: 0o600,
             },
             exports: Vec::new(),
+            place: None,
         }],
         devices: Vec::new(),
         vms: Vec::new(),
@@ -54,6 +56,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
         max_pending_per_vm: 256,
         buffer_memory: 64 << 20,
         buffer_memory_per_vm: 32 << 20,
+        place: None,
     }
 }
 
@@ -66,6 +69,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
         format: DiskFormat::Probe,
         read_only: false,
         block_size: 1,
+        place: None,
     }
 }
 

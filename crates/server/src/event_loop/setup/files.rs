@@ -36,6 +36,7 @@ impl Files {
                 vm: vm.to_owned(),
                 export: disk.export.clone(),
                 path: path.to_owned(),
+                place: disk.place.clone().map(Box::new),
                 first: Box::new(user.clone()),
             }),
             _ => Ok(()),
@@ -77,9 +78,9 @@ mod tests {
             let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
             Prepared::open(&config, 0, &mut Files::default())
         };
-        let said = open("create = \"sparse\"\nsize = \"1 MiB\"")
-            .expect_err("one file")
-            .to_string();
+        let refused = open("create = \"sparse\"\nsize = \"1 MiB\"").expect_err("one file");
+        assert_eq!(refused.place().map(|place| place.line), Some(15));
+        let said = refused.to_string();
         assert!(said.contains("VM \"b\", export \"b\""), "{said}");
         assert!(
             said.contains("real/d, which export \"a\" of VM \"a\" uses"),

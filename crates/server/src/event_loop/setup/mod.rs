@@ -20,7 +20,7 @@ use crate::backing::layout::{self, TooSmall, Wanted};
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium, OpenError};
 use crate::buffer::Pool;
-use crate::config::{Config, DeviceConfig, DeviceKind, VmConfig};
+use crate::config::{Config, DeviceConfig, DeviceKind, Place, VmConfig};
 use crate::ring::sys;
 
 pub use files::Files;
@@ -38,6 +38,8 @@ pub enum SetupError {
         vm: String,
         /// The export.
         export: String,
+        /// Where the configuration names it.
+        place: Option<Box<Place>>,
         /// Why.
         source: OpenError,
     },
@@ -54,6 +56,8 @@ pub enum SetupError {
         export: String,
         /// Its file.
         path: PathBuf,
+        /// Where the configuration names it.
+        place: Option<Box<Place>>,
         /// Who was first.
         first: Box<User>,
     },
@@ -62,6 +66,8 @@ pub enum SetupError {
     Layout {
         /// The device.
         device: String,
+        /// Where the configuration describes it.
+        place: Option<Box<Place>>,
         /// By how much.
         source: TooSmall,
     },
@@ -70,6 +76,8 @@ pub enum SetupError {
     Engine {
         /// The device.
         device: String,
+        /// Where the configuration describes it.
+        place: Option<Box<Place>>,
         /// Why.
         source: EngineError,
     },
@@ -83,6 +91,20 @@ pub enum SetupError {
         /// How it failed.
         source: io::Error,
     },
+}
+
+impl SetupError {
+    /// What of the configuration could not be had; `None` where it is not about that, or did not
+    /// come from a text.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            SetupError::Disk { place, .. }
+            | SetupError::SameFile { place, .. }
+            | SetupError::Layout { place, .. }
+            | SetupError::Engine { place, .. } => place.as_deref(),
+            SetupError::Io { .. } => None,
+        }
+    }
 }
 
 /// A device whose disks are open and whose loop has not begun.
@@ -122,10 +144,12 @@ impl Prepared {
         let place = place(&disks, matches!(device.kind, DeviceKind::File), capacity);
         let bases = place.map_err(|source| SetupError::Layout {
             device: device.name.clone(),
+            place: device.place.clone().map(Box::new),
             source,
         })?;
         let refused = |source: EngineError| SetupError::Engine {
             device: device.name.clone(),
+            place: device.place.clone().map(Box::new),
             source,
         };
         let engine_config = engine_config(device, &disks, spec, tenants.len());
@@ -187,6 +211,7 @@ fn open_disks(
             let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
                 vm: vm.name.clone(),
                 export: disk.export.clone(),
+                place: disk.place.clone().map(Box::new),
                 source,
             })?;
             if let Some(path) = &disk.path {
