@@ -5,9 +5,9 @@
 //!   turn  ---+                    device:  I/Os that ended, models that are due
 //!    ^       +--> commands        answer:  replies that were sent
 //!    |
-//!    |   serve ready clients (a budget each, in turn)
-//!    |   dispatch what the engine chooses until it chooses nothing
-//!    |   send replies, receive more
+//!    |   turns:   serve ready clients, a budget each
+//!    |   device:  dispatch what the engine chooses until it chooses nothing
+//!    |   answer:  send replies, receive more
 //!    +-- submit everything at once and wait: for a completion, a timer, a wake
 //! ```
 //!
@@ -15,7 +15,9 @@
 //! the commands come through. After warm-up nothing is allocated for a request.
 
 mod answer;
+mod block_status;
 mod client;
+mod close;
 mod control;
 mod device;
 #[cfg(test)]
@@ -23,6 +25,7 @@ mod fault_tests;
 mod receive;
 mod setup;
 mod slots;
+mod turns;
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! From the socket to the engine: received bytes become requests, each client in its turn.
+//! From the socket to the engine: received bytes become requests. Whose are taken is in `turns`.
 
 use tidegate_core::engine::Refusal;
 use tidegate_core::request as engine;
@@ -6,6 +6,7 @@ use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step, reply
 
 use super::client::{RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind};
+use super::turns::Served;
 use super::{Loop, Token};
 use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::{Mem, Pool};
@@ -20,18 +21,6 @@ const UNSENT_MAX: usize = 1024;
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
 /// Longest range that is read for `NBD_CMD_CACHE`; longer ones are only said to be.
 const CACHE_MAX: u32 = 4 << 20;
-
-/// What serving a client for a while came to.
-enum Served {
-    /// All was parsed: receive more.
-    Hungry,
-    /// Its budget is used up.
-    Again,
-    /// It cannot go on before something is freed.
-    Stalled(Stall),
-    /// Nothing more is taken from it.
-    Ended,
-}
 
 /// During transmission no export is looked up.
 struct NoExports;
@@ -81,79 +70,8 @@ impl Loop {
         }
     }
 
-    pub(super) fn make_ready(&mut self, index: u32) {
-        let Some(client) = self.clients.get(index) else {
-            return;
-        };
-        if !client.ready {
-            client.ready = true;
-            self.ready.push_back(index);
-        }
-    }
-
-    /// Gives each ready client, stalled ones first, its turn.
-    pub(super) fn serve(&mut self) {
-        if std::mem::take(&mut self.freed) {
-            self.serve_stalled();
-        }
-        for _ in 0..self.ready.len() {
-            let index = self.ready.pop_front().expect("counted");
-            let Some(client) = self.clients.get(index) else {
-                continue;
-            };
-            client.ready = false;
-            self.serve_client(index, false);
-        }
-    }
-
-    /// Who has waited longest for memory takes first. While that one does not get what it wants
-    /// nobody behind it gets any: many short requests would pass over a long one for ever.
-    fn serve_stalled(&mut self) {
-        let mut refused = false;
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.pop_front().expect("counted");
-            let Some(client) = self.clients.get(index) else {
-                continue;
-            };
-            let Some(stall) = client.stall.take() else {
-                continue;
-            };
-            let wanted = client.rx.held;
-            let waited_for_memory = stall == Stall::Memory;
-            self.memory_waiters -= u32::from(waited_for_memory);
-            let first = waited_for_memory && !refused;
-            self.serve_client(index, first);
-            // Only a first one's refusal says that there is too little.
-            refused |= first
-                && self
-                    .clients
-                    .get(index)
-                    .is_some_and(|c| c.stall == Some(Stall::Memory) && c.rx.held == wanted);
-        }
-    }
-
-    /// `first`: those who wait for memory longer are behind this one.
-    fn serve_client(&mut self, index: u32, first: bool) {
-        let Some(client) = self.clients.get(index) else {
-            return;
-        };
-        if client.stall.is_some() || client.rx.receiving {
-            return;
-        }
-        match self.take_requests(index, first) {
-            Served::Hungry => self.touch(index),
-            Served::Again => self.make_ready(index),
-            Served::Ended => {}
-            Served::Stalled(stall) => {
-                let client = self.clients.get(index).expect("it was just served");
-                client.stall = Some(stall);
-                self.memory_waiters += u32::from(stall == Stall::Memory);
-                self.stalled.push_back(index);
-            }
-        }
-    }
-
-    fn take_requests(&mut self, index: u32, first: bool) -> Served {
+    /// Takes requests of a client until its budget, its bytes or some room is used up.
+    pub(super) fn take_requests(&mut self, index: u32, first: bool) -> Served {
         let (mut requests, mut bytes) = (REQUESTS_A_TURN, BYTES_A_TURN);
         loop {
             let client = self.clients.get(index).expect("it is being served");
@@ -239,6 +157,7 @@ impl Loop {
                 match step {
                     Step::Request(request) => return Ok(Some(request)),
                     Step::Rejected(r) => {
+                        // Answered without data, as a flush is.
                         let slot = self.insert(index, Kind::Flush, r.cookie);
                         self.slots.get_mut(slot).answer =
                             Answer::Error(r.error, r.reason.message());
