@@ -1,0 +1,197 @@
+//! What the API says, as JSON. Figures carry their unit in their name; rates and sizes that
+//! were configured are text with units, exactly as the configuration takes them.
+
+mod objective;
+mod policy;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::Honours;
+
+use crate::command::{DeviceSnapshot, VmSnapshot};
+use crate::config;
+
+pub use objective::{BurstView, LimitView, ObjectiveView};
+pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
+
+/// A device as it stands.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// Its name.
+    pub name: String,
+    /// What it is made of, for people.
+    pub backing: String,
+    /// The policy in force.
+    pub policy: PolicyView,
+    /// I/Os in flight at most.
+    pub depth: u32,
+    /// The largest device I/O.
+    pub max_io_bytes: u32,
+    /// I/Os with the device now.
+    pub in_flight: u32,
+    /// Guest requests inside the engine.
+    pub requests: u32,
+    /// Units waiting for the device.
+    pub queued: u32,
+    /// I/Os handed to the device since the start.
+    pub started: u64,
+    /// I/Os that ended.
+    pub ended: u64,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// Time in which room was left unused on purpose.
+    pub deliberate_ns: u64,
+    /// How often the policy in force waited for a request that might come; absent where it never
+    /// does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitsView>,
+    /// Its VMs.
+    pub vms: Vec<String>,
+    /// What was promised to them and is not enforced.
+    pub not_enforced: Vec<DevicePart>,
+    /// The loop's clock when this was taken.
+    pub taken_at_ns: u64,
+}
+
+/// Waits for requests that might come, since the policy took over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaitsView {
+    /// Waits begun.
+    pub begun: u64,
+    /// Those that such a request ended.
+    pub succeeded: u64,
+}
+
+/// A part of a VM's objective that its device's policy does not enforce.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DevicePart {
+    /// The VM.
+    pub vm: String,
+    /// The part.
+    #[serde(flatten)]
+    pub part: PartView,
+}
+
+/// A part of an objective that is not enforced.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PartView {
+    /// Such as `limit.burst`.
+    pub part: String,
+    /// What was promised.
+    pub value: String,
+    /// Policies that would enforce it.
+    pub enforced_by: Vec<String>,
+}
+
+/// A VM as it stands.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VmView {
+    /// Its name.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// The policy in force there.
+    pub policy: String,
+    /// A process of the host, such as a backup: it has what the VMs leave.
+    pub background: bool,
+    /// The objective in force.
+    pub objective: ObjectiveView,
+    /// What of it the policy in force does not enforce.
+    pub not_enforced: Vec<PartView>,
+    /// Its disks.
+    pub disks: Vec<DiskView>,
+    /// Connected clients.
+    pub clients: u32,
+    /// Requests waiting.
+    pub pending: u32,
+    /// Device I/Os in flight.
+    pub in_flight: u32,
+}
+
+/// A disk as it stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DiskView {
+    /// NBD export name.
+    pub export: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it refuses requests; `null` while it is well.
+    pub failed: Option<String>,
+}
+
+impl DeviceView {
+    /// Shows a snapshot.
+    pub fn new(snapshot: &DeviceSnapshot) -> DeviceView {
+        let facts = &snapshot.facts;
+        let not_enforced = snapshot.vms.iter().flat_map(|vm| {
+            parts(&vm.objective, &vm.honours, vm.background)
+                .into_iter()
+                .map(|part| DevicePart {
+                    vm: vm.name.clone(),
+                    part,
+                })
+        });
+        DeviceView {
+            name: snapshot.name.clone(),
+            backing: snapshot.backing.clone(),
+            policy: PolicyView::new(&snapshot.policy),
+            depth: facts.spec.depth,
+            max_io_bytes: facts.spec.max_io,
+            in_flight: facts.in_flight,
+            requests: facts.requests,
+            queued: facts.queued,
+            started: facts.started,
+            ended: facts.ended,
+            errors: facts.errors,
+            deliberate_ns: facts.deliberate.0,
+            waits: snapshot.waits.map(|waits| WaitsView {
+                begun: waits.begun,
+                succeeded: waits.succeeded,
+            }),
+            vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
+            not_enforced: not_enforced.collect(),
+            taken_at_ns: snapshot.taken_at.0,
+        }
+    }
+}
+
+impl VmView {
+    /// Shows a snapshot; `policy` is the name of the one in force on its device.
+    pub fn new(snapshot: &VmSnapshot, policy: &str) -> VmView {
+        VmView {
+            name: snapshot.name.clone(),
+            device: snapshot.device.clone(),
+            policy: policy.to_owned(),
+            background: snapshot.background,
+            objective: ObjectiveView::new(&snapshot.objective),
+            not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
+            disks: (snapshot.disks.iter())
+                .map(|disk| DiskView {
+                    export: disk.export.clone(),
+                    size_bytes: disk.size,
+                    failed: disk.failed.clone(),
+                })
+                .collect(),
+            clients: snapshot.clients,
+            pending: snapshot.pending,
+            in_flight: snapshot.in_flight,
+        }
+    }
+}
+
+/// What of an objective is not enforced.
+pub(crate) fn parts(objective: &Objective, honours: &Honours, background: bool) -> Vec<PartView> {
+    let view = |part: config::Unenforced| PartView {
+        part: part.part.to_owned(),
+        value: part.value,
+        enforced_by: part
+            .enforced_by
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect(),
+    };
+    config::unenforced(objective, honours, background)
+        .into_iter()
+        .map(view)
+        .collect()
+}
