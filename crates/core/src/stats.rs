@@ -136,7 +136,8 @@ pub const SEQUENTIAL_WINDOW: usize = 32;
 pub struct VmStats {
     ops: [OpCount; Op::ALL.len()],
     /// Requests by the power of two their size reaches: index `i` counts sizes of
-    /// 2^(i+8)+1 to 2^(i+9) bytes, the first everything up to 512 B, the last all above 16 MiB.
+    /// 2^(i+8)+1 to 2^(i+9) bytes, the first everything up to 512 B, and every flush, which has no
+    /// size; the last all above 16 MiB.
     pub sizes: [u64; 17],
     /// Reads that started where one of the VM's last 32 requests ended.
     pub sequential_reads: u64,

@@ -54,7 +54,7 @@ pub struct VmStatsView {
     pub think_time_ns: u64,
     /// The VMs it waited behind most, an estimate.
     pub waited_behind: Vec<BehindView>,
-    /// How many requests of which size.
+    /// How many requests of which size; a flush has none and is counted in the first class.
     pub sizes: Vec<SizeView>,
 }
 
