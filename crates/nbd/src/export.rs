@@ -193,6 +193,7 @@ pub enum BlockSizeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::ALL;
 
     #[test]
     fn block_sizes_keep_the_rules() {
@@ -219,27 +220,14 @@ mod tests {
 
     #[test]
     fn flags_say_what_the_export_can_do() {
-        let all = Abilities {
-            read_only: false,
-            flush: true,
-            fua: true,
-            rotational: true,
-            trim: true,
-            write_zeroes: true,
-            fast_zero: true,
-            df: true,
-            multi_conn: true,
-            cache: true,
-            block_status: true,
-        };
         assert_eq!(
-            all.transmission_flags(ReplyStyle::Structured),
+            ALL.transmission_flags(ReplyStyle::Structured),
             0b1101_1111_1101
         );
-        assert_eq!(all.transmission_flags(ReplyStyle::Simple), 0b1101_0111_1101);
+        assert_eq!(ALL.transmission_flags(ReplyStyle::Simple), 0b1101_0111_1101);
         let read_only = Abilities {
             read_only: true,
-            ..all
+            ..ALL
         };
         assert_eq!(
             read_only.transmission_flags(ReplyStyle::Structured),
@@ -247,7 +235,7 @@ mod tests {
         );
         let no_zeroes = Abilities {
             write_zeroes: false,
-            ..all
+            ..ALL
         };
         assert_eq!(
             no_zeroes.transmission_flags(ReplyStyle::Simple),

@@ -4,10 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Server, single};
+use common::{Server, request, single};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
-use tidegate_nbd::{Command, Request};
+use tidegate_nbd::Command;
 use tidegate_server::config::DeviceKind;
 
 #[test]
@@ -27,14 +27,8 @@ fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
     let server = Server::start(config);
     let mut client = server.connect("disk");
     for cookie in 0..WAITING {
-        let request = Request {
-            cookie,
-            command: Command::Read { df: false },
-            fua: false,
-            offset: cookie * 4096,
-            len: 4096,
-        };
-        client.send(request, &[]);
+        let read = Command::Read { df: false };
+        client.send(request(read, cookie, cookie * 4096, 4096), &[]);
     }
     // Until the daemon has read them all; a few may have passed the limit meanwhile.
     loop {

@@ -4,8 +4,8 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Server, disk, single, vm};
-use tidegate_nbd::{Command, Request};
+use common::{Server, disk, request, single, vm};
+use tidegate_nbd::Command;
 use tidegate_server::config::DeviceKind;
 
 const MIB: u64 = 1 << 20;
@@ -34,13 +34,7 @@ fn a_long_request_gets_memory_beside_many_short_ones() {
             let (server, done) = (&server, &done);
             scope.spawn(move || {
                 let mut client = server.connect(name);
-                let ask = |cookie| Request {
-                    cookie,
-                    command: READ,
-                    fua: false,
-                    offset: 0,
-                    len: 128 << 10,
-                };
+                let ask = |cookie| request(READ, cookie, 0, 128 << 10);
                 (0..8).for_each(|i| client.send(ask(i), &[]));
                 while !done.load(Ordering::Relaxed) {
                     let cookie = client.receive().cookie;

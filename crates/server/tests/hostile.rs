@@ -6,9 +6,9 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use common::shadow::{Plan, run};
-use common::{Client, Server, disk, single, vm, wait};
+use common::{Client, Server, disk, request, single, vm, wait};
+use tidegate_nbd::Command;
 use tidegate_nbd::client::encode_request;
-use tidegate_nbd::{Command, Request};
 use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;
@@ -21,16 +21,6 @@ fn two_vms(dir: &std::path::Path) -> Config {
         vec![disk("victim", Some(dir.join("victim.raw")), 4 * MIB)],
     ));
     config
-}
-
-fn request(command: Command, cookie: u64, offset: u64, len: u32) -> Request {
-    Request {
-        cookie,
-        command,
-        fua: false,
-        offset,
-        len,
-    }
 }
 
 const READ: Command = Command::Read { df: false };

@@ -6,22 +6,12 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use common::{Server, disk, single, vm};
+use common::{Server, disk, request, single, vm};
+use tidegate_nbd::Command;
 use tidegate_nbd::client::encode_request;
-use tidegate_nbd::{Command, Request};
 use tidegate_server::config::DeviceKind;
 
 const MIB: u64 = 1 << 20;
-
-fn request(command: Command, cookie: u64, offset: u64, len: u32) -> Request {
-    Request {
-        cookie,
-        command,
-        fua: false,
-        offset,
-        len,
-    }
-}
 
 #[test]
 fn block_status_waits_for_memory_and_does_not_fail() {

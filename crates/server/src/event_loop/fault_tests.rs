@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 use tidegate_nbd::{Command, NbdError, Request};
 
 use crate::common::shadow::{Plan, run};
-use crate::common::{Client, Server, disk, single, vm, wait};
+use crate::common::{Client, Server, disk, request, single, vm, wait};
 use crate::config::{Config, DeviceKind};
 use crate::ring::faults::{self, Call, Fault, What};
 
@@ -424,13 +424,7 @@ fn what_is_late_is_finished_and_answered_before_the_end() {
         let server = Server::start(two_disks(&place, WRITES * BLOCK, late));
         let mut client = server.connect("disk");
         for at in 0..WRITES {
-            let request = Request {
-                cookie: at,
-                command: Command::Write,
-                fua: false,
-                offset: at * BLOCK,
-                len: BLOCK as u32,
-            };
+            let request = request(Command::Write, at, at * BLOCK, BLOCK as u32);
             client.send(request, &[at as u8 | 1; BLOCK as usize]);
         }
         // Some are answered, some with the kernel, some wait.
@@ -498,13 +492,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
                                 .collect(),
                         ),
                     };
-                    let request = Request {
-                        cookie,
-                        command,
-                        fua: false,
-                        offset: first * 512,
-                        len: (len * 512) as u32,
-                    };
+                    let request = request(command, cookie, first * 512, (len * 512) as u32);
                     client.send(request, &payload);
                 }
                 // Sometimes once the first of them are under way, or answered.

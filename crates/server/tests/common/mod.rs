@@ -83,6 +83,17 @@ pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
     }
 }
 
+/// One that need not be durable.
+pub fn request(command: Command, cookie: u64, offset: u64, len: u32) -> Request {
+    Request {
+        cookie,
+        command,
+        fua: false,
+        offset,
+        len,
+    }
+}
+
 /// One device, one VM, one disk, all of that name.
 pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) -> Config {
     let mut config = config(dir);
@@ -304,16 +315,7 @@ impl Client {
 
     /// Sends one request and waits for its reply.
     pub fn ask(&mut self, command: Command, offset: u64, len: u32, payload: &[u8]) -> Answer {
-        self.send(
-            Request {
-                cookie: 1,
-                command,
-                fua: false,
-                offset,
-                len,
-            },
-            payload,
-        );
+        self.send(request(command, 1, offset, len), payload);
         self.receive()
     }
 
