@@ -53,23 +53,6 @@ impl NbdError {
             _ => NbdError::Einval,
         })
     }
-
-    /// What a Linux `errno` of the backing store becomes: `EDQUOT` and `EFBIG` are `ENOSPC`,
-    /// `EACCES` and `EROFS` are `EPERM`, and what the protocol cannot say is `EIO`.
-    ///
-    /// `EOPNOTSUPP` becomes `ENOTSUP`, which only a fast zero may return: for any other command
-    /// the caller falls back or reports `EIO`.
-    pub const fn from_errno(errno: i32) -> NbdError {
-        match errno {
-            1 | 13 | 30 => NbdError::Eperm,
-            12 => NbdError::Enomem,
-            22 => NbdError::Einval,
-            27 | 28 | 122 => NbdError::Enospc,
-            95 => NbdError::Enotsup,
-            108 => NbdError::Eshutdown,
-            _ => NbdError::Eio,
-        }
-    }
 }
 
 /// Why a connection must be dropped: the client broke a rule to which no reply can be sent.
@@ -191,13 +174,5 @@ mod tests {
         }
         assert_eq!(NbdError::from_code(0), None);
         assert_eq!(NbdError::from_code(77), Some(NbdError::Einval));
-    }
-
-    #[test]
-    fn errno_maps_as_the_specification_asks() {
-        assert_eq!(NbdError::from_errno(122), NbdError::Enospc); // EDQUOT
-        assert_eq!(NbdError::from_errno(27), NbdError::Enospc); // EFBIG
-        assert_eq!(NbdError::from_errno(30), NbdError::Eperm); // EROFS
-        assert_eq!(NbdError::from_errno(61), NbdError::Eio); // ENODATA: a bad sector
     }
 }

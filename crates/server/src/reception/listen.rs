@@ -122,14 +122,6 @@ impl Bound {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    /// The port that was bound, where the configuration left the choice to the system.
-    pub fn tcp_address(&self) -> Option<SocketAddr> {
-        match &self.socket {
-            Socket::Tcp(listener) => listener.local_addr().ok(),
-            Socket::Unix(_) => None,
-        }
-    }
 }
 
 impl Drop for Bound {
