@@ -7,7 +7,8 @@ use tidegate_server::backing::OpenError;
 use tidegate_server::config::{ConfigErrors, Place};
 use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
 use tidegate_server::daemon::StartError;
-use tidegate_server::reception::{BindError, missing_directory};
+use tidegate_server::help::missing_directory;
+use tidegate_server::reception::BindError;
 use tidegate_workload::fio::FioErrors;
 
 /// An error with its place and its remedy.

@@ -13,7 +13,7 @@ use tidegate_server::config::{
     Place,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
-use tidegate_server::reception::missing_directory;
+use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::Tenant;
 
 use super::show;

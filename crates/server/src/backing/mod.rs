@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::buffer::Region;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
-use crate::reception::missing_directory;
+use crate::help::missing_directory;
 
 pub use file::OpenFile;
 

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::config::ListenAddress;
+use crate::help::missing_directory;
 
 /// Why a listener could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -78,17 +79,6 @@ fn help_with_binding(address: &str, error: io::ErrorKind) -> Option<String> {
         _ => return None,
     };
     Some(help.to_owned())
-}
-
-/// What would help where a file or a socket cannot be made: its directory is missing.
-pub fn missing_directory(path: &Path) -> Option<String> {
-    let directory = path.parent().filter(|d| !d.as_os_str().is_empty())?;
-    (!directory.exists()).then(|| {
-        format!(
-            "there is no directory {}: make it (mkdir -p), or choose another place",
-            directory.display()
-        )
-    })
 }
 
 /// A bound listener. Dropping it removes a unix socket's file.

@@ -27,7 +27,7 @@ use crate::event_loop::LoopHandle;
 
 pub(crate) use listen::Listener;
 use listen::Stream;
-pub use listen::{BindError, Bound, missing_directory};
+pub use listen::{BindError, Bound};
 
 /// A handshake takes at most so long.
 const DEADLINE: Duration = Duration::from_secs(10);
