@@ -2,8 +2,9 @@
 //! and 3.4, algorithms 1 and 2).
 //!
 //! Classification (algorithm 1): a VM's unit enters the VM-EDF queue with the deadline start +
-//! objective - margin, where its start is its arrival, or with `deadline_from` its admission, a background tenant's the background queue, in the order of arrival; both
-//! also the sorted queue, by address.
+//! objective - margin, where its start is its arrival, or with `deadline_from` its admission; a
+//! background tenant's enters the background queue, in the order of arrival; both also the sorted
+//! queue, by address.
 //!
 //! Batch and delay (algorithm 2), once the device can take an I/O. `latest` is the deadline of
 //! VM-EDF's head less the time of one transfer (`max_size` / `transfer_rate`); a unit is

@@ -19,8 +19,8 @@
 //! - A deadline that has passed changes nothing: the most overdue goes first.
 //!
 //! Starvation bound: a unit waits only for those with an earlier deadline. Deadlines lie at a
-//! fixed span behind arrivals, so with L the span of its VM and S the smallest, those are what
-//! arrived before it and within L - S behind it; its own VM's are what stands before it.
+//! fixed span behind starts, so with L the span of its VM and S the smallest, those are what
+//! started before it and within L - S behind it; its own VM's are what stands before it.
 
 use super::by_deadline::{
     BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN, head_of,
