@@ -127,7 +127,7 @@ impl Cfq {
             params,
             queues: vec![Queue::new(Priority::DEFAULT); queues],
             order: Order::new(capacity.vms as usize, capacity.requests as usize),
-            trees: Trees::new(queues, params.group_seekers),
+            trees: Trees::new(queues, &params),
             flying: [0; 2],
             idlers: IndexedHeap::with_capacity(queues),
             active: None,
@@ -395,7 +395,7 @@ impl Dispatcher for Cfq {
             self.queues.len(),
             if self.params.async_writes { 2 } else { 1 },
         );
-        let tree = self.trees.bytes(all).div_ceil(all.max(1));
+        let tree = Trees::bytes(all, &self.params).div_ceil(all.max(1));
         let order = Order::footprint();
         Footprint {
             vm: vms * (queue + tree) + order.vm,

@@ -41,7 +41,8 @@ struct Serving {
 /// The service trees.
 #[derive(Debug)]
 pub(super) struct Trees {
-    /// One; or one a kind, and the idle class in that of `Sync`.
+    /// One; or one a kind, and the idle class in that of `Sync`. That of a kind that there is not
+    /// has no room.
     trees: Vec<Tournament>,
     /// Queues in them, by class and kind.
     counts: [[u64; Kind::ALL.len()]; CLASSES],
@@ -54,12 +55,24 @@ pub(super) struct Trees {
     last_end: [[Nanos; Kind::ALL.len()]; CLASSES],
 }
 
+/// Of how many queues each tree has room.
+fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
+    let asynchronous = if params.async_writes { queues } else { 0 };
+    let by_kind = [asynchronous, queues, queues];
+    let first = if params.group_seekers {
+        0
+    } else {
+        by_kind.len() - 1
+    };
+    by_kind.into_iter().skip(first)
+}
+
 impl Trees {
-    /// For so many queues; `apart`: a tree a kind.
-    pub(super) fn new(queues: usize, apart: bool) -> Trees {
-        let trees = if apart { Kind::ALL.len() } else { 1 };
+    /// For so many queues.
+    pub(super) fn new(queues: usize, params: &CfqParams) -> Trees {
+        let trees = rooms(queues, params).map(Tournament::with_capacity);
         Trees {
-            trees: vec![Tournament::with_capacity(queues); trees],
+            trees: trees.collect(),
             counts: [[0; Kind::ALL.len()]; CLASSES],
             serving: None,
             busy: [0; CLASSES],
@@ -69,8 +82,8 @@ impl Trees {
     }
 
     /// Memory of `queues` queues.
-    pub(super) fn bytes(&self, queues: usize) -> usize {
-        Tournament::bytes(queues) * self.trees.len()
+    pub(super) fn bytes(queues: usize, params: &CfqParams) -> usize {
+        rooms(queues, params).map(Tournament::bytes).sum()
     }
 
     fn place(&self, rank: u64, kind: Kind) -> usize {
