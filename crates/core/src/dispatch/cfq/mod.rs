@@ -61,8 +61,9 @@
 //! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after
 //! a VM began to wait come behind it; from then on each of the others has one slice at most
 //! before it, and with `async_writes` whoever preempts such writes one more; with `group_seekers`
-//! others of its kind may have `target_latency` behind each. An idle VM that has
-//! waited for `idle_class_overdue` has an I/O between two slices of the others, whoever they are.
+//! others of its kind may have `target_latency` behind each, or two `slice_idle` or 2 ms where that
+//! is longer. An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of
+//! the others, whoever they are.
 //! Best effort has no bound beneath a real-time VM that never stops: that is what the class is
 //! for.
 

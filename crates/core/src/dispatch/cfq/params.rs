@@ -1,6 +1,7 @@
 //! CFQ's parameters, and the lengths of slices that follow from them.
 
 use super::Cfq;
+use super::trees::LEAST_TURN;
 use crate::objective::Priority;
 use crate::policy::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::roles::Dispatcher;
@@ -105,10 +106,16 @@ impl CfqParams {
             },
             by_lane: self.async_writes,
             workload: match self.group_seekers {
-                true => self.target_latency.max(self.slice_idle + self.slice_idle),
+                true => self.longest_workload(),
                 false => Nanos::ZERO,
             },
         })
+    }
+
+    /// For how long queues of one kind of workload go on among themselves at most.
+    fn longest_workload(&self) -> Nanos {
+        let idles = self.slice_idle + self.slice_idle;
+        self.target_latency.max(idles).max(LEAST_TURN)
     }
 
     /// The longest slice of a synchronous queue: who has less is due later.

@@ -25,7 +25,7 @@ impl Kind {
 const CLASSES: usize = 3;
 
 /// A kind of workload has at least so long (Linux: `CFQ_MIN_TT`, two ticks).
-const LEAST_TURN: Nanos = Nanos::from_millis(2);
+pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
 
 /// How strongly a smaller number of busy queues counts in the average: a quarter.
 const SMALLER_WEIGHS: u64 = 4;
@@ -229,5 +229,56 @@ impl Trees {
     /// The mean time to think of all queues of a class and a kind.
     pub(super) fn thinks(&self, rank: u64, kind: Kind) -> Option<Nanos> {
         self.thinks[rank as usize][kind as usize].mean()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::cfq::BackgroundClass;
+    use crate::starvation::Bound;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    fn params(target_latency: Nanos, slice_idle: Nanos) -> CfqParams {
+        CfqParams {
+            slice_sync: MS,
+            slice_async: MS,
+            slice_idle,
+            quantum: 8,
+            slice_async_rq: 2,
+            group_seekers: true,
+            low_latency: false,
+            target_latency,
+            fifo_expire: [Nanos::ZERO; 2],
+            back_seek_max: 0,
+            back_seek_penalty: 1,
+            priorities: true,
+            async_writes: true,
+            background_class: BackgroundClass::Idle,
+            idle_grace: Nanos::ZERO,
+            idle_overdue: Nanos::ZERO,
+        }
+    }
+
+    #[test]
+    fn no_kind_of_workload_has_its_turn_for_longer_than_is_stated() {
+        let spans = [0, 1, 5, 100].map(Nanos::from_millis);
+        for (target, idle) in spans[1..].iter().flat_map(|t| spans.map(|idle| (*t, idle))) {
+            let params = params(target, idle);
+            let Bound::Slices(stated) = params.starvation() else {
+                panic!("CFQ is bounded by slices");
+            };
+            for kind in Kind::ALL {
+                let mut trees = Trees::new(2, &params);
+                trees.put(1, kind, BEST_EFFORT << 62);
+                assert_eq!(trees.next(&params, MS), Some((BEST_EFFORT, 1)));
+                let turn = trees.serving.expect("a turn began").expires.since(MS);
+                assert!(
+                    turn <= stated.workload,
+                    "{kind:?}, {target}, {idle}: {turn}"
+                );
+            }
+        }
     }
 }
