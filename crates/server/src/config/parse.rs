@@ -96,7 +96,9 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
         IpAddr::V4(all) => all.is_unspecified() && b.is_ipv4(),
         IpAddr::V6(all) => all.is_unspecified(),
     };
-    a.port() == b.port() && (a.ip() == b.ip() || wider(a.ip(), b.ip()) || wider(b.ip(), a.ip()))
+    // An address of IPv4 may be written as one of IPv6.
+    let [ip, other] = [a, b].map(|address| address.ip().to_canonical());
+    a.port() == b.port() && (ip == other || wider(ip, other) || wider(other, ip))
 }
 
 /// Reads the whole file. `None`: something was wrong and has been reported.
@@ -246,7 +248,7 @@ fn address(
                 return None;
             };
             taken.claim_tcp(address, &field);
-            if !address.ip().is_loopback() {
+            if !address.ip().to_canonical().is_loopback() {
                 field.warn(
                     "whoever reaches this address can read and write every disk",
                     "NBD has no passwords: prefer a unix socket or 127.0.0.1",

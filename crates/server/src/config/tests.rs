@@ -425,6 +425,8 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
         ("0.0.0.0:10809", "127.0.0.1:10809"),
         ("[::]:10809", "127.0.0.1:10809"),
         ("[::1]:10809", "[::]:10809"),
+        ("[::ffff:127.0.0.1]:10809", "127.0.0.1:10809"),
+        ("127.0.0.1:10809", "[::ffff:0.0.0.0]:10809"),
     ] {
         let said = errors(&text(first, second));
         let what = format!("listen[1].tcp: {second} takes addresses of {first}, first on line 2");
@@ -439,4 +441,7 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
     ] {
         parse_text(&text(first, second)).expect("both can be bound");
     }
+    // Loopback, however it is written: nobody else reaches it.
+    let loaded = parse_text(&text("[::ffff:127.0.0.1]:10809", "127.0.0.1:10810"));
+    assert!(loaded.expect("both can be bound").warnings.is_empty());
 }
