@@ -496,7 +496,7 @@ impl Dispatcher for MClock {
             cost,
             largest,
             lead: Lead::Ahead {
-                ahead: (32 * cost.least()).max(2 * largest) + largest,
+                ahead: (MOST_AHEAD * cost.least()).max(2 * largest) + largest,
                 once: 2 * largest,
             },
         })
