@@ -92,7 +92,7 @@ pub(crate) fn measure(policy: &PolicySpec, workload: Workload) -> Result<Measure
     runs.sort_by(f64::total_cmp);
     let phases = world.phases(workload.requests / 4, workload.runs);
     let footprint = world.engine.footprint();
-    let wake_ns = world.wake(workload.runs);
+    let wake_ns = world.wake();
     world.drain();
     Ok(Measured {
         policy: policy.name().to_owned(),
@@ -120,7 +120,7 @@ struct World {
 
 impl World {
     fn new(policy: &PolicySpec, workload: Workload) -> Result<World, EngineError> {
-        let vms = workload.vms + idle_vms(workload.vms);
+        let vms = workload.vms + idle_vms(workload.vms) * wakes(workload);
         let config = EngineConfig {
             device: DeviceSpec {
                 depth: DEVICE_DEPTH,
@@ -244,23 +244,16 @@ impl World {
         }
     }
 
-    fn wake(&mut self, runs: usize) -> f64 {
-        let idle = self.workload.vms as u64..self.clients.len() as u64;
-        let count = idle.end - idle.start;
-        let mut times: Vec<f64> = (0..runs.max(3))
-            .map(|_| {
+    /// What the first request of a VM takes that was idle so far. Each time others: to have the same
+    /// ones idle again would take as long as their policy lets them wait.
+    fn wake(&mut self) -> f64 {
+        let count = idle_vms(self.workload.vms) as usize;
+        let mut times: Vec<f64> = (0..wakes(self.workload) as usize)
+            .map(|n| {
+                let first = self.workload.vms as usize + n * count;
                 let start = thread_cpu();
-                idle.clone().for_each(|vm| self.submit(vm));
-                let took = (thread_cpu() - start) as f64 / count as f64;
-                let woken = |world: &World| {
-                    idle.clone().any(|vm| {
-                        world.engine.room(world.clients[vm as usize]) < world.workload.depth
-                    })
-                };
-                while woken(self) {
-                    self.turn(count);
-                }
-                took
+                (first..first + count).for_each(|vm| self.submit(vm as u64));
+                (thread_cpu() - start) as f64 / count as f64
             })
             .collect();
         times.sort_by(f64::total_cmp);
@@ -325,6 +318,12 @@ fn objective(vms: u64) -> Objective {
     }
 }
 
+/// How often idle VMs are woken.
+fn wakes(workload: Workload) -> u32 {
+    workload.runs.max(3) as u32
+}
+
+/// How many idle VMs are woken at a time.
 fn idle_vms(vms: u32) -> u32 {
     (vms / 10).clamp(1, 100)
 }
