@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tidegate_config::library::Beside;
 use tidegate_config::{ConfigErrors, Diagnostic, document, model};
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
@@ -70,14 +71,13 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = path.display().to_string();
     let base = path.parent().unwrap_or(Path::new(""));
-    let find = |name: &str| model::find(name, base);
     let mut warnings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
         if let Some(kind @ (FileKind::Configuration | FileKind::Model)) = FileKind::of(&text) {
             return Err(kind.instead_of(FileKind::Scenario, path).into());
         }
-        let loaded = scenario::read(&text, &file, &find, changes.policy.as_ref())?;
+        let loaded = scenario::read(&text, &file, &Beside(base), changes.policy.as_ref())?;
         warnings = loaded.warnings;
         loaded.config
     } else {
@@ -159,6 +159,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         name: "device".to_owned(),
         model: model.clone(),
         policy,
+        profile: None,
         depth: bounds.device.depth,
         max_io: bounds.device.max_io,
         merge_limit: bounds.merge_limit,

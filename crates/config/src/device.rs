@@ -1,11 +1,14 @@
 //! What every `[[device]]` says, served or simulated: its policy and how much is in flight.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::Profile;
 use tidegate_device::{Spec, units};
 
 use crate::field::Field;
+use crate::library::{self, Library};
 use crate::policy;
 use crate::section::Section;
 
@@ -31,6 +34,15 @@ pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
         Some(field) => policy::from_field(&field),
         None => PolicySpec::named(DEFAULT_POLICY).ok(),
     }
+}
+
+/// Reads `profile`, the path of a saturation profile; none unless it says. `None`: it was wrong
+/// and has been reported.
+pub fn profile(section: &mut Section<'_>, library: &dyn Library) -> Option<Option<Arc<Profile>>> {
+    section.read("profile", None, |field| {
+        let profile = library::profile_from(field, library)?;
+        Some(Some(Arc::new(profile)))
+    })
 }
 
 /// How much of everything a device and its engine take at once.

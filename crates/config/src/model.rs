@@ -5,13 +5,6 @@ use std::path::Path as FilePath;
 use tidegate_device::catalogue::{self, Entry};
 
 use crate::document::read_text;
-use crate::field::Field;
-
-/// Finds a device model by what a document calls it; otherwise says why there is none.
-///
-/// Whoever reads a document passes one in: the daemon [`find`] with the file's directory, what
-/// may open no file [`built_in`].
-pub type Models<'a> = dyn Fn(&str) -> Result<Entry, String> + 'a;
 
 /// A model of the catalogue.
 ///
@@ -33,18 +26,4 @@ pub fn find(name: &str, base: &FilePath) -> Result<Entry, String> {
     let path = base.join(name);
     let text = read_text(&path)?;
     catalogue::parse(&text, &path.display().to_string()).map_err(|error| error.to_string())
-}
-
-/// Reads the name of a model. `None`: there is none, which has been reported.
-pub fn from_field(field: &Field<'_>, models: &Models<'_>) -> Option<Entry> {
-    match models(field.text()?) {
-        Ok(entry) => Some(entry),
-        Err(error) => {
-            field.error(
-                error,
-                "a model's name in the catalogue, or the path of a .toml file",
-            );
-            None
-        }
-    }
 }

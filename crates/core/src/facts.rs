@@ -2,10 +2,12 @@
 //! How it lies in memory is said in `slots`.
 
 use crate::objective::Objective;
+use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use core::cell::Ref;
+use std::sync::Arc;
 
 pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, NIL, Vm, flag, state};
 
@@ -87,6 +89,7 @@ pub struct Facts {
     pub(crate) ledgers: Vec<Ledger>,
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Facts {
@@ -100,6 +103,12 @@ impl Facts {
     #[inline]
     pub fn device(&self) -> &DeviceFacts {
         &self.device
+    }
+
+    /// What the device can do at most; `None`: it was not measured.
+    #[inline]
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_deref()
     }
 
     /// Room for this many VM slots: every [`VmId::index`] is below it.

@@ -37,6 +37,7 @@ pub mod names;
 pub mod objective;
 pub mod pace;
 pub mod policy;
+pub mod profile;
 pub mod random;
 pub mod regulate;
 pub mod request;

@@ -49,6 +49,7 @@ use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
+use crate::profile::Profile;
 use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
 use crate::roles::{Regulator, Stage, Waits};
@@ -59,6 +60,7 @@ use control::{Client, Disk};
 use core::cell::Ref;
 use ears::Ears;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Memory in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -232,6 +234,12 @@ impl Engine {
     /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
     pub fn waits(&self) -> Option<Waits> {
         self.roles.dispatcher.waits()
+    }
+
+    /// Tells what the device can do at most, which costs and controllers reckon with from the next
+    /// request on; `None`: it is not known any more.
+    pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
+        self.facts.profile = profile;
     }
 
     /// What the engine was made for.

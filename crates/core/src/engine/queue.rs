@@ -33,6 +33,7 @@ impl EngineConfig {
             ledgers: Vec::<Ledger>::new(),
             hot: Vec::new(),
             cold: Vec::new(),
+            profile: None,
         }
     }
 }

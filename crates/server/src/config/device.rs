@@ -1,10 +1,12 @@
 //! `[[device]]`: what disks are made of, and how much is in flight.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use tidegate_config::device::{self, Bounds};
-use tidegate_config::{Field, Names, Section, model};
+use tidegate_config::{Field, Names, Section, library};
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::Profile;
 use tidegate_device::{catalogue::Entry, units};
 
 use super::parse::Context;
@@ -71,16 +73,18 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
     draft.capacity = spec.map(|spec| spec.capacity);
     draft.policy = device::policy(&mut section);
+    let profile = device::profile(&mut section, context.library);
     let bounds = Bounds::read(&mut section, spec);
     let buffers = Buffers::read(&mut section);
     section.finish();
-    draft.config = complete(&draft, model, bounds, buffers);
+    draft.config = complete(&draft, model, profile, bounds, buffers);
     draft
 }
 
 fn complete(
     draft: &Draft<'_>,
     model: Option<Option<Entry>>,
+    profile: Option<Option<Arc<Profile>>>,
     bounds: Option<Bounds>,
     buffers: Option<Buffers>,
 ) -> Option<DeviceConfig> {
@@ -96,6 +100,7 @@ fn complete(
         name: draft.name.clone()?,
         kind,
         policy: draft.policy.clone()?,
+        profile: profile?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,
@@ -130,7 +135,7 @@ fn model(
             return Some(None);
         }
     };
-    model::from_field(&field, context.models).map(Some)
+    library::model_from(&field, context.library).map(Some)
 }
 
 /// Memory for request payloads in bytes: over all VMs, and of one.

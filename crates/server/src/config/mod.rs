@@ -7,11 +7,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tidegate_config::document;
-use tidegate_config::model::{self, Models};
+use tidegate_config::library::{Beside, Library};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::Profile;
 use tidegate_device::catalogue;
 
 mod device;
@@ -45,17 +47,17 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, file: &str, base: &Path) -> Result<Loaded, ConfigErrors> {
-    parse_with(text, file, base, &|name| model::find(name, base))
+    parse_with(text, file, base, &Beside(base))
 }
 
 fn parse_with(
     text: &str,
     file: &str,
     base: &Path,
-    models: &Models<'_>,
+    library: &dyn Library,
 ) -> Result<Loaded, ConfigErrors> {
     document::read(text, file, |root| {
-        parse::document(root, &parse::Context { base, models })
+        parse::document(root, &parse::Context { base, library })
     })
 }
 
@@ -134,6 +136,8 @@ pub struct DeviceConfig {
     pub kind: DeviceKind,
     /// Which requests go first.
     pub policy: PolicySpec,
+    /// What it can do at most; `None`: not measured.
+    pub profile: Option<Arc<Profile>>,
     /// I/Os in flight at the device at most, 1 to 1024.
     pub depth: u32,
     /// Largest device I/O in bytes; larger guest requests are split.

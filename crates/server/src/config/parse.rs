@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
+use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
-use tidegate_config::model::Models;
 use tidegate_config::{Field, Names, Section};
 
 use super::{Config, ControlConfig, ListenAddress, ListenConfig, device, vm};
@@ -20,7 +20,7 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(crate) struct Context<'a> {
     /// Relative paths are relative to this.
     pub(crate) base: &'a Path,
-    pub(crate) models: &'a Models<'a>,
+    pub(crate) library: &'a dyn Library,
 }
 
 impl Context<'_> {

@@ -49,6 +49,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
         name: name.into(),
         kind,
         policy: PolicySpec::named("fifo").unwrap(),
+        profile: None,
         depth: 32,
         max_io: 256 << 10,
         merge_limit: 128 << 10,

@@ -20,8 +20,9 @@ impl Host {
     pub fn new(scenario: &Scenario, device: usize) -> Host {
         let of_device = &scenario.devices[device];
         let layout = scenario.layout(device);
-        let engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
+        let mut engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
             .expect("the scenario was checked");
+        engine.set_profile(of_device.profile.clone());
         let mut host = Host {
             engine,
             model: of_device.model.build(),

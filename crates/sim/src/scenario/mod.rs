@@ -11,9 +11,11 @@ pub use distances::default_distances;
 pub use read::read;
 
 use core::ops::Range;
+use std::sync::Arc;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_workload::Mistakes;
@@ -54,6 +56,8 @@ pub struct Device {
     pub model: catalogue::Entry,
     /// Which requests go first.
     pub policy: PolicySpec,
+    /// What it can do at most; `None`: not measured.
+    pub profile: Option<Arc<Profile>>,
     /// I/Os in flight at most; at most the model's queue depth.
     pub depth: u32,
     /// Largest I/O in bytes; larger requests are split.

@@ -9,10 +9,10 @@ use super::{Action, Change, Delay, Device, Scenario, Tenant};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::device::Bounds;
-use tidegate_config::model::Models;
+use tidegate_config::library::{self, Library};
 use tidegate_config::{
-    ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, enforced, model,
-    objective, policy,
+    ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, enforced, objective,
+    policy,
 };
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
@@ -28,7 +28,7 @@ pub(super) const LARGEST_DISK: u64 = 1 << 60;
 /// VMs in one scenario.
 const MOST_TENANTS: usize = 100_000;
 
-/// Reads and checks a scenario. `file` is its name in messages, `models` finds device models.
+/// Reads and checks a scenario. `file` is its name in messages, `library` finds device models and profiles.
 /// With `policy` it is read as if every device said so; a device that names the same policy
 /// keeps its parameters.
 ///
@@ -38,10 +38,10 @@ const MOST_TENANTS: usize = 100_000;
 pub fn read(
     text: &str,
     file: &str,
-    models: &Models<'_>,
+    library: &dyn Library,
     policy: Option<&PolicySpec>,
 ) -> Result<Loaded<Scenario>, ConfigErrors> {
-    let loaded = document::read(text, file, |root| whole(root, models, policy))?;
+    let loaded = document::read(text, file, |root| whole(root, library, policy))?;
     // What only shows when everything is there.
     match loaded.config.check() {
         Ok(()) => Ok(loaded),
@@ -52,7 +52,7 @@ pub fn read(
     }
 }
 
-fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> Option<Scenario> {
+fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -> Option<Scenario> {
     let mut section = root.section()?;
     let title = section.read("title", String::new(), |field| {
         field.text().map(str::to_owned)
@@ -85,7 +85,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> 
     }
     let mut names = Names::default();
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
-        .map(|field| read_device(field, &mut names, models, policy))
+        .map(|field| read_device(field, &mut names, library, policy))
         .collect();
     let mut reader = Reader {
         duration,
@@ -121,7 +121,7 @@ fn whole(root: &Field<'_>, models: &Models<'_>, policy: Option<&PolicySpec>) -> 
 fn read_device(
     field: &Field<'_>,
     names: &mut Names,
-    models: &Models<'_>,
+    library: &dyn Library,
     instead: Option<&PolicySpec>,
 ) -> Option<Device> {
     let field = field.labelled("device");
@@ -129,11 +129,12 @@ fn read_device(
     let name = section.own_name("device", "disk", names);
     let model = section
         .need("model", "what it is: model = \"hdd-7200-1tb\"")
-        .and_then(|field| model::from_field(&field, models));
+        .and_then(|field| library::model_from(&field, library));
     let policy = device::policy(&mut section).map(|own| match instead {
         Some(other) if other.name() != own.name() => other.clone(),
         _ => own,
     });
+    let profile = device::profile(&mut section, library);
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     let distances = section.read("distances", default_distances(), distances::read);
     section.finish();
@@ -142,6 +143,7 @@ fn read_device(
         name: name?,
         model: model?,
         policy: policy?,
+        profile: profile?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,

@@ -154,6 +154,7 @@ impl Prepared {
         };
         let engine_config = engine_config(device, &disks, spec, tenants.len());
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
+        engine.set_profile(device.profile.clone());
         let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
         let disks = disks.into_iter().zip(bases);
         let (disks, by_id) = add_disks(&mut engine, &mut vms, disks).map_err(refused)?;

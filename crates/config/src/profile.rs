@@ -1,0 +1,497 @@
+//! The file a saturation profile is kept in: what `tidegate profile` measured, as TOML.
+//!
+//! ```toml
+//! version = 1
+//! device = "hdd-7200-1tb"           # what was measured
+//! depth = 32                        # requests outstanding at saturation
+//!
+//! [[curve]]
+//! op = "read"                       # or "write", or "mixed" with its reads
+//! access = "random"                 # or "sequential"
+//! points = [
+//!   { size = "4 KiB", iops = 190.4, within_percent = 0.8 },
+//! ]
+//!
+//! [[latency]]
+//! op = "read"
+//! access = "random"
+//! size = "4 KiB"
+//! points = [
+//!   { depth = 1, iops = 78.2, mean = "12.8 ms", p50 = "12.6 ms", p99 = "21.3 ms" },
+//! ]
+//! ```
+
+use std::fmt::Write as _;
+use std::path::Path as FilePath;
+
+use tidegate_core::profile::{Access, Curve, CurveError, DepthPoint, Direction, Profile};
+use tidegate_core::time::Nanos;
+use tidegate_device::units::{format_bytes, format_duration};
+
+use crate::{ConfigErrors, Diagnostic, Field, Section, document};
+
+/// The version this writes, and the only one it reads.
+pub const VERSION: u64 = 1;
+/// The largest request that is measured, 1 GiB.
+const SIZE_MAX: u64 = 1 << 30;
+const DEPTH_MAX: u64 = 4096;
+const LATENCY_MAX: Nanos = Nanos(3_600 * 1_000_000_000);
+const ACCESSES: [(&str, Access); 2] = [
+    ("sequential", Access::Sequential),
+    ("random", Access::Random),
+];
+const DIRECTIONS: [(&str, Direction); 2] = [("read", Direction::Read), ("write", Direction::Write)];
+
+/// What was measured of a device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// What was measured, for people: a model's name, a path.
+    pub device: String,
+    /// When, for people; empty where that does not matter (a model).
+    pub measured: String,
+    /// Requests outstanding at saturation.
+    pub depth: u32,
+    /// Rates at saturation.
+    pub curves: Vec<MeasuredCurve>,
+    /// Times against depth.
+    pub latency: Vec<DepthPoint>,
+}
+
+/// Rates at saturation of one kind of request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MeasuredCurve {
+    /// Which way; a mix by its reads.
+    pub mix: Mix,
+    /// Where; mixes are random.
+    pub access: Access,
+    /// By size.
+    pub points: Vec<MeasuredPoint>,
+}
+
+/// Which way the requests of a curve go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mix {
+    /// All one way.
+    All(Direction),
+    /// Reads in thousandths, 1 to 999; the others write.
+    Reads(u32),
+}
+
+/// One rate.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MeasuredPoint {
+    /// Bytes of a request.
+    pub size: u32,
+    /// Requests a second at saturation: the mean over the runs.
+    pub iops: f64,
+    /// Half the width of the mean's 95 % confidence interval, in percent of the mean.
+    pub within_percent: f64,
+}
+
+/// Why what was measured is no profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProfileError {
+    /// There are no sequential, or no random, reads (or only one kind of writes).
+    Missing(&'static str),
+    /// A curve is none.
+    Curve(String, CurveError),
+}
+
+impl std::fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ProfileError::Missing(what) => write!(f, "the profile has no curve of {what}"),
+            ProfileError::Curve(name, error) => write!(f, "the curve of {name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+impl Measured {
+    /// What policies and plans reckon with.
+    ///
+    /// # Errors
+    /// When a curve that every profile needs is missing, or is none.
+    pub fn profile(&self) -> Result<Profile, ProfileError> {
+        let all = |direction, access| self.curve(Mix::All(direction), access);
+        let need = |curve: Option<Curve>, what| curve.ok_or(ProfileError::Missing(what));
+        let reads = [
+            need(
+                all(Direction::Read, Access::Sequential)?,
+                "sequential reads",
+            )?,
+            need(all(Direction::Read, Access::Random)?, "random reads")?,
+        ];
+        let writes = match (
+            all(Direction::Write, Access::Sequential)?,
+            all(Direction::Write, Access::Random)?,
+        ) {
+            (None, None) => None,
+            (sequential, random) => Some([
+                need(sequential, "sequential writes")?,
+                need(random, "random writes")?,
+            ]),
+        };
+        let mut mixes = Vec::new();
+        for of in &self.curves {
+            if let (Mix::Reads(reads), Access::Random) = (of.mix, of.access) {
+                mixes.extend(self.curve(of.mix, of.access)?.map(|curve| (reads, curve)));
+            }
+        }
+        Ok(Profile::new(reads, writes, mixes, self.latency.clone()))
+    }
+
+    fn curve(&self, mix: Mix, access: Access) -> Result<Option<Curve>, ProfileError> {
+        let found = (self.curves.iter()).find(|of| of.mix == mix && of.access == access);
+        let Some(found) = found else { return Ok(None) };
+        let points: Vec<_> = found.points.iter().map(|p| (p.size, p.iops)).collect();
+        match Curve::new(&points) {
+            Ok(curve) => Ok(Some(curve)),
+            Err(error) => Err(ProfileError::Curve(found.name(), error)),
+        }
+    }
+
+    /// The file's text.
+    pub fn to_toml(&self) -> String {
+        let mut text =
+            String::from("# A device's saturation profile, as `tidegate profile` measured it.\n");
+        let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "version = {VERSION}\ndevice = {}",
+            quoted(&self.device)
+        );
+        if !self.measured.is_empty() {
+            let _ = writeln!(text, "measured = {}", quoted(&self.measured));
+        }
+        let _ = writeln!(text, "depth = {}", self.depth);
+        for curve in &self.curves {
+            let _ = writeln!(text, "\n[[curve]]\nop = \"{}\"", op_word(curve.mix));
+            if let Mix::Reads(thousandths) = curve.mix {
+                let _ = writeln!(text, "reads_percent = {:.1}", f64::from(thousandths) / 10.0);
+            }
+            let access = word(&ACCESSES, curve.access);
+            let _ = writeln!(text, "access = \"{access}\"\npoints = [");
+            for point in &curve.points {
+                let (size, iops) = (format_bytes(point.size.into()), point.iops);
+                let within = point.within_percent;
+                let _ = writeln!(
+                    text,
+                    "  {{ size = \"{size}\", iops = {iops:.3}, within_percent = {within:.2} }},"
+                );
+            }
+            text.push_str("]\n");
+        }
+        for group in self
+            .latency
+            .chunk_by(|a, b| (a.direction, a.access, a.size) == (b.direction, b.access, b.size))
+        {
+            write_latency(&mut text, group);
+        }
+        text
+    }
+}
+
+impl MeasuredCurve {
+    /// What it is of, in words: `random reads`, `random requests, 70 % reads`.
+    pub fn name(&self) -> String {
+        let access = word(&ACCESSES, self.access);
+        match self.mix {
+            Mix::All(Direction::Read) => format!("{access} reads"),
+            Mix::All(Direction::Write) => format!("{access} writes"),
+            Mix::Reads(thousandths) => {
+                format!(
+                    "{access} requests, {} % reads",
+                    f64::from(thousandths) / 10.0
+                )
+            }
+        }
+    }
+}
+
+fn write_latency(text: &mut String, group: &[DepthPoint]) {
+    let Some(first) = group.first() else { return };
+    let (op, access) = (
+        word(&DIRECTIONS, first.direction),
+        word(&ACCESSES, first.access),
+    );
+    let size = format_bytes(first.size.into());
+    let _ = writeln!(
+        text,
+        "\n[[latency]]\nop = \"{op}\"\naccess = \"{access}\"\nsize = \"{size}\"\npoints = ["
+    );
+    for point in group {
+        let [mean, p50, p99] = [point.mean, point.p50, point.p99].map(format_duration);
+        let (depth, iops) = (point.depth, point.iops);
+        let _ = writeln!(
+            text,
+            "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", p99 = \"{p99}\" }},"
+        );
+    }
+    text.push_str("]\n");
+}
+
+fn word<T: Copy + PartialEq>(words: &[(&'static str, T)], of: T) -> &'static str {
+    let found = words.iter().find(|word| word.1 == of);
+    found.map_or("", |word| word.0)
+}
+
+fn op_word(mix: Mix) -> &'static str {
+    match mix {
+        Mix::All(direction) => word(&DIRECTIONS, direction),
+        Mix::Reads(_) => "mixed",
+    }
+}
+
+/// Reads a profile's file.
+///
+/// # Errors
+/// When it cannot be read, or everything that is wrong with it.
+pub fn load(path: &FilePath) -> Result<Measured, String> {
+    let text = document::read_text(path)?;
+    parse(&text, &path.display().to_string()).map_err(|errors| errors.to_string())
+}
+
+/// Reads a profile's text. `file` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
+    let loaded = document::read(text, file, whole)?;
+    match loaded.config.profile() {
+        Ok(_) => Ok(loaded.config),
+        Err(error) => Err(ConfigErrors(vec![Diagnostic::error(format!(
+            "{file}: {error}"
+        ))])),
+    }
+}
+
+fn whole(root: &Field<'_>) -> Option<Measured> {
+    let mut section = root.section()?;
+    let version = section
+        .need("version", "version = 1")
+        .and_then(|field| field.count(VERSION..=VERSION));
+    let text = |field: &Field<'_>| field.text().map(str::to_owned);
+    let device = section
+        .need("device", "what was measured: device = \"hdd-7200-1tb\"")
+        .and_then(|field| text(&field));
+    let measured = section.read("measured", String::new(), text);
+    let depth = section
+        .need("depth", "requests outstanding at saturation: depth = 32")
+        .and_then(|field| field.count(1..=DEPTH_MAX));
+    let curves: Vec<_> = section.take_tables("curve").iter().map(curve).collect();
+    let latency: Vec<_> = section.take_tables("latency").iter().map(latency).collect();
+    section.finish();
+    version?;
+    Some(Measured {
+        device: device?,
+        measured: measured?,
+        depth: u32::try_from(depth?).ok()?,
+        curves: curves.into_iter().collect::<Option<_>>()?,
+        latency: latency.into_iter().collect::<Option<Vec<_>>>()?.concat(),
+    })
+}
+
+fn curve(field: &Field<'_>) -> Option<MeasuredCurve> {
+    let mut section = field.section()?;
+    let words = [
+        ("read", Some(Direction::Read)),
+        ("write", Some(Direction::Write)),
+        ("mixed", None),
+    ];
+    let op = section
+        .need("op", "op = \"read\", \"write\" or \"mixed\"")
+        .and_then(|field| field.choice(&words));
+    let mix = match op {
+        Some(Some(direction)) => Some(Mix::All(direction)),
+        Some(None) => section
+            .need(
+                "reads_percent",
+                "reads among the requests: reads_percent = 70",
+            )
+            .and_then(|field| field.decimal(0.1..=99.9))
+            .map(|percent| Mix::Reads((percent * 10.0 + 0.5) as u32)),
+        None => None,
+    };
+    let access = access(&mut section);
+    let points = points(&mut section, point);
+    section.finish();
+    Some(MeasuredCurve {
+        mix: mix?,
+        access: access?,
+        points: points?,
+    })
+}
+
+fn access(section: &mut Section<'_>) -> Option<Access> {
+    section
+        .need("access", "access = \"sequential\" or \"random\"")
+        .and_then(|field| field.choice(&ACCESSES))
+}
+
+fn points<T>(
+    section: &mut Section<'_>,
+    read: impl Fn(&mut Section<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let field = section.need("points", "a list of what was measured, in braces each")?;
+    let of = |field: &Field<'_>| {
+        let mut section = field.section()?;
+        let point = read(&mut section);
+        section.finish();
+        point
+    };
+    let all: Vec<_> = field.elements()?.iter().map(of).collect();
+    all.into_iter().collect()
+}
+
+fn size(section: &mut Section<'_>) -> Option<u32> {
+    let size = section.need("size", "bytes of a request: size = \"4 KiB\"")?;
+    size.bytes(1..=SIZE_MAX)
+        .and_then(|bytes| u32::try_from(bytes).ok())
+}
+
+fn iops(section: &mut Section<'_>) -> Option<f64> {
+    let iops = section.need("iops", "requests a second: iops = 190.4")?;
+    iops.decimal(1e-6..=1e12)
+}
+
+fn point(section: &mut Section<'_>) -> Option<MeasuredPoint> {
+    let (size, iops) = (size(section), iops(section));
+    let within = section.read("within_percent", 0.0, |field| field.decimal(0.0..=1e6));
+    Some(MeasuredPoint {
+        size: size?,
+        iops: iops?,
+        within_percent: within?,
+    })
+}
+
+fn latency(field: &Field<'_>) -> Option<Vec<DepthPoint>> {
+    let mut section = field.section()?;
+    let direction = section
+        .need("op", "op = \"read\" or \"write\"")
+        .and_then(|field| field.choice(&DIRECTIONS));
+    let access = access(&mut section);
+    let size = size(&mut section);
+    let points = points(&mut section, |section| {
+        let depth = section
+            .need("depth", "requests outstanding: depth = 1")
+            .and_then(|field| field.count(1..=DEPTH_MAX));
+        let iops = iops(section);
+        let mut time = |key| {
+            let field = section.need(key, "a time: \"12.8 ms\"")?;
+            field.duration(Nanos::ZERO..=LATENCY_MAX)
+        };
+        let (mean, p50, p99) = (time("mean"), time("p50"), time("p99"));
+        Some((u32::try_from(depth?).ok()?, iops?, mean?, p50?, p99?))
+    });
+    section.finish();
+    let (direction, access, size) = (direction?, access?, size?);
+    let of = |(depth, iops, mean, p50, p99)| DepthPoint {
+        direction,
+        access,
+        size,
+        depth,
+        iops,
+        mean,
+        p50,
+        p99,
+    };
+    Some(points?.into_iter().map(of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Measured {
+        let curve = |mix, access, iops| MeasuredCurve {
+            mix,
+            access,
+            points: vec![
+                MeasuredPoint {
+                    size: 4096,
+                    iops,
+                    within_percent: 0.75,
+                },
+                MeasuredPoint {
+                    size: 65536,
+                    iops: iops / 4.0,
+                    within_percent: 0.0,
+                },
+            ],
+        };
+        let (read, write) = (Mix::All(Direction::Read), Mix::All(Direction::Write));
+        let depth_point = |depth| DepthPoint {
+            direction: Direction::Read,
+            access: Access::Random,
+            size: 4096,
+            depth,
+            iops: 80.125,
+            mean: Nanos(12_800_001),
+            p50: Nanos(12_500_000),
+            p99: Nanos(21_000_000),
+        };
+        Measured {
+            device: "a \"disk\"".to_owned(),
+            measured: "2026-11-21".to_owned(),
+            depth: 32,
+            curves: vec![
+                curve(read, Access::Sequential, 8000.0),
+                curve(read, Access::Random, 200.5),
+                curve(write, Access::Sequential, 7000.0),
+                curve(write, Access::Random, 180.0),
+                curve(Mix::Reads(705), Access::Random, 190.0),
+            ],
+            latency: vec![depth_point(1), depth_point(4)],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = example().to_toml();
+        assert_eq!(parse(&text, "p.toml"), Ok(example()), "{text}");
+        let profile = example().profile().expect("complete");
+        assert_eq!(profile.mixes().len(), 1);
+        assert!(profile.has_writes());
+    }
+
+    #[test]
+    fn mistakes_are_named_where_they_are() {
+        let text = example().to_toml();
+        let refused = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            parse(&text.replacen(from, to, 1), "p.toml")
+                .unwrap_err()
+                .to_string()
+        };
+        let said = refused("iops = 8000.000", "iops = \"fast\"");
+        assert!(
+            said.contains("expected a number") && said.contains("p.toml:"),
+            "{said}"
+        );
+        let said = refused("version = 1", "version = 2");
+        assert!(said.contains("2 is out of range"), "{said}");
+        let said = refused("size = \"64 KiB\"", "size = \"4 KiB\"");
+        assert!(
+            said.contains("the curve of sequential reads: 4096 bytes are there twice"),
+            "{said}"
+        );
+        let said = refused("reads_percent = 70.5\n", "");
+        assert!(said.contains("`reads_percent` is missing"), "{said}");
+    }
+
+    #[test]
+    fn reads_alone_are_a_profile() {
+        let mut measured = example();
+        measured.curves.truncate(2);
+        let profile = measured.profile().expect("complete");
+        assert!(!profile.has_writes());
+        measured.curves.truncate(1);
+        assert_eq!(
+            measured.profile(),
+            Err(ProfileError::Missing("random reads"))
+        );
+    }
+}
