@@ -429,7 +429,7 @@ mod tests {
             size: 4096,
             depth,
             iops: 80.125,
-            mean: Nanos(12_800_001),
+            mean: Nanos(12_801_000),
             p50: Nanos(12_500_000),
             p99: Nanos(21_000_000),
         };
