@@ -14,6 +14,8 @@ TIDEGATE := $(CARGO_TARGET_DIR)/release/tidegate
 
 # Passed on to the command that a target runs: make demo ARGS="--seconds 20"
 ARGS ?=
+# For `make test-cases`: cases of each property.
+CASES ?= 3000
 # For `make fuzz`: which target, and how long each.
 TARGET ?=
 SECONDS_EACH := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
@@ -44,6 +46,11 @@ test: ## Run all checks and tests, as continuous integration does
 test-long: ## Run the tests that are too long for continuous integration
 	@scripts/setup test
 	@cargo test --locked --workspace -- --ignored $(ARGS)
+
+.PHONY: test-cases
+test-cases: ## Run all property tests on cases never tried, CASES=3000 each
+	@scripts/setup test
+	@PROPTEST_CASES=$(CASES) cargo test --locked --workspace --no-fail-fast $(ARGS)
 
 .PHONY: lint
 lint: ## Check formatting, lints and documentation only
