@@ -9,6 +9,7 @@ use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
 use tidegate_server::daemon::StartError;
 use tidegate_server::help::missing_directory;
 use tidegate_server::reception::BindError;
+use tidegate_server::store::StoreError;
 use tidegate_workload::fio::FioErrors;
 
 /// An error with its place and its remedy.
@@ -137,6 +138,7 @@ fn text(error: &anyhow::Error) -> String {
         let bind = cause.downcast_ref::<BindError>();
         open.and_then(OpenError::help)
             .or_else(|| bind.and_then(BindError::help))
+            .or_else(|| cause.downcast_ref().and_then(StoreError::help))
     });
     let place = error
         .chain()

@@ -18,10 +18,11 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::command::{Command, CommandError, DeviceSnapshot, VmSnapshot};
-use crate::config::{Config, ListenConfig, Place};
+use crate::config::{Config, ListenConfig, Place, StoreConfig};
 use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
 use crate::ring::sys;
+use crate::store::{Store, StoreError};
 
 /// Why the daemon did not start. Nothing was left behind.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,14 @@ pub enum StartError {
         place: Option<Box<Place>>,
         /// Why.
         source: BindError,
+    },
+    /// The store.
+    #[error("store {source}")]
+    Store {
+        /// Where the configuration names it.
+        place: Option<Box<Place>>,
+        /// Why.
+        source: StoreError,
     },
     /// A listener offers what is not there.
     #[error("listener {listener}: no export named {export:?}")]
@@ -53,7 +62,7 @@ impl StartError {
     pub fn place(&self) -> Option<&Place> {
         match self {
             StartError::Setup(error) => error.place(),
-            StartError::Bind { place, .. } => place.as_deref(),
+            StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
             StartError::UnknownExport { .. } => None,
         }
     }
@@ -120,6 +129,7 @@ impl Daemon {
     /// Names the VM, export, path or address that stood in the way.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
         sys::survive_file_size_limits();
+        let store = open_store(&config)?;
         let mut files = Files::default();
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &mut files))
@@ -155,6 +165,7 @@ impl Daemon {
         let threads = std::mem::take(&mut loops.threads);
         let shared = Arc::new(Shared {
             devices,
+            store,
             stop: Notify::new(),
         });
         Ok(Daemon {
@@ -243,6 +254,17 @@ impl Daemon {
     }
 }
 
+fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
+    let open = |store: &StoreConfig| match Store::open(&store.path) {
+        Ok(opened) => Ok(Arc::new(opened)),
+        Err(source) => Err(StartError::Store {
+            place: store.place.clone().map(Box::new),
+            source,
+        }),
+    };
+    config.store.as_ref().map(open).transpose()
+}
+
 fn offer(
     bound: Arc<Bound>,
     listen: &ListenConfig,
@@ -288,6 +310,7 @@ pub struct DaemonHandle {
 #[derive(Debug)]
 struct Shared {
     devices: Vec<DeviceEntry>,
+    store: Option<Arc<Store>>,
     stop: Notify,
 }
 
@@ -322,6 +345,12 @@ impl DaemonHandle {
     /// The devices in the order of the configuration.
     pub fn devices(&self) -> &[DeviceEntry] {
         &self.shared.devices
+    }
+
+    /// What keeps changes that shall survive a restart; `None` where the configuration names no
+    /// store. Its calls may wait for the disk: make them where a thread may block.
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.shared.store.as_ref()
     }
 
     /// The index of the device that a VM lives on.

@@ -18,6 +18,7 @@ pub mod help;
 pub mod metrics;
 pub mod reception;
 pub mod ring;
+pub mod store;
 
 // What integration tests have in common serves tests inside the crate as well.
 #[cfg(test)]

@@ -292,9 +292,16 @@ fn describe(config: &Config, out: Output) -> String {
         format!("{} ({:04o})", control.socket.display(), control.mode),
         "control API".to_owned(),
     ]);
-    [devices, vms, sockets]
+    let mut tables = vec![devices, vms, sockets];
+    if let Some(store) = &config.store {
+        let mut kept = Table::new([("STORE", Align::Left)]);
+        kept.row([store.path.display().to_string()]);
+        tables.push(kept);
+    }
+    let tables: Vec<_> = (tables.iter())
         .map(|table| table.render(out.style()))
-        .join("\n")
+        .collect();
+    tables.join("\n")
 }
 
 fn kind(kind: &DeviceKind) -> String {
@@ -353,7 +360,9 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
         });
     let control = &config.control;
     let control = nowhere("control.socket".to_owned(), &control.socket, &control.place);
-    disks.chain(listeners).chain(control).collect()
+    let store = (config.store.as_ref())
+        .and_then(|store| nowhere("store.path".to_owned(), &store.path, &store.place));
+    disks.chain(listeners).chain(control).chain(store).collect()
 }
 
 fn warning(field: String, what: String, help: String, place: &Option<Place>) -> Diagnostic {

@@ -83,6 +83,8 @@ pub fn fuzz(data: &[u8]) {
 pub struct Config {
     /// The control API's socket.
     pub control: ControlConfig,
+    /// Where changes are kept that shall survive a restart. `None`: nowhere.
+    pub store: Option<StoreConfig>,
     /// Where NBD clients connect.
     pub listeners: Vec<ListenConfig>,
     /// Backing devices: one event loop and one engine each.
@@ -98,6 +100,15 @@ pub struct ControlConfig {
     pub socket: PathBuf,
     /// Its file mode.
     pub mode: u32,
+    /// Where the file says it; `None` where no file does.
+    pub place: Option<Place>,
+}
+
+/// `[store]`
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Its file, made where there is none.
+    pub path: PathBuf,
     /// Where the file says it; `None` where no file does.
     pub place: Option<Place>,
 }

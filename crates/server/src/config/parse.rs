@@ -7,7 +7,7 @@ use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
 use tidegate_config::{Field, Names, Section};
 
-use super::{Config, ControlConfig, ListenAddress, ListenConfig, device, vm};
+use super::{Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, vm};
 
 /// Where the control API listens unless the file says.
 pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
@@ -113,6 +113,11 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
             place: None,
         }),
     };
+    let mut files = Names::default();
+    let store = match section.take("store") {
+        Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
+        None => Some(None),
+    };
     let listen = section.take_tables("listen");
     let device_tables = section.take_tables("device");
     let vm_tables = section.take_tables("vm");
@@ -137,7 +142,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
 
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
-    let vms = vm::read_all(&vm_tables, &drafts, &mut exports, context);
+    let vms = vm::read_all(&vm_tables, &drafts, &mut exports, files, context);
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
@@ -150,6 +155,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     }
     Some(Config {
         control: control?,
+        store: store?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
         devices: drafts
             .into_iter()
@@ -186,6 +192,28 @@ fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Optio
             .find("socket")
             .unwrap_or_else(|| field.clone())
             .place(),
+    })
+}
+
+fn store(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    sockets: &mut Taken,
+    files: &mut Names,
+) -> Option<StoreConfig> {
+    let mut section = field.section()?;
+    let example = "the file that keeps what shall survive a restart: path = \"tidegate.redb\"";
+    let path = section.need("path", example).and_then(|field| {
+        let path = context.path(&field)?;
+        let name = path.display().to_string();
+        sockets.names.claim(&name, "file", &field);
+        files.claim(&name, "file", &field);
+        Some(path)
+    });
+    section.finish();
+    Some(StoreConfig {
+        path: path?,
+        place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }
 

@@ -27,17 +27,19 @@ struct Seen<'a> {
     used: Vec<u64>,
 }
 
-/// Reads every VM. `None` where something was wrong with it, which has been reported.
+/// Reads every VM. `None` where something was wrong with it, which has been reported. `files` are
+/// those that are taken already.
 pub(crate) fn read_all(
     fields: &[Field<'_>],
     devices: &[Draft<'_>],
     exports: &mut Names,
+    files: Names,
     context: &Context<'_>,
 ) -> Vec<Option<VmConfig>> {
     let mut seen = Seen {
         vms: Names::default(),
         exports,
-        paths: Names::default(),
+        paths: files,
         used: vec![0; devices.len()],
     };
     fields

@@ -146,6 +146,16 @@ pub fn allocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()>
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, len as i64) })
 }
 
+/// Has the kernel forget what it holds of a file in memory and the disk has, too: what is read next
+/// is what the disk has.
+pub fn drop_cached(file: &File) -> io::Result<()> {
+    // SAFETY: takes no memory.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// The first byte at or after `offset` that is data (or in a hole, with `hole`); `None` past
 /// the last one.
 pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {

@@ -31,6 +31,7 @@ pub fn config(dir: &Path) -> Config {
             mode: 0o600,
             place: None,
         },
+        store: None,
         listeners: vec![ListenConfig {
             address: ListenAddress::Unix {
                 path: dir.join("nbd"),

@@ -1,0 +1,94 @@
+//! What is kept of a VM.
+
+use serde_json::Value;
+
+/// The version in which records are written.
+const VERSION: u32 = 1;
+
+/// What is kept of a VM, in the words that the configuration and the API have for it: so that a
+/// newer daemon reads an old record with the readers that it reads those with, and their errors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmRecord {
+    /// The VM's name.
+    pub name: String,
+    /// How much of it is kept.
+    pub scope: Scope,
+    /// The version of the words.
+    pub(super) version: u32,
+    /// JSON.
+    pub(super) text: String,
+}
+
+/// How much of a VM a record holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// All of it: a `[[vm]]` with its disks.
+    Whole,
+    /// Its objective, of a VM that the configuration file names.
+    Objective,
+}
+
+impl Scope {
+    pub(super) fn to_byte(self) -> u8 {
+        match self {
+            Scope::Whole => 0,
+            Scope::Objective => 1,
+        }
+    }
+
+    pub(super) fn from_byte(byte: u8) -> Option<Scope> {
+        match byte {
+            0 => Some(Scope::Whole),
+            1 => Some(Scope::Objective),
+            _ => None,
+        }
+    }
+}
+
+impl VmRecord {
+    /// A record of these words: for [`Scope::Whole`] those of a `[[vm]]` (`name`, `device`,
+    /// `background`, `objective`, `disk`), for [`Scope::Objective`] those of a `[vm.objective]`.
+    pub fn new(name: impl Into<String>, scope: Scope, words: &Value) -> VmRecord {
+        VmRecord {
+            name: name.into(),
+            scope,
+            version: VERSION,
+            text: words.to_string(),
+        }
+    }
+
+    /// Its words.
+    ///
+    /// # Errors
+    /// When it was written in words that are newer than this daemon.
+    pub fn words(&self) -> Result<Value, String> {
+        if self.version > VERSION {
+            return Err(format!(
+                "what is kept of VM {:?} is in version {} of the words, this daemon knows them up \
+                 to {VERSION}",
+                self.name, self.version
+            ));
+        }
+        serde_json::from_str(&self.text)
+            .map_err(|error| format!("what is kept of VM {:?} is not JSON: {error}", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn words_come_back_as_they_were_and_newer_ones_are_refused() {
+        let words = json!({ "weight": 200, "latency": "30 ms" });
+        let record = VmRecord::new("oltp", Scope::Objective, &words);
+        assert_eq!(record.words(), Ok(words));
+        let newer = VmRecord {
+            version: 7,
+            ..record
+        };
+        let said = newer.words().expect_err("newer");
+        assert!(said.contains("version 7"), "{said}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What the store's file looks like inside, and how one of an older Tidegate becomes one of today.
+//!
+//! The number of its schema is kept in it. Each step makes the next schema of one; a new file has
+//! none, schema 0, and is made by the same steps. All steps that a file needs are one transaction:
+//! after a crash it has the old schema, whole, or the new one.
+
+use redb::{Database, ReadableDatabase, TableDefinition, TableError, WriteTransaction};
+
+/// Who wrote it: the number of the schema under [`KEY`].
+const MARK: TableDefinition<'_, &str, u64> = TableDefinition::new("tidegate");
+const KEY: &str = "schema";
+
+/// VMs by name: the version of the record, its scope, its words.
+pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefinition::new("vms");
+
+/// What controllers have learnt, by VM, device and policy.
+pub(super) const LEARNT: TableDefinition<'_, (&str, &str, &str), &[u8]> =
+    TableDefinition::new("learnt");
+
+/// Makes a schema of the one before.
+pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
+
+/// The step at index `n` makes schema `n + 1` of schema `n`. Those that a release has had never
+/// change; a new schema is a step more.
+pub(super) const STEPS: &[Step] = &[first];
+
+fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(VMS)?;
+    write.open_table(LEARNT)?;
+    Ok(())
+}
+
+/// Why a file's schema cannot be made today's. Nothing has changed in it.
+#[derive(Debug)]
+pub(super) enum SchemaError {
+    /// Somebody else's database.
+    Foreign,
+    /// Of a newer Tidegate: its schema, and the newest known here.
+    Newer(u64, u64),
+    Database(redb::Error),
+}
+
+impl<E: Into<redb::Error>> From<E> for SchemaError {
+    fn from(error: E) -> SchemaError {
+        SchemaError::Database(error.into())
+    }
+}
+
+/// Brings a database to the last schema of `steps`.
+pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaError> {
+    let known = steps.len() as u64;
+    let found = found(database)?;
+    if found > known {
+        return Err(SchemaError::Newer(found, known));
+    }
+    if found == known {
+        return Ok(());
+    }
+    let write = database.begin_write()?;
+    for step in &steps[found as usize..] {
+        step(&write)?;
+    }
+    write.open_table(MARK)?.insert(KEY, known)?;
+    write.commit()?;
+    if found > 0 {
+        tracing::info!("store upgraded from schema {found} to {known}");
+    }
+    Ok(())
+}
+
+/// The schema of what is there.
+fn found(database: &Database) -> Result<u64, SchemaError> {
+    let read = database.begin_read()?;
+    match read.open_table(MARK) {
+        Ok(mark) => match mark.get(KEY)? {
+            Some(schema) => Ok(schema.value()),
+            None => Err(SchemaError::Foreign),
+        },
+        Err(TableError::TableDoesNotExist(_)) => {
+            let empty = read.list_tables()?.next().is_none()
+                && read.list_multimap_tables()?.next().is_none();
+            empty.then_some(0).ok_or(SchemaError::Foreign)
+        }
+        Err(TableError::Storage(error)) => Err(error.into()),
+        Err(_) => Err(SchemaError::Foreign),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redb::backends::InMemoryBackend;
+    use redb::{ReadableTable, TableHandle};
+
+    fn database() -> Database {
+        let made = Database::builder().create_with_backend(InMemoryBackend::new());
+        made.expect("in memory")
+    }
+
+    fn tables(database: &Database) -> Vec<String> {
+        let read = database.begin_read().expect("reads");
+        let mut names: Vec<_> = (read.list_tables().expect("reads"))
+            .map(|table| table.name().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    const OLD: TableDefinition<'_, &str, &str> = TableDefinition::new("guests");
+
+    /// A made-up first schema: VMs were guests, of one word each.
+    fn made_up(write: &WriteTransaction) -> Result<(), redb::Error> {
+        write.open_table(OLD)?;
+        Ok(())
+    }
+
+    /// Makes VMs of guests.
+    fn guests_become_vms(write: &WriteTransaction) -> Result<(), redb::Error> {
+        let mut vms = write.open_table(VMS)?;
+        for guest in write.open_table(OLD)?.iter()? {
+            let (name, word) = guest?;
+            vms.insert(name.value(), (1, 0, word.value()))?;
+        }
+        write.delete_table(OLD)?;
+        Ok(())
+    }
+
+    #[test]
+    fn an_older_schema_is_brought_to_the_last_one_step_by_step() {
+        let database = database();
+        upgrade(&database, &[made_up]).expect("new");
+        let write = database.begin_write().expect("writes");
+        let mut guests = write.open_table(OLD).expect("is there");
+        guests.insert("oltp", "fast").expect("writes");
+        drop(guests);
+        write.commit().expect("writes");
+        assert_eq!(found(&database).expect("reads"), 1);
+
+        upgrade(&database, &[made_up, guests_become_vms, first]).expect("older");
+        assert_eq!(found(&database).expect("reads"), 3);
+        assert_eq!(tables(&database), ["learnt", "tidegate", "vms"]);
+        let read = database.begin_read().expect("reads");
+        let vms = read.open_table(VMS).expect("is there");
+        let kept = vms.get("oltp").expect("reads").expect("is there");
+        assert_eq!(kept.value(), (1, 0, "fast"));
+
+        // And it is newer than what only knows the first.
+        let refused = upgrade(&database, &[made_up]).expect_err("newer");
+        assert!(matches!(refused, SchemaError::Newer(3, 1)), "{refused:?}");
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_older_schema_whole() {
+        fn fails(write: &WriteTransaction) -> Result<(), redb::Error> {
+            guests_become_vms(write)?;
+            Err(redb::Error::Io(std::io::Error::other("disk on fire")))
+        }
+        let database = database();
+        upgrade(&database, &[made_up]).expect("new");
+        let failed = upgrade(&database, &[made_up, first, fails]).expect_err("fails");
+        assert!(matches!(failed, SchemaError::Database(redb::Error::Io(_))));
+        assert_eq!(found(&database).expect("reads"), 1);
+        assert_eq!(tables(&database), ["guests", "tidegate"]);
+    }
+
+    #[test]
+    fn the_database_of_somebody_else_is_left_alone() {
+        let database = database();
+        let write = database.begin_write().expect("writes");
+        made_up(&write).expect("writes");
+        write.commit().expect("writes");
+        let refused = upgrade(&database, STEPS).expect_err("foreign");
+        assert!(matches!(refused, SchemaError::Foreign), "{refused:?}");
+        assert_eq!(tables(&database), ["guests"]);
+    }
+}

@@ -1,0 +1,311 @@
+//! The store on files, and on a disk that fails.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::{BackendError, StorageBackend, TableDefinition};
+use serde_json::json;
+use std::ops::Bound;
+
+use super::*;
+
+fn vm(name: &str, weight: u32) -> VmRecord {
+    VmRecord::new(
+        name,
+        Scope::Whole,
+        &json!({ "name": name, "objective": { "weight": weight } }),
+    )
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("tidegate.redb");
+    (dir, path)
+}
+
+fn names(store: &Store) -> Vec<String> {
+    let vms = store.vms().expect("reads");
+    vms.into_iter().map(|vm| vm.name).collect()
+}
+
+fn refused(path: &Path) -> StoreError {
+    Store::open(path).expect_err("opened")
+}
+
+#[test]
+fn what_was_kept_is_there_after_reopening() {
+    let (dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    assert_eq!(names(&store), Vec::<String>::new());
+    store.put_vm(&vm("oltp", 1)).expect("writes");
+    store.put_vm(&vm("bulk", 2)).expect("writes");
+    store.put_vm(&vm("oltp", 3)).expect("writes");
+    let objective = VmRecord::new("scan", Scope::Objective, &json!({ "weight": 4 }));
+    store.put_vm(&objective).expect("writes");
+    assert!(store.remove_vm("bulk").expect("writes"));
+    assert!(!store.remove_vm("bulk").expect("writes"));
+    (store.put_learnt("disk0", "flubber", "oltp", b"state")).expect("writes");
+    drop(store);
+    let store = Store::open(&path).expect("there");
+    assert_eq!(
+        store.vms().expect("reads"),
+        [vm("oltp", 3), objective.clone()]
+    );
+    assert_eq!(store.vm("scan").expect("reads"), Some(objective));
+    assert_eq!(store.vm("bulk").expect("reads"), None);
+    let learnt = |policy| store.learnt("disk0", policy, "oltp").expect("reads");
+    assert_eq!(learnt("flubber").as_deref(), Some(&b"state"[..]));
+    assert_eq!(learnt("mclock"), None);
+    // Nothing is left behind beside it.
+    let files: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("a directory")
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+}
+
+#[test]
+fn what_was_learnt_of_a_vm_is_forgotten_everywhere_and_of_no_other() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    let all = ["vm", "vm1", "vm-a", "vl", "vm\u{1}"];
+    for name in all {
+        for (device, policy) in [("a", "flubber"), ("a", "mclock"), ("z", "flubber")] {
+            (store.put_learnt(device, policy, name, name.as_bytes())).expect("writes");
+        }
+    }
+    assert!(store.forget_learnt("vm").expect("writes"));
+    assert!(!store.forget_learnt("vm").expect("writes"));
+    for name in all {
+        for (device, policy) in [("a", "flubber"), ("a", "mclock"), ("z", "flubber")] {
+            let learnt = store.learnt(device, policy, name).expect("reads");
+            let expected = (name != "vm").then(|| name.as_bytes().to_owned());
+            assert_eq!(learnt, expected, "{device} {policy} {name:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_made_in_order_and_tells_what_changed() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    let (first, second) = (vm("oltp", 1), vm("oltp", 2));
+    let learnt = Change::PutLearnt {
+        device: "disk0",
+        policy: "flubber",
+        vm: "oltp",
+        state: b"state",
+    };
+    let batch = [
+        Change::PutVm(&first),
+        Change::PutVm(&first),
+        learnt,
+        learnt,
+        Change::PutVm(&second),
+        Change::RemoveVm("bulk"),
+    ];
+    assert_eq!(store.apply(&batch).expect("writes"), 3);
+    assert_eq!(store.vms().expect("reads"), std::slice::from_ref(&second));
+    // What is there already is not written again.
+    let length = std::fs::read(&path).expect("reads");
+    assert_eq!(store.apply(&batch[3..]).expect("writes"), 0);
+    assert!(std::fs::read(&path).expect("reads") == length, "written");
+}
+
+#[test]
+fn one_process_at_a_time_has_it() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    let error = refused(&path);
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(store);
+    Store::open(&path).expect("free again");
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_stays_as_it_is() {
+    let (dir, path) = place();
+    for (bytes, found) in [
+        (Vec::new(), "an empty file"),
+        (b"redb".to_vec(), "a file of another kind"),
+        (vec![0; 1 << 16], "a file of another kind"),
+        (
+            b"[[vm]]\nname = \"oltp\"\n".to_vec(),
+            "a file of another kind",
+        ),
+    ] {
+        std::fs::write(&path, &bytes).expect("writable");
+        let error = refused(&path);
+        assert!(matches!(error, StoreError::NotAStore { .. }), "{error}");
+        assert!(error.to_string().contains(found), "{error}");
+        assert_eq!(std::fs::read(&path).expect("reads"), bytes);
+    }
+    assert!(matches!(refused(dir.path()), StoreError::NotAStore { .. }));
+
+    let foreign = dir.path().join("foreign.redb");
+    let database = Database::create(&foreign).expect("made");
+    let write = database.begin_write().expect("writes");
+    let table: TableDefinition<'_, u64, u64> = TableDefinition::new("cars");
+    write.open_table(table).expect("writes");
+    write.commit().expect("writes");
+    drop(database);
+    let error = refused(&foreign);
+    assert!(error.to_string().contains("another program"), "{error}");
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let (_dir, path) = place();
+    let database = Database::create(&path).expect("made");
+    schema::upgrade(&database, &[(|_| Ok(())) as schema::Step; 9]).expect("made");
+    drop(database);
+    let error = refused(&path);
+    let newer = matches!(error, StoreError::Newer { found: 9, .. });
+    assert!(newer && error.help().is_some(), "{error}");
+}
+
+/// Whatever byte is changed in a file that was closed in order: it is refused, or what is read
+/// is what was written. Never anything else, and no panic.
+#[test]
+fn a_damaged_file_is_refused_or_tells_the_truth() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    let kept: Vec<_> = (0..40).map(|i| vm(&format!("vm{i:02}"), i)).collect();
+    let changes: Vec<_> = kept.iter().map(Change::PutVm).collect();
+    store.apply(&changes).expect("writes");
+    drop(store);
+    let whole = std::fs::read(&path).expect("reads");
+    let used: Vec<_> = (0..whole.len()).filter(|&at| whole[at] != 0).collect();
+    let (mut refusals, step) = (0, (used.len() / 200).max(1));
+    for &at in used.iter().step_by(step) {
+        let mut file = OpenOptions::new().write(true).open(&path).expect("opens");
+        file.write_all(&whole).expect("writes");
+        file.set_len(whole.len() as u64).expect("writes");
+        file.seek(SeekFrom::Start(at as u64)).expect("seeks");
+        file.write_all(&[whole[at] ^ (1 << (at % 8))])
+            .expect("writes");
+        drop(file);
+        match Store::open(&path).and_then(|store| store.vms()) {
+            Ok(read) => assert!(read == kept, "byte {at}: something else"),
+            Err(_) => refusals += 1,
+        }
+    }
+    assert!(
+        refusals > 20,
+        "only {refusals} refusals: nothing is checked"
+    );
+    // Cut short.
+    for keep in [1, 8, 9, 100, 4096, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..keep]).expect("writes");
+        match Store::open(&path).and_then(|store| store.vms()) {
+            Ok(read) => assert!(read == kept, "cut at {keep}: something else"),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let (dir, _) = place();
+    let path = dir.path().join("nowhere").join("tidegate.redb");
+    let error = refused(&path);
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    let help = error.help().expect("help");
+    assert!(help.contains("mkdir"), "{help}");
+}
+
+#[test]
+fn a_file_that_was_taken_away_takes_no_changes() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    store.put_vm(&vm("oltp", 1)).expect("writes");
+    std::fs::remove_file(&path).expect("removable");
+    for _ in 0..2 {
+        let error = store.put_vm(&vm("bulk", 1)).expect_err("kept nowhere");
+        assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
+    }
+    Store::open(&path).expect("another one");
+    let error = store.put_vm(&vm("bulk", 1)).expect_err("kept nowhere");
+    assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
+}
+
+/// A disk in a file that has no room while `full`.
+#[derive(Debug)]
+struct Bounded {
+    file: FileBackend,
+    full: Arc<AtomicBool>,
+}
+
+impl Bounded {
+    fn room(&self) -> io::Result<()> {
+        match self.full.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl StorageBackend for Bounded {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.room()?;
+        self.file.write(offset, data)
+    }
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
+    let (_dir, path) = place();
+    drop(Store::open(&path).expect("made"));
+    let full = Arc::new(AtomicBool::new(false));
+    let (file, told) = (path.clone(), full.clone());
+    let open = move || {
+        let file = OpenOptions::new().read(true).write(true).open(&file)?;
+        let backend = Bounded {
+            file: FileBackend::new(file)?,
+            full: told.clone(),
+        };
+        let database = builder().create_with_backend(backend)?;
+        Ok(Opened {
+            database,
+            identity: None,
+        })
+    };
+    let store = Store::over(path, open).expect("opens");
+    store.put_vm(&vm("oltp", 1)).expect("room");
+    full.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        let error = store.put_vm(&vm("bulk", 1)).expect_err("no room");
+        let kind = match &error {
+            StoreError::Io { source, .. } => source.kind(),
+            other => panic!("{other}"),
+        };
+        assert_eq!(kind, io::ErrorKind::StorageFull);
+        assert!(error.help().expect("help").contains("make room"));
+    }
+    full.store(false, Ordering::Relaxed);
+    assert_eq!(names(&store), ["oltp"]);
+    store.put_vm(&vm("scan", 1)).expect("room again");
+    assert_eq!(names(&store), ["oltp", "scan"]);
+}
