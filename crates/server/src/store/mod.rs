@@ -13,6 +13,8 @@
 //! it again with what was acknowledged. Every call may wait for the disk: the control plane makes
 //! them on threads that may block, event loops never.
 
+#[cfg(test)]
+mod crash_tests;
 mod error;
 mod record;
 mod schema;

@@ -1,6 +1,7 @@
 //! A daemon in this process, and a blocking client, for tests.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod kept;
 pub mod shadow;
 
 use std::collections::HashMap;

@@ -1,0 +1,289 @@
+//! The store on a disk that loses power: at every point of its writes, whatever of those since the
+//! last sync had reached the disk.
+
+use std::sync::{Arc, Mutex};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use redb::StorageBackend;
+
+use super::*;
+use crate::common::kept::{Kept, Step};
+
+/// What a disk writes at once.
+const SECTOR: u64 = 512;
+
+/// What was asked of the disk.
+#[derive(Clone, Debug)]
+enum Call {
+    Write(u64, Vec<u8>),
+    Length(u64),
+    Sync,
+}
+
+/// A disk in memory that remembers what it was asked, in order.
+#[derive(Clone, Default, Debug)]
+struct Disk(Arc<Mutex<State>>);
+
+#[derive(Default, Debug)]
+struct State {
+    bytes: Vec<u8>,
+    calls: Vec<Call>,
+}
+
+impl Disk {
+    fn of(bytes: Vec<u8>) -> Disk {
+        let calls = Vec::new();
+        Disk(Arc::new(Mutex::new(State { bytes, calls })))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().expect("nobody panics in here")
+    }
+
+    fn open(&self) -> Result<Store, StoreError> {
+        let disk = self.clone();
+        Store::over("disk".into(), move || {
+            let database = builder().create_with_backend(disk.clone())?;
+            Ok(Opened {
+                database,
+                identity: None,
+            })
+        })
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + data.len());
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[start..end].copy_from_slice(data);
+}
+
+fn apply(bytes: &mut Vec<u8>, call: &Call) {
+    match call {
+        Call::Write(offset, data) => write(bytes, *offset, data),
+        Call::Length(length) => bytes.resize(*length as usize, 0),
+        Call::Sync => {}
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state().bytes.len() as u64)
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.state();
+        let from = state
+            .bytes
+            .get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.call(Call::Length(len))
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.call(Call::Sync)
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.call(Call::Write(offset, data.to_owned()))
+    }
+}
+
+impl Disk {
+    fn call(&self, call: Call) -> io::Result<()> {
+        let mut state = self.state();
+        apply(&mut state.bytes, &call);
+        state.calls.push(call);
+        Ok(())
+    }
+}
+
+/// How much of what was not synced reached the disk.
+#[derive(Clone, Copy, Debug)]
+enum Luck {
+    None,
+    All,
+    /// Each call or not.
+    Calls,
+    /// Of each write, each sector or not.
+    Sectors,
+    /// Only the last of them: disks write in the order they like.
+    Last,
+}
+
+const LUCK: [Luck; 7] = [
+    Luck::None,
+    Luck::All,
+    Luck::Calls,
+    Luck::Calls,
+    Luck::Sectors,
+    Luck::Sectors,
+    Luck::Last,
+];
+
+/// What is on a disk that had `synced` when these calls were cut short.
+fn cut_short(synced: &[u8], calls: &[Call], luck: Luck, rng: &mut Pcg64) -> Vec<u8> {
+    let mut bytes = synced.to_owned();
+    for (i, call) in calls.iter().enumerate() {
+        let whole = match luck {
+            Luck::None => false,
+            Luck::All => true,
+            Luck::Calls => rng.random(),
+            Luck::Last => i + 1 == calls.len(),
+            Luck::Sectors => match call {
+                Call::Write(offset, data) => {
+                    tear(&mut bytes, *offset, data, rng);
+                    false
+                }
+                _ => rng.random(),
+            },
+        };
+        if whole {
+            apply(&mut bytes, call);
+        }
+    }
+    bytes
+}
+
+/// Writes some of the sectors.
+fn tear(bytes: &mut Vec<u8>, offset: u64, data: &[u8], rng: &mut Pcg64) {
+    let mut at = offset;
+    while at < offset + data.len() as u64 {
+        let next = ((at / SECTOR + 1) * SECTOR).min(offset + data.len() as u64);
+        if rng.random() {
+            let part = (at - offset) as usize..(next - offset) as usize;
+            write(bytes, at, &data[part]);
+        }
+        at = next;
+    }
+}
+
+/// What the store held, and after how many of the disk's calls it was acknowledged.
+type History = Vec<(usize, Kept)>;
+
+/// Changes a store on a disk that remembers. Closes and opens it in between.
+fn run(disk: &Disk, seed: u64, changes: u64) -> History {
+    let mut store = disk.open().expect("a new one");
+    let mut kept = Kept::of(&store).expect("reads");
+    let mut history = vec![(disk.state().calls.len(), kept.clone())];
+    for number in 0..changes {
+        let step = Step::draw(seed, number);
+        step.apply(&store).expect("writes");
+        kept = kept.after(&step);
+        history.push((disk.state().calls.len(), kept.clone()));
+        if number % 20 == 19 {
+            drop(store);
+            store = disk.open().expect("there");
+        }
+    }
+    history
+}
+
+/// Every crash point of what a disk was asked, with some luck: the store opens, holds what was
+/// acknowledged by then, or that with the change after it, whole, and takes further changes. Now
+/// and then power is lost again while it is opened.
+struct Crashes<'a> {
+    history: &'a History,
+    rng: Pcg64,
+    /// So many kinds of luck at each point.
+    lucks: usize,
+    /// Crashes so far.
+    points: u64,
+}
+
+impl Crashes<'_> {
+    fn run(&mut self, start: &[u8], disk: &Disk) {
+        let calls = disk.state().calls.clone();
+        for_each_point(start, &calls, |at, synced, since| {
+            let history = self.history;
+            let acknowledged = history.partition_point(|(after, _)| *after <= at).max(1) - 1;
+            let allowed = &history[acknowledged..(acknowledged + 2).min(history.len())];
+            for _ in 0..self.lucks {
+                let luck = LUCK[self.rng.random_range(0..LUCK.len())];
+                let bytes = cut_short(synced, since, luck, &mut self.rng);
+                let context = format!("after {at} calls, {luck:?}");
+                let opened = self.check(&bytes, allowed, &context);
+                if self.rng.random_range(0..40) == 0 {
+                    for_each_point(&bytes, &opened, |again, synced, since| {
+                        let luck = LUCK[self.rng.random_range(0..LUCK.len())];
+                        let bytes = cut_short(synced, since, luck, &mut self.rng);
+                        let context =
+                            format!("{context}, after {again} calls of opening, {luck:?}");
+                        self.check(&bytes, allowed, &context);
+                    });
+                }
+            }
+        });
+    }
+
+    /// Opens what a crash left. Returns what opening it asked of the disk.
+    fn check(&mut self, bytes: &[u8], allowed: &[(usize, Kept)], context: &str) -> Vec<Call> {
+        self.points += 1;
+        let disk = Disk::of(bytes.to_owned());
+        let store = disk.open();
+        let store = store.unwrap_or_else(|error| panic!("{context}: {error}"));
+        let opened = disk.state().calls.clone();
+        let found = Kept::of(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let Some((_, whole)) = allowed.iter().find(|(_, kept)| *kept == found) else {
+            let (_, kept) = &allowed[0];
+            panic!("{context}: differs in {:?}", found.differences(kept));
+        };
+        let step = Step::draw(u64::MAX, self.points);
+        step.apply(&store).expect("takes changes");
+        let kept = Kept::of(&store).expect("reads");
+        assert!(
+            kept == whole.clone().after(&step),
+            "{context}: not as changed"
+        );
+        opened
+    }
+}
+
+/// Tells of each point between calls what was synced by then, and which calls came since.
+fn for_each_point(start: &[u8], calls: &[Call], mut act: impl FnMut(usize, &[u8], &[Call])) {
+    let (mut synced, mut since) = (start.to_owned(), 0);
+    for at in 0..=calls.len() {
+        act(at, &synced, &calls[since..at]);
+        if let Some(Call::Sync) = calls.get(at) {
+            (calls[since..at].iter()).for_each(|call| apply(&mut synced, call));
+            since = at;
+        }
+    }
+}
+
+fn crashes(seed: u64, changes: u64, lucks: usize) -> u64 {
+    let start = made();
+    let disk = Disk::of(start.clone());
+    let history = run(&disk, seed, changes);
+    let mut crashes = Crashes {
+        history: &history,
+        rng: Pcg64::seed_from_u64(seed),
+        lucks,
+        points: 0,
+    };
+    crashes.run(&start, &disk);
+    crashes.points
+}
+
+/// A store that was just made, as bytes.
+fn made() -> Vec<u8> {
+    let disk = Disk::default();
+    drop(disk.open().expect("a new one"));
+    let state = disk.state();
+    state.bytes.clone()
+}
+
+#[test]
+fn whatever_of_the_unsynced_writes_is_lost_or_torn_each_change_is_whole_or_not_there() {
+    let points = crashes(1, 30, 2);
+    assert!(points > 400, "only {points} crashes");
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn whatever_is_lost_or_torn_many_times() {
+    let points: u64 = (2..5).map(|seed| crashes(seed, 80, 4)).sum();
+    println!("{points} crashes");
+    assert!(points > 4000, "only {points} crashes");
+}

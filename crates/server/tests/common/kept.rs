@@ -1,0 +1,156 @@
+//! Changes to a store, drawn from a seed, and what they come to.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde_json::json;
+use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
+
+/// So few that most changes meet something that is there.
+const NAMES: u32 = 24;
+const DEVICES: [&str; 2] = ["disk0", "disk1"];
+const POLICIES: [&str; 2] = ["flubber", "edf-credit"];
+
+/// A change as plain data.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Put(VmRecord),
+    Remove(String),
+    Learn(Key, Vec<u8>),
+    Forget(String),
+    /// All of them together.
+    Batch(Vec<Step>),
+}
+
+/// VM, device, policy.
+type Key = (String, &'static str, &'static str);
+
+impl Step {
+    /// The one with this number in the series of a seed.
+    pub fn draw(seed: u64, number: u64) -> Step {
+        let mut rng = Pcg64::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        match rng.random_range(0..10) {
+            0 => {
+                let steps = rng.random_range(2..12);
+                Step::Batch((0..steps).map(|_| Step::single(&mut rng)).collect())
+            }
+            _ => Step::single(&mut rng),
+        }
+    }
+
+    fn single(rng: &mut Pcg64) -> Step {
+        let name = format!("vm{:02}", rng.random_range(0..NAMES));
+        // Most are small, a few take many pages.
+        let size = match rng.random_range(0..8) {
+            0 => rng.random_range(4_000..40_000),
+            _ => rng.random_range(0..600),
+        };
+        match rng.random_range(0..10) {
+            0..5 => {
+                let letter = char::from(b'a' + rng.random_range(0..26));
+                let words = json!({ "name": name, "note": String::from(letter).repeat(size) });
+                let scope = match rng.random_range(0..3) {
+                    0 => Scope::Objective,
+                    _ => Scope::Whole,
+                };
+                Step::Put(VmRecord::new(name, scope, &words))
+            }
+            5 | 6 => Step::Remove(name),
+            7 | 8 => {
+                let device = DEVICES[rng.random_range(0..DEVICES.len())];
+                let policy = POLICIES[rng.random_range(0..POLICIES.len())];
+                Step::Learn((name, device, policy), vec![rng.random(); size])
+            }
+            _ => Step::Forget(name),
+        }
+    }
+
+    pub fn apply(&self, store: &Store) -> Result<(), StoreError> {
+        match self {
+            Step::Put(vm) => store.put_vm(vm),
+            Step::Remove(name) => store.remove_vm(name).map(drop),
+            Step::Learn((vm, device, policy), state) => store.put_learnt(device, policy, vm, state),
+            Step::Forget(vm) => store.forget_learnt(vm).map(drop),
+            Step::Batch(steps) => {
+                let changes: Vec<_> = steps.iter().map(Step::change).collect();
+                store.apply(&changes).map(drop)
+            }
+        }
+    }
+
+    fn change(&self) -> Change<'_> {
+        match self {
+            Step::Put(vm) => Change::PutVm(vm),
+            Step::Remove(name) => Change::RemoveVm(name),
+            Step::Learn((vm, device, policy), state) => Change::PutLearnt {
+                device,
+                policy,
+                vm,
+                state,
+            },
+            Step::Forget(vm) => Change::ForgetLearnt { vm },
+            Step::Batch(_) => panic!("no batch in a batch"),
+        }
+    }
+}
+
+/// What a store ought to hold.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Kept {
+    vms: BTreeMap<String, VmRecord>,
+    learnt: BTreeMap<Key, Vec<u8>>,
+}
+
+impl Kept {
+    pub fn after(mut self, step: &Step) -> Kept {
+        self.take(step);
+        self
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Put(vm) => {
+                self.vms.insert(vm.name.clone(), vm.clone());
+            }
+            Step::Remove(name) => {
+                self.vms.remove(name);
+            }
+            Step::Learn(key, state) => {
+                self.learnt.insert(key.clone(), state.clone());
+            }
+            Step::Forget(vm) => self.learnt.retain(|key, _| key.0 != *vm),
+            Step::Batch(steps) => steps.iter().for_each(|step| self.take(step)),
+        }
+    }
+
+    /// What a store holds.
+    pub fn of(store: &Store) -> Result<Kept, StoreError> {
+        let mut kept = Kept::default();
+        for vm in store.vms()? {
+            kept.vms.insert(vm.name.clone(), vm);
+        }
+        for number in 0..NAMES {
+            let vm = format!("vm{number:02}");
+            for device in DEVICES {
+                for policy in POLICIES {
+                    if let Some(state) = store.learnt(device, policy, &vm)? {
+                        kept.learnt.insert((vm.clone(), device, policy), state);
+                    }
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Which VMs and states differ, for messages.
+    pub fn differences(&self, other: &Kept) -> Vec<String> {
+        let vms = (self.vms.keys().chain(other.vms.keys()))
+            .filter(|name| self.vms.get(*name) != other.vms.get(*name))
+            .cloned();
+        let learnt = (self.learnt.keys().chain(other.learnt.keys()))
+            .filter(|key| self.learnt.get(*key) != other.learnt.get(*key))
+            .map(|key| format!("{key:?}"));
+        vms.chain(learnt).collect()
+    }
+}
