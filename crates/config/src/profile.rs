@@ -4,12 +4,13 @@
 //! version = 1
 //! device = "hdd-7200-1tb"           # what was measured
 //! depth = 32                        # requests outstanding at saturation
+//! span = "1000204886016 B"          # how much of it was measured
 //!
 //! [[curve]]
 //! op = "read"                       # or "write", or "mixed" with its reads
 //! access = "random"                 # or "sequential"
 //! points = [
-//!   { size = "4 KiB", iops = 190.4, within_percent = 0.8 },
+//!   { size = "4 KiB", iops = 190.4, within_percent = 0.8, runs = 5 },
 //! ]
 //!
 //! [[latency]]
@@ -35,6 +36,9 @@ pub const VERSION: u64 = 1;
 /// The largest request that is measured, 1 GiB.
 const SIZE_MAX: u64 = 1 << 30;
 const DEPTH_MAX: u64 = 4096;
+/// An exbibyte.
+const SPAN_MAX: u64 = 1 << 60;
+const RUNS_MAX: u64 = 1_000_000;
 const LATENCY_MAX: Nanos = Nanos(3_600 * 1_000_000_000);
 const ACCESSES: [(&str, Access); 2] = [
     ("sequential", Access::Sequential),
@@ -51,6 +55,10 @@ pub struct Measured {
     pub measured: String,
     /// Requests outstanding at saturation.
     pub depth: u32,
+    /// Bytes of the device that requests went to; 0 where that is not known.
+    pub span: u64,
+    /// What whoever reads the figures should know.
+    pub notes: Vec<String>,
     /// Rates at saturation.
     pub curves: Vec<MeasuredCurve>,
     /// Times against depth.
@@ -84,8 +92,11 @@ pub struct MeasuredPoint {
     pub size: u32,
     /// Requests a second at saturation: the mean over the runs.
     pub iops: f64,
-    /// Half the width of the mean's 95 % confidence interval, in percent of the mean.
+    /// Half the width of the mean's 95 % confidence interval, in percent of the mean. Says nothing
+    /// where there are fewer than two runs.
     pub within_percent: f64,
+    /// Runs that the mean is taken of; 0 where that is not known.
+    pub runs: u32,
 }
 
 /// Why what was measured is no profile.
@@ -152,6 +163,12 @@ impl Measured {
         }
     }
 
+    /// Times against depth, those of a kind and size together.
+    pub fn latency_by_kind(&self) -> impl Iterator<Item = &[DepthPoint]> {
+        let kind = |point: &DepthPoint| (point.direction, point.access, point.size);
+        self.latency.chunk_by(move |a, b| kind(a) == kind(b))
+    }
+
     /// The file's text.
     pub fn to_toml(&self) -> String {
         let mut text =
@@ -167,6 +184,13 @@ impl Measured {
             let _ = writeln!(text, "measured = {}", quoted(&self.measured));
         }
         let _ = writeln!(text, "depth = {}", self.depth);
+        if self.span > 0 {
+            let _ = writeln!(text, "span = \"{} B\"", self.span);
+        }
+        if !self.notes.is_empty() {
+            let notes: Vec<_> = self.notes.iter().map(|note| quoted(note)).collect();
+            let _ = writeln!(text, "notes = [{}]", notes.join(", "));
+        }
         for curve in &self.curves {
             let _ = writeln!(text, "\n[[curve]]\nop = \"{}\"", op_word(curve.mix));
             if let Mix::Reads(thousandths) = curve.mix {
@@ -176,18 +200,15 @@ impl Measured {
             let _ = writeln!(text, "access = \"{access}\"\npoints = [");
             for point in &curve.points {
                 let (size, iops) = (format_bytes(point.size.into()), point.iops);
-                let within = point.within_percent;
+                let (within, runs) = (point.within_percent, point.runs);
                 let _ = writeln!(
                     text,
-                    "  {{ size = \"{size}\", iops = {iops:.3}, within_percent = {within:.2} }},"
+                    "  {{ size = \"{size}\", iops = {iops:.3}, within_percent = {within:.2}, runs = {runs} }},"
                 );
             }
             text.push_str("]\n");
         }
-        for group in self
-            .latency
-            .chunk_by(|a, b| (a.direction, a.access, a.size) == (b.direction, b.access, b.size))
-        {
+        for group in self.latency_by_kind() {
             write_latency(&mut text, group);
         }
         text
@@ -195,10 +216,17 @@ impl Measured {
 }
 
 impl MeasuredCurve {
-    /// What it is of, in words: `random reads`, `random requests, 70 % reads`.
+    /// What it is of, in words.
     pub fn name(&self) -> String {
-        let access = word(&ACCESSES, self.access);
-        match self.mix {
+        self.mix.with(self.access)
+    }
+}
+
+impl Mix {
+    /// Requests of it in words: `random reads`, `random requests, 70 % reads`.
+    pub fn with(self, access: Access) -> String {
+        let access = word(&ACCESSES, access);
+        match self {
             Mix::All(Direction::Read) => format!("{access} reads"),
             Mix::All(Direction::Write) => format!("{access} writes"),
             Mix::Reads(thousandths) => {
@@ -281,6 +309,11 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
     let depth = section
         .need("depth", "requests outstanding at saturation: depth = 32")
         .and_then(|field| field.count(1..=DEPTH_MAX));
+    let span = section.read("span", 0, |field| field.bytes(1..=SPAN_MAX));
+    let notes = section.read("notes", Vec::new(), |field| {
+        let all: Vec<_> = field.elements()?.iter().map(text).collect();
+        all.into_iter().collect()
+    });
     let curves: Vec<_> = section.take_tables("curve").iter().map(curve).collect();
     let latency: Vec<_> = section.take_tables("latency").iter().map(latency).collect();
     section.finish();
@@ -289,6 +322,8 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
         device: device?,
         measured: measured?,
         depth: u32::try_from(depth?).ok()?,
+        span: span?,
+        notes: notes?,
         curves: curves.into_iter().collect::<Option<_>>()?,
         latency: latency.into_iter().collect::<Option<Vec<_>>>()?.concat(),
     })
@@ -360,10 +395,12 @@ fn iops(section: &mut Section<'_>) -> Option<f64> {
 fn point(section: &mut Section<'_>) -> Option<MeasuredPoint> {
     let (size, iops) = (size(section), iops(section));
     let within = section.read("within_percent", 0.0, |field| field.decimal(0.0..=1e6));
+    let runs = section.read("runs", 0, |field| field.count(0..=RUNS_MAX));
     Some(MeasuredPoint {
         size: size?,
         iops: iops?,
         within_percent: within?,
+        runs: u32::try_from(runs?).ok()?,
     })
 }
 
@@ -414,11 +451,13 @@ mod tests {
                     size: 4096,
                     iops,
                     within_percent: 0.75,
+                    runs: 5,
                 },
                 MeasuredPoint {
                     size: 65536,
                     iops: iops / 4.0,
                     within_percent: 0.0,
+                    runs: 0,
                 },
             ],
         };
@@ -437,6 +476,8 @@ mod tests {
             device: "a \"disk\"".to_owned(),
             measured: "2026-11-21".to_owned(),
             depth: 32,
+            span: 1 << 31,
+            notes: vec!["a \"note\"".to_owned()],
             curves: vec![
                 curve(read, Access::Sequential, 8000.0),
                 curve(read, Access::Random, 200.5),

@@ -2,6 +2,7 @@
 //! simulate in a file each, how a value is read in `value`.
 
 mod daemon;
+mod profile;
 mod simulator;
 mod value;
 
@@ -16,6 +17,7 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, VmCommand};
+pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 use value::whole;
 pub(crate) use value::{all_policies, parse_policy};
@@ -229,6 +231,25 @@ pub(crate) enum Command {
   tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
     )]
     Sweep(Box<SweepArgs>),
+    /// Measure what a device can do at most: its saturation profile
+    #[command(
+        after_help = "DEVICE is one of these, and of two that a name fits the first; ./NAME is always a file:
+  nvme-1tb, my-disk.toml    a disk model, in virtual time: seconds, the same on every machine
+  nvme-1tb --live           the same as an emulated disk, in real time
+  /dev/sdb                  a block device
+  disk.raw                  a file
+  /srv/vms --size \"2 GiB\"  what a directory lies on, by a file that is removed afterwards
+
+A full measurement of a real disk takes about ten minutes and says so first; stopped, the same
+command goes on where it was. Nothing that holds anything is written to without --overwrite.
+
+Examples:
+  tidegate profile hdd-7200-1tb
+  tidegate profile /srv/vms --size \"2 GiB\" --quick
+  tidegate profile /dev/sdb --read-only
+  tidegate profile show sdb.profile.toml"
+    )]
+    Profile(Box<ProfileArgs>),
     /// Run a paper's experiments again and set them beside its figures
     #[command(
         after_help = "Everything runs in the simulator and is the same on every machine. \
@@ -362,6 +383,8 @@ mod tests {
             ("vm set", true, true, false),
             ("device show", true, true, false),
             ("stats", true, true, false),
+            ("profile", false, true, false),
+            ("profile show", false, true, false),
         ] {
             let said = help(words);
             assert_eq!(said.contains("--socket"), socket, "{said}");
@@ -378,6 +401,8 @@ mod tests {
             "tidegate vm --socket /s list -o json",
             "tidegate -o json check x --socket /s",
             "tidegate policy -o json --socket /s list",
+            "tidegate profile x --socket /s -o json",
+            "tidegate --socket /s profile show x -o json",
         ] {
             let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(args.global.output, Format::Json, "{words}");

@@ -65,6 +65,14 @@ pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+    match units::parse_bytes(text) {
+        Ok(0) => Err("it must be more than nothing".to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// More are a mistake in typing.
 const MOST_SEEDS: u64 = 1_000_000;
 

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod device;
 mod policy;
+mod profile;
 mod reproduce;
 mod serve;
 mod show;
@@ -32,6 +33,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),
+        Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,

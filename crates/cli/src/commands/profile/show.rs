@@ -1,0 +1,201 @@
+//! `tidegate profile show`: a profile's rates and times.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_config::profile::{self, Measured, MeasuredCurve, MeasuredPoint, Mix};
+use tidegate_core::profile::{Access, DepthPoint, Direction};
+use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s, duration, exact_bytes, rate};
+
+use crate::output::Output;
+use crate::problem::Problem;
+
+pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    let measured = profile::load(file).map_err(Problem::new)?;
+    print(&measured, out)
+}
+
+/// A profile as JSON.
+#[derive(Serialize)]
+struct View<'a> {
+    device: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    measured: &'a str,
+    depth: u32,
+    span_bytes: u64,
+    notes: &'a [String],
+    curves: Vec<CurveView>,
+    latency: Vec<LatencyView>,
+}
+
+#[derive(Serialize)]
+struct CurveView {
+    reads_percent: f64,
+    access: &'static str,
+    points: Vec<PointView>,
+}
+
+#[derive(Serialize)]
+struct PointView {
+    size_bytes: u32,
+    iops: f64,
+    bytes_per_s: f64,
+    within_percent: f64,
+    runs: u32,
+}
+
+#[derive(Serialize)]
+struct LatencyView {
+    op: &'static str,
+    access: &'static str,
+    size_bytes: u32,
+    depth: u32,
+    iops: f64,
+    mean_ns: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+}
+
+fn access(access: Access) -> &'static str {
+    match access {
+        Access::Sequential => "sequential",
+        Access::Random => "random",
+    }
+}
+
+fn view(measured: &Measured) -> View<'_> {
+    let point = |point: &MeasuredPoint| PointView {
+        size_bytes: point.size,
+        iops: point.iops,
+        bytes_per_s: point.iops * f64::from(point.size),
+        within_percent: point.within_percent,
+        runs: point.runs,
+    };
+    let curve = |curve: &MeasuredCurve| CurveView {
+        reads_percent: match curve.mix {
+            Mix::All(Direction::Read) => 100.0,
+            Mix::All(Direction::Write) => 0.0,
+            Mix::Reads(thousandths) => f64::from(thousandths) / 10.0,
+        },
+        access: access(curve.access),
+        points: curve.points.iter().map(point).collect(),
+    };
+    let latency = |point: &DepthPoint| LatencyView {
+        op: match point.direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        },
+        access: access(point.access),
+        size_bytes: point.size,
+        depth: point.depth,
+        iops: point.iops,
+        mean_ns: point.mean.0,
+        p50_ns: point.p50.0,
+        p99_ns: point.p99.0,
+    };
+    View {
+        device: &measured.device,
+        measured: &measured.measured,
+        depth: measured.depth,
+        span_bytes: measured.span,
+        notes: &measured.notes,
+        curves: measured.curves.iter().map(curve).collect(),
+        latency: measured.latency.iter().map(latency).collect(),
+    }
+}
+
+/// Prints a profile.
+pub(super) fn print(measured: &Measured, out: Output) -> Result<()> {
+    if out.is_json() {
+        return out.json(&view(measured));
+    }
+    let style = out.style();
+    let mut text = facts(measured).render(style) + "\n" + &rates(measured).render(style);
+    if !measured.latency.is_empty() {
+        text += "\n";
+        text += &times(measured).render(style);
+    }
+    Ok(out.text(&text)?)
+}
+
+fn facts(measured: &Measured) -> Table {
+    let mut table = Table::facts();
+    let device = Cell::from(measured.device.as_str()).tone(Tone::Strong);
+    table.fact("device", device);
+    if !measured.measured.is_empty() {
+        table.fact("measured", measured.measured.as_str());
+    }
+    table.fact(
+        "saturates",
+        format!("with {} requests outstanding", measured.depth),
+    );
+    if measured.span > 0 {
+        table.fact("measured on", exact_bytes(measured.span));
+    }
+    for (i, note) in measured.notes.iter().enumerate() {
+        let name = if i == 0 { "note" } else { "" };
+        table.fact(name, Cell::from(note.as_str()).tone(Tone::Warn));
+    }
+    table
+}
+
+/// Rates at saturation, a line a kind and size.
+fn rates(measured: &Measured) -> Table {
+    let mut table = Table::new([
+        ("AT SATURATION", Align::Left),
+        ("SIZE", Align::Right),
+        ("IOPS", Align::Right),
+        ("WITHIN", Align::Right),
+        ("BANDWIDTH", Align::Right),
+        ("RUNS", Align::Right),
+    ]);
+    for curve in &measured.curves {
+        for (i, point) in curve.points.iter().enumerate() {
+            let name = if i == 0 { curve.name() } else { String::new() };
+            let within = match point.runs {
+                1 => "-".to_owned(),
+                _ => format!("{:.1} %", point.within_percent),
+            };
+            table.row([
+                Cell::from(name).tone(Tone::Strong),
+                exact_bytes(point.size.into()).into(),
+                rate(point.iops).into(),
+                Cell::from(within).tone(Tone::Faint),
+                bytes_per_s(point.iops * f64::from(point.size)).into(),
+                Cell::from(point.runs.to_string()).tone(Tone::Faint),
+            ]);
+        }
+    }
+    table
+}
+
+/// Times against depth.
+fn times(measured: &Measured) -> Table {
+    let mut table = Table::new([
+        ("AGAINST DEPTH", Align::Left),
+        ("DEPTH", Align::Right),
+        ("IOPS", Align::Right),
+        ("MEAN", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+    ]);
+    for group in measured.latency_by_kind() {
+        for (i, point) in group.iter().enumerate() {
+            let kind = Mix::All(point.direction).with(point.access);
+            let name = match i {
+                0 => format!("{} {}", exact_bytes(point.size.into()), kind),
+                _ => String::new(),
+            };
+            table.row([
+                Cell::from(name).tone(Tone::Strong),
+                point.depth.to_string().into(),
+                rate(point.iops).into(),
+                duration(point.mean.0).into(),
+                duration(point.p50.0).into(),
+                duration(point.p99.0).into(),
+            ]);
+        }
+    }
+    table
+}

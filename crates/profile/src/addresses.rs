@@ -1,0 +1,142 @@
+//! Where the I/Os of a step go.
+
+use tidegate_core::profile::Access;
+use tidegate_core::random::{SplitMix64, mix};
+
+/// The golden ratio as a part of 2^64: multiples of it, modulo 2^64, lie evenly however many there
+/// are (Weyl's sequence), so that any few of a disk's places stand for all of it.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A sequence of addresses, a function of its seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    access: Access,
+    size: u32,
+    /// Requests that fit the span.
+    slots: u64,
+    random: SplitMix64,
+    /// The next slot of a sequential stream.
+    next: u64,
+    /// How many places it has started at, as multiples of the golden ratio.
+    place: u64,
+}
+
+impl Addresses {
+    /// Requests of `size` bytes within `span`, which has room for at least one.
+    pub(crate) fn new(access: Access, size: u32, span: u64, seed: u64) -> Addresses {
+        let slots = (span / u64::from(size)).max(1);
+        let mut addresses = Addresses {
+            access,
+            size,
+            slots,
+            random: SplitMix64::new(seed),
+            next: 0,
+            place: mix(seed),
+        };
+        addresses.go_elsewhere();
+        addresses
+    }
+
+    /// A sequential stream goes on from another place.
+    pub(crate) fn go_elsewhere(&mut self) {
+        self.place = self.place.wrapping_add(GOLDEN);
+        self.next = ((u128::from(self.place) * u128::from(self.slots)) >> 64) as u64;
+    }
+
+    /// The next address, in bytes.
+    pub(crate) fn next(&mut self) -> u64 {
+        let slot = match self.access {
+            Access::Random => self.random.below(self.slots),
+            Access::Sequential => {
+                let slot = self.next;
+                self.next = (slot + 1) % self.slots;
+                slot
+            }
+        };
+        slot * u64::from(self.size)
+    }
+}
+
+/// Reads and writes in a fixed ratio, each deck of them in random order: a run then has as many
+/// reads as it should, where tossing a coin would have it wait for luck.
+#[derive(Clone, Debug)]
+pub(crate) struct Deck {
+    random: SplitMix64,
+    /// Of a whole deck: reads, and all.
+    whole: (u64, u64),
+    left: (u64, u64),
+}
+
+impl Deck {
+    /// So many reads in a thousand.
+    pub(crate) fn new(thousandths: u32, seed: u64) -> Deck {
+        let twentieth = 1000 / 20;
+        let whole = match u64::from(thousandths.min(1000)) {
+            reads if reads.is_multiple_of(twentieth) => (reads / twentieth, 20),
+            reads => (reads, 1000),
+        };
+        Deck {
+            random: SplitMix64::new(mix(seed)),
+            whole,
+            left: whole,
+        }
+    }
+
+    /// Whether the next one reads.
+    pub(crate) fn draw(&mut self) -> bool {
+        let (reads, all) = self.left;
+        let read = self.random.below(all) < reads;
+        self.left = match all {
+            1 => self.whole,
+            _ => (reads - u64::from(read), all - 1),
+        };
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_wrap_and_places_are_spread() {
+        let mut stream = Addresses::new(Access::Sequential, 4096, 4096 * 10 + 4095, 7);
+        let first = stream.next();
+        for i in 1..30 {
+            assert_eq!(stream.next(), (first + 4096 * i) % 40960);
+        }
+        let mut far = Addresses::new(Access::Sequential, 4096, 1 << 40, 7);
+        let mut eighths = [0; 8];
+        for _ in 0..64 {
+            far.go_elsewhere();
+            eighths[(far.next() >> 37) as usize] += 1;
+        }
+        assert!(eighths.iter().all(|n| (7..=9).contains(n)), "{eighths:?}");
+    }
+
+    #[test]
+    fn a_deck_has_as_many_reads_as_it_should() {
+        for (thousandths, all) in [(250, 20), (705, 1000), (999, 1000), (1, 1000), (950, 20)] {
+            let mut deck = Deck::new(thousandths, 3);
+            let mut orders = std::collections::BTreeSet::new();
+            for _ in 0..10 {
+                let order: Vec<_> = (0..all).map(|_| deck.draw()).collect();
+                let reads = order.iter().filter(|read| **read).count();
+                assert_eq!(reads * 1000, thousandths as usize * all);
+                orders.insert(order);
+            }
+            assert!(orders.len() > 5, "shuffled anew each time");
+        }
+    }
+
+    #[test]
+    fn random_addresses_stay_inside_and_follow_the_seed() {
+        let draw = |seed| {
+            let mut addresses = Addresses::new(Access::Random, 8192, 8192 * 100, seed);
+            (0..1000).map(|_| addresses.next()).collect::<Vec<_>>()
+        };
+        assert!(draw(1).iter().all(|at| at % 8192 == 0 && *at < 819_200));
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+}

@@ -1,0 +1,471 @@
+//! What is measured, in which order, how often and for how long.
+//!
+//! ```text
+//!   fill            every byte once, so that what is read has been written
+//!   random reads    against depth: finds the depth that saturates
+//!   reads           sequential, random, by size; then against depth
+//!   writes          sequential by size; then against depth
+//!   condition       random overwrites of all there is (flash): its garbage collection gets to work
+//!   random writes   by size; mixes by their reads; then against depth
+//! ```
+//!
+//! Writes come after reads, and random ones last, because each leaves the device in a state that
+//! changes what comes after it: that is SNIA's order, too (Solid State Storage Performance Test
+//! Specification: purge, precondition, then to the steady state).
+
+use tidegate_config::profile::Mix;
+use tidegate_core::profile::{Access, Direction};
+use tidegate_core::time::Nanos;
+
+/// Bytes of the requests that fill and condition, at most.
+const BULK: u32 = 1 << 20;
+/// Their depth, at most.
+const BULK_DEPTH: u32 = 32;
+/// Sizes that are measured in full: 4 KiB to 1 MiB by powers of two.
+const SIZES: [u32; 9] = [
+    1 << 12,
+    1 << 13,
+    1 << 14,
+    1 << 15,
+    1 << 16,
+    1 << 17,
+    1 << 18,
+    1 << 19,
+    1 << 20,
+];
+/// Sizes of a quick measurement.
+const SIZES_QUICK: [u32; 5] = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
+/// Sizes of a quick measurement's mixes: in between, times lie on a line.
+const SIZES_MIXED_QUICK: [u32; 3] = [1 << 12, 1 << 16, 1 << 20];
+/// Sizes that are measured against depth.
+const SIZES_DEPTH: [u32; 2] = [1 << 12, 1 << 16];
+/// Reads of random mixes, in thousandths.
+const MIXES: [u32; 5] = [100, 300, 500, 700, 900];
+const MIXES_QUICK: [u32; 3] = [250, 500, 750];
+/// A depth that yields this part of the best rate saturates.
+pub(crate) const SATURATED: f64 = 0.95;
+
+/// What is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// What it is called in the result.
+    pub name: String,
+    /// Bytes from its start that requests may go to.
+    pub span: u64,
+    /// Addresses and sizes are multiples of it, in bytes.
+    pub block: u32,
+    /// Bytes of the largest request.
+    pub max_io: u32,
+    /// Requests it takes at a time.
+    pub depth_max: u32,
+    /// It may be written to.
+    pub writes: bool,
+    /// It has yet to be written once before reads of it mean anything.
+    pub fill: bool,
+    /// What was written in order and what at random are not the same to it: flash.
+    pub condition: bool,
+}
+
+/// How it is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Fewer points, and each less often.
+    pub quick: bool,
+    /// In virtual time, which costs nothing: runs by requests, not by seconds.
+    pub in_virtual_time: bool,
+    /// Requests outstanding at saturation; found unless given.
+    pub depth: Option<u32>,
+    /// What all random choices follow from.
+    pub seed: u64,
+}
+
+/// How often and how long a point is measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Pace {
+    /// Left out at the start of each point, at least: time,
+    pub warm_up: Nanos,
+    /// bytes of points that write (so that buffers are full),
+    pub warm_up_bytes: u64,
+    /// and requests, on top of four times the depth.
+    pub warm_up_ios: u64,
+    /// A run takes at least this long,
+    pub run: Nanos,
+    /// and has at least so many requests,
+    pub run_ios: u64,
+    /// or as many as have so many bytes, if those are fewer,
+    pub run_bytes: u64,
+    /// but ends after this time, whatever there was.
+    pub run_max: Nanos,
+    /// A run of sequential requests goes to so many places of the device.
+    pub places: u32,
+    /// Runs of a point in its steady state, at least
+    pub runs_min: usize,
+    /// and at most, those before it included.
+    pub runs_max: usize,
+    /// Enough runs once the interval is this part of the mean, either way.
+    pub within: f64,
+    /// Filling ends after this time; what was not written is left out of all that follows.
+    pub fill_max: Nanos,
+    /// Conditioning ends after this time.
+    pub condition_max: Nanos,
+    /// How often all of it is overwritten to condition it.
+    pub condition_times: u32,
+}
+
+/// Requests outstanding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// So many: a point against depth, with its times.
+    Of(u32),
+    /// As many as saturate.
+    Saturating,
+}
+
+/// One point: requests of one kind and size at one depth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Point {
+    /// Which way the requests go.
+    pub mix: Mix,
+    /// Where.
+    pub access: Access,
+    /// Bytes each.
+    pub size: u32,
+    /// How many at a time.
+    pub depth: Depth,
+}
+
+impl Point {
+    /// Whether any of it writes.
+    pub fn writes(&self) -> bool {
+        self.mix != Mix::All(Direction::Read)
+    }
+}
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Everything is written once, in order.
+    Fill,
+    /// Everything is overwritten at random.
+    Condition,
+    /// A point is measured.
+    Measure(Point),
+}
+
+/// All of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// What is measured.
+    pub target: Target,
+    /// How.
+    pub options: Options,
+    /// How often and how long.
+    pub pace: Pace,
+    /// What, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Why a device cannot be measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooSmall {
+    /// Bytes it has.
+    pub span: u64,
+    /// Bytes it needs.
+    pub need: u64,
+}
+
+impl std::fmt::Display for TooSmall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} bytes are too few to measure: at least {} are needed",
+            self.span, self.need
+        )
+    }
+}
+
+impl std::error::Error for TooSmall {}
+
+impl Pace {
+    /// On a model: a run is so many requests, since time costs nothing.
+    fn virtual_time(quick: bool) -> Pace {
+        Pace {
+            warm_up: Nanos::ZERO,
+            warm_up_bytes: 64 << 20,
+            warm_up_ios: 200,
+            run: Nanos::ZERO,
+            run_ios: if quick { 500 } else { 2000 },
+            // Large requests vary less, and a flash disk has only so much room to write without
+            // collecting garbage.
+            run_bytes: 256 << 20,
+            run_max: Nanos::MAX,
+            places: 8,
+            runs_min: if quick { 3 } else { 5 },
+            runs_max: if quick { 10 } else { 30 },
+            within: if quick { 0.03 } else { 0.01 },
+            fill_max: Nanos::MAX,
+            condition_max: Nanos::MAX,
+            condition_times: if quick { 1 } else { 2 },
+        }
+    }
+
+    /// On a real disk.
+    fn real_time(quick: bool) -> Pace {
+        match quick {
+            true => Pace {
+                warm_up: Nanos::from_millis(100),
+                warm_up_bytes: 0,
+                warm_up_ios: 0,
+                run: Nanos::from_millis(120),
+                run_ios: 1,
+                run_bytes: u64::MAX,
+                run_max: Nanos::from_millis(250),
+                places: 1,
+                runs_min: 3,
+                runs_max: 5,
+                within: 0.05,
+                fill_max: Nanos::from_secs(10),
+                condition_max: Nanos::ZERO,
+                condition_times: 0,
+            },
+            false => Pace {
+                warm_up: Nanos::from_millis(500),
+                warm_up_bytes: 0,
+                warm_up_ios: 0,
+                run: Nanos::from_millis(400),
+                run_ios: 50,
+                run_bytes: u64::MAX,
+                run_max: Nanos::from_secs(5),
+                places: 4,
+                runs_min: 4,
+                runs_max: 12,
+                within: 0.02,
+                fill_max: Nanos::MAX,
+                condition_max: Nanos::from_secs(300),
+                condition_times: 1,
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// What is to be measured of a device.
+    ///
+    /// # Errors
+    /// When it has no room for a few requests of the smallest size that it takes.
+    pub fn new(target: Target, options: Options) -> Result<Plan, TooSmall> {
+        let pace = match options.in_virtual_time {
+            true => Pace::virtual_time(options.quick),
+            false => Pace::real_time(options.quick),
+        };
+        let mut plan = Plan {
+            target,
+            options,
+            pace,
+            steps: Vec::new(),
+        };
+        plan.add_all();
+        let need = plan.room(u64::from(plan.target.block.max(SIZES[0])));
+        match plan.target.span < need || plan.sizes(&SIZES).is_empty() {
+            false => Ok(plan),
+            true => Err(TooSmall {
+                span: plan.target.span,
+                need,
+            }),
+        }
+    }
+
+    /// The depth of requests that fill and condition.
+    pub fn bulk_depth(&self) -> u32 {
+        self.target.depth_max.min(BULK_DEPTH)
+    }
+
+    /// Bytes of the requests that fill and condition.
+    pub fn bulk_size(&self) -> u32 {
+        let block = self.target.block;
+        (self.target.max_io.min(BULK) / block * block).max(block)
+    }
+
+    /// Bytes a device must have for requests of a size: sixteen of them, so that random ones are.
+    fn room(&self, size: u64) -> u64 {
+        size * 16
+    }
+
+    /// Those of some sizes that the device takes and has room for.
+    fn sizes(&self, of: &[u32]) -> Vec<u32> {
+        let target = &self.target;
+        let fits = |size: &u32| {
+            *size <= target.max_io
+                && size.is_multiple_of(target.block)
+                && self.room(u64::from(*size)) <= target.span
+        };
+        of.iter().copied().filter(fits).collect()
+    }
+
+    fn add_all(&mut self) {
+        let quick = self.options.quick;
+        let sizes = self.sizes(if quick { &SIZES_QUICK } else { &SIZES });
+        let (read, write) = (Mix::All(Direction::Read), Mix::All(Direction::Write));
+        if self.target.fill && self.target.writes {
+            self.steps.push(Step::Fill);
+        }
+        // First of all the depth that saturates: by random requests of the smallest size.
+        let by_depth = self.sizes(&SIZES_DEPTH);
+        let (first, others) = by_depth.split_at(by_depth.len().min(1));
+        let others = if quick { &[] } else { others };
+        self.against_depth(read, Access::Random, first);
+        self.curve(read, Access::Sequential, &sizes);
+        self.curve(read, Access::Random, &sizes);
+        self.against_depth(read, Access::Random, others);
+        if !quick {
+            self.against_depth(read, Access::Sequential, &by_depth);
+        }
+        if !self.target.writes {
+            return;
+        }
+        self.curve(write, Access::Sequential, &sizes);
+        if !quick {
+            self.against_depth(write, Access::Sequential, &by_depth);
+        }
+        if self.target.condition && self.pace.condition_times > 0 {
+            self.steps.push(Step::Condition);
+        }
+        self.curve(write, Access::Random, &sizes);
+        let (mixes, of_mixes) = match quick {
+            true => (&MIXES_QUICK[..], self.sizes(&SIZES_MIXED_QUICK)),
+            false => (&MIXES[..], sizes),
+        };
+        for &reads in mixes {
+            self.curve(Mix::Reads(reads), Access::Random, &of_mixes);
+        }
+        self.against_depth(write, Access::Random, first);
+        self.against_depth(write, Access::Random, others);
+    }
+
+    fn curve(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
+        self.steps.extend(sizes.iter().map(|&size| {
+            Step::Measure(Point {
+                mix,
+                access,
+                size,
+                depth: Depth::Saturating,
+            })
+        }));
+    }
+
+    /// Depths by powers of two, of four where it is to be quick, up to what the device takes.
+    fn against_depth(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
+        let step = if self.options.quick { 4 } else { 2 };
+        let most = self.target.depth_max.max(1);
+        let mut depths: Vec<u32> =
+            std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step))
+                .take_while(|&depth| depth < most)
+                .collect();
+        depths.push(most);
+        for &size in sizes {
+            self.steps.extend(depths.iter().map(|&depth| {
+                Step::Measure(Point {
+                    mix,
+                    access,
+                    size,
+                    depth: Depth::Of(depth),
+                })
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(change: impl FnOnce(&mut Target, &mut Options)) -> Plan {
+        let mut target = Target {
+            name: "disk".to_owned(),
+            span: 1 << 30,
+            block: 512,
+            max_io: 1 << 20,
+            depth_max: 32,
+            writes: true,
+            fill: true,
+            condition: true,
+        };
+        let mut options = Options {
+            quick: false,
+            in_virtual_time: false,
+            depth: None,
+            seed: 1,
+        };
+        change(&mut target, &mut options);
+        Plan::new(target, options).expect("large enough")
+    }
+
+    fn points(plan: &Plan) -> impl Iterator<Item = &Point> {
+        plan.steps.iter().filter_map(|step| match step {
+            Step::Measure(point) => Some(point),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn each_kind_has_every_size_and_writes_come_after_reads() {
+        let plan = plan(|_, _| {});
+        for access in [Access::Sequential, Access::Random] {
+            for direction in [Direction::Read, Direction::Write] {
+                let kind: Vec<_> = points(&plan)
+                    .filter(|p| p.depth == Depth::Saturating)
+                    .filter(|p| p.mix == Mix::All(direction) && p.access == access)
+                    .map(|p| p.size)
+                    .collect();
+                assert_eq!(kind, SIZES);
+            }
+        }
+        assert_eq!(plan.steps[0], Step::Fill);
+        let first_write = points(&plan).position(|p| p.writes()).expect("writes");
+        let last_read = points(&plan).filter(|p| !p.writes()).count();
+        assert_eq!(first_write, last_read);
+        let condition = plan.steps.iter().position(|s| *s == Step::Condition);
+        let random_write = plan.steps.iter().position(|step| match step {
+            Step::Measure(p) => p.writes() && p.access == Access::Random,
+            _ => false,
+        });
+        assert_eq!(condition.map(|at| at + 1), random_write);
+    }
+
+    #[test]
+    fn without_leave_to_write_nothing_writes() {
+        let plan = plan(|target, _| target.writes = false);
+        assert!(points(&plan).all(|p| !p.writes()));
+        assert_eq!(points(&plan).count(), plan.steps.len());
+    }
+
+    #[test]
+    fn depths_rise_to_the_most_the_device_takes() {
+        let plan = plan(|target, _| target.depth_max = 24);
+        let first: Vec<_> = points(&plan).map(|p| p.depth).take(7).collect();
+        let of = [1, 2, 4, 8, 16, 24].map(Depth::Of);
+        assert_eq!(first[..6], of);
+        assert_eq!(first[6], Depth::Saturating);
+    }
+
+    #[test]
+    fn sizes_are_those_the_device_takes() {
+        let large = plan(|target, _| (target.block, target.max_io) = (8192, 65536));
+        assert!(points(&large).all(|p| (8192..=65536).contains(&p.size)));
+        let mut target = large.target;
+        target.span = 8192 * 15;
+        let error = Plan::new(target, large.options).expect_err("too small");
+        assert_eq!(error.need, 8192 * 16);
+    }
+
+    #[test]
+    fn quick_is_a_part_of_it() {
+        let quick = plan(|_, options| options.quick = true);
+        assert!(quick.steps.len() * 3 < plan(|_, _| {}).steps.len());
+        // Under a minute: filling, and each step as long as it may take.
+        let pace = &quick.pace;
+        let longest = pace.warm_up.0 + pace.runs_max as u64 * pace.run.0;
+        let all = pace.fill_max.0 + longest * quick.steps.len() as u64;
+        assert!(all < 50_000_000_000, "{all} ns");
+    }
+}

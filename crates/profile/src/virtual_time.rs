@@ -1,0 +1,73 @@
+//! Measuring a disk model: the device's time passes as fast as it can be reckoned.
+
+use std::ops::ControlFlow;
+
+use tidegate_config::profile::Measured;
+use tidegate_core::profile::Direction;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue::Entry;
+use tidegate_device::{Model, ModelIo};
+
+use crate::outcome::measured;
+use crate::plan::{Options, Plan, Target, TooSmall};
+use crate::profiler::{Next, Profiler};
+
+/// What there is to know of a model before it is measured: all of it may be written, and it is
+/// filled already, as its description says.
+pub fn target(entry: &Entry) -> Target {
+    let spec = entry.spec();
+    Target {
+        name: entry.name.clone(),
+        span: spec.capacity,
+        block: spec.physical_block,
+        max_io: spec.max_io,
+        depth_max: spec.queue_depth,
+        writes: true,
+        fill: false,
+        condition: !spec.rotational,
+    }
+}
+
+/// Measures a model from its first moment on. `watch` is called after every step, and may end it.
+///
+/// # Errors
+/// When the model is too small to be measured.
+pub fn measure(
+    entry: &Entry,
+    options: Options,
+    mut watch: impl FnMut(&Profiler) -> ControlFlow<()>,
+) -> Result<Option<Measured>, TooSmall> {
+    let mut profiler = Profiler::new(Plan::new(target(entry), options)?, Vec::new());
+    let mut model = entry.build();
+    let mut now = Nanos::ZERO;
+    let mut steps = 0;
+    loop {
+        let next = profiler.next_io(now);
+        if profiler.outcomes().len() > steps {
+            steps = profiler.outcomes().len();
+            if watch(&profiler).is_break() {
+                return Ok(None);
+            }
+        }
+        match next {
+            Next::Io(io) => submit(&mut *model, now, &io),
+            Next::Finished => return Ok(Some(measured(profiler.plan(), profiler.outcomes(), ""))),
+            Next::Wait => {
+                now = model.next_completion().expect("some are with the model");
+                while let Some(ended) = model.pop_completed(now) {
+                    profiler.completed(now, ended.id as u32);
+                }
+            }
+        }
+    }
+}
+
+/// Hands an I/O of a profiler to a model.
+pub fn submit(model: &mut dyn Model, now: Nanos, io: &crate::profiler::Io) {
+    let id = u64::from(io.id);
+    let io = match io.direction {
+        Direction::Read => ModelIo::read(id, io.addr, io.len),
+        Direction::Write => ModelIo::write(id, io.addr, io.len),
+    };
+    model.submit(now, io);
+}

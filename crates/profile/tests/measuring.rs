@@ -1,0 +1,253 @@
+//! A device whose rates are known exactly is measured as what it is, however often the measurement
+//! is broken off on the way.
+
+use std::collections::BTreeMap;
+
+use tidegate_config::profile::{Mix, parse};
+use tidegate_core::profile::{Access, Direction};
+use tidegate_core::random::SplitMix64;
+use tidegate_core::time::Nanos;
+use tidegate_profile::outcome::measured;
+use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target};
+
+/// So many requests at a time, each of which takes as long as its kind and size say; those beyond
+/// wait in order.
+struct MadeUp {
+    servers: Vec<Nanos>,
+    in_flight: BTreeMap<(Nanos, u64), u32>,
+    sequence: u64,
+    jitter: Option<SplitMix64>,
+}
+
+const SERVERS: u32 = 8;
+const SPAN: u64 = 1 << 30;
+
+fn service(direction: Direction, size: u32) -> u64 {
+    let per_kib = match direction {
+        Direction::Read => 1_000,
+        Direction::Write => 3_000,
+    };
+    100_000 + per_kib * u64::from(size / 1024)
+}
+
+impl MadeUp {
+    fn new(jitter: Option<u64>) -> MadeUp {
+        MadeUp {
+            servers: vec![Nanos::ZERO; SERVERS as usize],
+            in_flight: BTreeMap::new(),
+            sequence: 0,
+            jitter: jitter.map(SplitMix64::new),
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, io: Io) {
+        assert!(io.addr + u64::from(io.len) <= SPAN, "{io:?}");
+        assert_eq!(io.addr % 4096, 0);
+        let server = (self.servers.iter_mut().min()).expect("there are some");
+        let mut time = service(io.direction, io.len);
+        if let Some(jitter) = &mut self.jitter {
+            // From a half to one and a half, so the mean is what it is without.
+            time = time / 2 + jitter.below(time);
+        }
+        *server = (*server).max(now) + Nanos(time);
+        self.sequence += 1;
+        self.in_flight.insert((*server, self.sequence), io.id);
+    }
+}
+
+fn plan(in_virtual_time: bool, quick: bool) -> Plan {
+    let target = Target {
+        name: "made up".to_owned(),
+        span: SPAN,
+        block: 4096,
+        max_io: 1 << 20,
+        depth_max: 32,
+        writes: true,
+        fill: true,
+        condition: true,
+    };
+    let options = Options {
+        quick,
+        in_virtual_time,
+        depth: None,
+        seed: 3,
+    };
+    Plan::new(target, options).expect("large enough")
+}
+
+/// Measures until `stop` I/Os were submitted; how many that took.
+fn drive(profiler: &mut Profiler, device: &mut MadeUp, stop: u64) -> (u64, Nanos) {
+    let (mut now, mut submitted) = (Nanos::ZERO, 0);
+    while submitted < stop {
+        match profiler.next_io(now) {
+            Next::Io(io) => {
+                device.submit(now, io);
+                submitted += 1;
+            }
+            Next::Finished => break,
+            Next::Wait => {
+                let ((at, _), id) = device.in_flight.pop_first().expect("one is in flight");
+                now = at;
+                profiler.completed(now, id);
+            }
+        }
+    }
+    (submitted, now)
+}
+
+#[test]
+fn rates_are_the_truth() {
+    let mut profiler = Profiler::new(plan(true, true), Vec::new());
+    drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    assert_eq!(
+        result.depth,
+        SERVERS.next_power_of_two() * 2,
+        "16: depths by fours"
+    );
+    let mut kinds = 0;
+    for curve in &result.curves {
+        for point in &curve.points {
+            let time = |direction| service(direction, point.size) as f64;
+            let truth = match curve.mix {
+                Mix::All(direction) => time(direction),
+                Mix::Reads(thousandths) => {
+                    let reads = f64::from(thousandths) / 1000.0;
+                    reads * time(Direction::Read) + (1.0 - reads) * time(Direction::Write)
+                }
+            };
+            let truth = f64::from(SERVERS) * 1e9 / truth;
+            // A mix is a draw of requests, and so known as well as its interval says.
+            let slack = match curve.mix {
+                Mix::All(_) => 0.001,
+                Mix::Reads(_) => 0.002 + point.within_percent / 100.0,
+            };
+            let off = point.iops / truth - 1.0;
+            assert!(off.abs() <= slack, "{} {point:?}: {off}", curve.name());
+        }
+        kinds += 1;
+    }
+    assert_eq!(kinds, 4 + 3);
+    for point in &result.latency {
+        let (depth, servers) = (f64::from(point.depth), f64::from(SERVERS));
+        let time = service(point.direction, point.size) as f64;
+        let rate = depth.min(servers) * 1e9 / time;
+        assert!((point.iops / rate - 1.0).abs() < 0.001, "{point:?}");
+        // Little's law.
+        let mean = depth.max(servers) / servers * time;
+        assert!(
+            (point.mean.0 as f64 / mean - 1.0).abs() < 0.001,
+            "{point:?}"
+        );
+        assert!((point.p99.0 as f64 / mean - 1.0).abs() < 0.01, "{point:?}");
+    }
+}
+
+#[test]
+fn what_varies_is_within_the_interval() {
+    let mut profiler = Profiler::new(plan(true, false), Vec::new());
+    drive(&mut profiler, &mut MadeUp::new(Some(5)), u64::MAX);
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let (mut inside, mut all) = (0, 0);
+    for curve in &result.curves {
+        let Mix::All(direction) = curve.mix else {
+            continue;
+        };
+        for point in &curve.points {
+            let truth = f64::from(SERVERS) * 1e9 / service(direction, point.size) as f64;
+            let off = 100.0 * (point.iops / truth - 1.0).abs();
+            assert!(off < 3.0, "{point:?}: {off}");
+            assert!(point.within_percent <= 1.0 || point.runs >= 15, "{point:?}");
+            inside += u32::from(off <= point.within_percent);
+            all += 1;
+        }
+    }
+    // 95 % of them are expected; of 36, 29 or fewer come one time in ten thousand.
+    assert!(all == 36 && inside >= 30, "{inside} of {all}");
+}
+
+#[test]
+fn broken_off_anywhere_it_comes_to_the_same() {
+    let whole = {
+        let mut profiler = Profiler::new(plan(true, true), Vec::new());
+        let (ios, _) = drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+        let text = measured(profiler.plan(), profiler.outcomes(), "").to_toml();
+        (text, ios)
+    };
+    parse(&whole.0, "made-up.toml").expect("it can be read again");
+    let mut random = SplitMix64::new(11);
+    for _ in 0..6 {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        // Killed twice, each time with requests in flight; what was kept went through a file.
+        for stop in [random.below(whole.1), random.below(whole.1), u64::MAX] {
+            let kept = serde_json::to_string(&outcomes).expect("plain data");
+            let kept = serde_json::from_str(&kept).expect("what was written");
+            let mut profiler = Profiler::new(plan(true, true), kept);
+            drive(&mut profiler, &mut MadeUp::new(None), stop);
+            outcomes = profiler.outcomes().to_vec();
+        }
+        let text = measured(&plan(true, true), &outcomes, "").to_toml();
+        assert_eq!(text, whole.0);
+    }
+}
+
+#[test]
+fn a_real_disk_takes_no_longer_than_was_said() {
+    for (quick, most) in [(true, 60.0), (false, 900.0)] {
+        let mut profiler = Profiler::new(plan(false, quick), Vec::new());
+        let expected = profiler.progress(Nanos::ZERO).left.as_secs_f64();
+        let (_, end) = drive(&mut profiler, &mut MadeUp::new(Some(9)), u64::MAX);
+        let took = end.as_secs_f64();
+        assert!(took < most && expected < most, "{took} s, {expected} s");
+        assert!(
+            (0.5..2.0).contains(&(took / expected)),
+            "{took} s, {expected} s"
+        );
+        assert_eq!(profiler.progress(end).left, Nanos::ZERO);
+    }
+}
+
+#[test]
+fn a_slow_disk_is_not_waited_for() {
+    // One at a time, each of 50 ms, be it as long as it may.
+    let mut profiler = Profiler::new(plan(false, true), Vec::new());
+    let mut now = Nanos::ZERO;
+    let mut queue: std::collections::VecDeque<u32> = Default::default();
+    loop {
+        match profiler.next_io(now) {
+            Next::Io(io) => queue.push_back(io.id),
+            Next::Finished => break,
+            Next::Wait => {
+                now += Nanos::from_millis(50);
+                profiler.completed(now, queue.pop_front().expect("in flight"));
+            }
+        }
+    }
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    assert!(now < Nanos::from_secs(120), "{now}");
+    assert!(result.span < SPAN && !result.notes.is_empty());
+    for curve in &result.curves {
+        assert!(
+            curve
+                .points
+                .iter()
+                .all(|p| (p.iops / 20.0 - 1.0).abs() < 0.01)
+        );
+    }
+}
+
+#[test]
+fn one_way_alone_is_a_profile_too() {
+    let mut target = plan(true, true).target;
+    (target.writes, target.fill, target.condition) = (false, false, false);
+    let options = plan(true, true).options;
+    let plan = Plan::new(target, options).expect("large enough");
+    let mut profiler = Profiler::new(plan, Vec::new());
+    drive(&mut profiler, &mut MadeUp::new(None), u64::MAX);
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    let profile = result.profile().expect("reads are enough");
+    assert!(!profile.has_writes());
+    let kinds: Vec<_> = result.curves.iter().map(|c| (c.mix, c.access)).collect();
+    let read = Mix::All(Direction::Read);
+    assert_eq!(kinds, [(read, Access::Sequential), (read, Access::Random)]);
+}
