@@ -14,6 +14,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod event_loop;
+pub mod fault;
 pub mod help;
 pub mod metrics;
 pub mod reception;

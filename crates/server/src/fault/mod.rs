@@ -1,0 +1,29 @@
+//! Disks that misbehave on purpose, for tests and drills: rules of what goes wrong with which
+//! requests.
+//!
+//! ```text
+//!   Rule: which requests, when, what happens           (plain data, from the configuration or API)
+//!     |
+//!   Faults of a disk: judges each guest request once --> Verdict: late? failed? torn?
+//!     |                                                        |
+//!   counters, what is to be logged            event_loop::inject has device I/Os meet it
+//! ```
+//!
+//! A rule is
+//!
+//! ```text
+//!   waiting --after--> armed --for, or its count used up--> over
+//! ```
+//!
+//! Nothing here does I/O or reads a clock: the same requests at the same times meet the same
+//! verdicts. The ideas are those of Linux's dm-flakey (a time of day for faults, lost writes),
+//! dm-dust (places), QEMU's blkdebug and nbdkit's error and delay filters (which operation, how
+//! often, which error, how late).
+
+mod judge;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+pub use judge::{Faults, Heard, Judged, RuleSnapshot};
+pub use rule::{Effect, Ops, Rule, SECTOR, State, Verdict};
