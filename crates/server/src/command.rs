@@ -7,6 +7,8 @@ use tidegate_core::roles::Waits;
 use tidegate_core::stats::VmStats;
 use tokio::sync::oneshot;
 
+use crate::fault::{Rule, RuleSnapshot};
+
 /// A message to a device's event loop. A loop that is gone drops the reply's sender.
 #[derive(Debug)]
 pub enum Command {
@@ -31,6 +33,15 @@ pub enum Command {
         /// What is in force now.
         reply: oneshot::Sender<Result<DeviceSnapshot, CommandError>>,
     },
+    /// Changes what goes wrong with a disk on purpose.
+    ChangeFaults {
+        /// The disk's NBD export name.
+        export: String,
+        /// The change.
+        change: FaultChange,
+        /// The disk as it is then.
+        reply: oneshot::Sender<Result<DiskSnapshot, CommandError>>,
+    },
     /// A client whose handshake is done.
     Adopt(Box<crate::reception::Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
@@ -39,12 +50,29 @@ pub enum Command {
     Abort,
 }
 
+/// A change of a disk's fault rules.
+#[derive(Clone, Debug)]
+pub enum FaultChange {
+    /// One more, behind those there are.
+    Add(Box<Rule>),
+    /// Without the one of this number.
+    Remove(u32),
+    /// Without any.
+    Clear,
+}
+
 /// Why a command was refused. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommandError {
     /// No such VM on this device.
     #[error("no VM named {0:?} on this device")]
     UnknownVm(String),
+    /// No disk of that name on this device.
+    #[error("no export named {0:?} on this device")]
+    UnknownExport(String),
+    /// No fault rule of that number.
+    #[error("the disk has no fault rule {0}")]
+    UnknownFault(u32),
     /// The engine refused.
     #[error("{0}")]
     Refused(String),
@@ -103,4 +131,8 @@ pub struct DiskSnapshot {
     pub size: u64,
     /// Why the backing is refusing requests, after a failed fsync; `None` while it is well.
     pub failed: Option<String>,
+    /// What goes wrong with it on purpose.
+    pub faults: Vec<RuleSnapshot>,
+    /// How often something did since the daemon started, over all rules that it ever had.
+    pub faults_injected: u64,
 }

@@ -17,7 +17,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::command::{Command, CommandError, DeviceSnapshot, VmSnapshot};
+use crate::command::{
+    Command, CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
+};
 use crate::config::{Config, ListenConfig, Place, StoreConfig};
 use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
@@ -418,6 +420,27 @@ impl DaemonHandle {
     ) -> Result<DeviceSnapshot, ControlError> {
         let answer = self
             .ask(device, |reply| Command::SetPolicy { policy, reply })
+            .await?;
+        Ok(answer?)
+    }
+
+    /// Changes what goes wrong on purpose with a disk of a device; answers with what is in force.
+    ///
+    /// # Errors
+    /// When there is no such device, export or rule, the rule is refused, or the loop has ended.
+    pub async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        let export = export.to_owned();
+        let answer = self
+            .ask(device, |reply| Command::ChangeFaults {
+                export,
+                change,
+                reply,
+            })
             .await?;
         Ok(answer?)
     }

@@ -16,7 +16,7 @@ use tidegate_core::request::{Lane, Op};
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
-use crate::command::{DeviceSnapshot, VmSnapshot};
+use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::config::unenforced;
 use crate::control::stats::op_name;
 
@@ -234,6 +234,19 @@ static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
 ];
 
+static OF_DISK: &[Metric<DiskSnapshot>] = &[
+    plain(
+        "fault_rules",
+        "Rules by which the disk misbehaves on purpose",
+        Read::Gauge(|disk| disk.faults.len() as f64),
+    ),
+    plain(
+        "faults_injected",
+        "Guest requests that such a rule has struck",
+        Read::Counter(|disk| disk.faults_injected as f64),
+    ),
+];
+
 fn by_op(vm: &VmSnapshot, of: fn(&VmSnapshot, Op) -> u64) -> Vec<(&'static str, f64)> {
     Op::ALL
         .into_iter()
@@ -297,6 +310,20 @@ impl Collector for Snapshots {
                     })
                 }),
             )?;
+        }
+        for metric in OF_DISK {
+            let vms = self.0.iter().flat_map(|device| &device.vms);
+            let disks = vms.flat_map(|vm| {
+                vm.disks.iter().map(|disk| {
+                    let labels = vec![
+                        ("export", disk.export.clone()),
+                        ("vm", vm.name.clone()),
+                        ("device", vm.device.clone()),
+                    ];
+                    (labels, disk)
+                })
+            });
+            encode_all(&mut encoder, "disk", metric, disks)?;
         }
         Ok(())
     }
@@ -380,7 +407,7 @@ pub(crate) mod tests {
     fn every_metric_is_declared_once_with_help_and_said_for_every_vm() {
         let text = render(vec![
             snapshot("disk0", &["oltp", "bulk"]),
-            snapshot("disk1", &[]),
+            snapshot("disk1", &["dss"]),
         ]);
         assert!(text.ends_with("# EOF\n"), "{text}");
         let mut names: Vec<&str> = text
@@ -388,19 +415,18 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        assert_eq!(names.len(), OF_DEVICE.len() + OF_VM.len());
+        let declared = OF_DEVICE.len() + OF_VM.len() + OF_DISK.len();
+        assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(
-            names.len(),
-            OF_DEVICE.len() + OF_VM.len(),
-            "a metric is there twice"
-        );
+        assert_eq!(names.len(), declared, "a metric is there twice");
         for line in [
             "tidegate_device_policy{device=\"disk0\",policy=\"mclock\"} 1.0",
             "tidegate_vm_operations_total{vm=\"bulk\",device=\"disk0\",operation=\"write\"} 0.0",
             "tidegate_vm_unenforced{vm=\"oltp\",device=\"disk0\",part=\"latency\"} 1.0",
             "# UNIT tidegate_vm_queue_time_seconds seconds",
+            "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
+            "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
@@ -410,7 +436,9 @@ pub(crate) mod tests {
     fn the_operating_guide_names_every_metric() {
         let guide = include_str!("../../../docs/operating.md");
         let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
-        for (of, name) in of_device.chain(OF_VM.iter().map(|m| ("vm", m.name))) {
+        let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
+        let of_vm = OF_VM.iter().map(|m| ("vm", m.name));
+        for (of, name) in of_device.chain(of_vm).chain(of_disk) {
             let name = format!("tidegate_{of}_{name}");
             assert!(
                 guide.contains(&name),

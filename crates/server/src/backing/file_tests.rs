@@ -9,6 +9,7 @@ fn config(size: Option<u64>, create: Create) -> DiskConfig {
         format: DiskFormat::Probe,
         read_only: false,
         block_size: 512,
+        faults: Vec::new(),
         place: None,
     }
 }

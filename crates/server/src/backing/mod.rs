@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::buffer::Region;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+use crate::fault::Rule;
 use crate::help::missing_directory;
 
 pub use file::OpenFile;
@@ -29,6 +30,8 @@ pub struct Disk {
     pub block_size: u32,
     /// Its bytes.
     pub medium: Medium,
+    /// What goes wrong with it on purpose, from the start.
+    pub faults: Vec<Rule>,
 }
 
 /// The bytes of a disk.
@@ -190,6 +193,7 @@ impl Disk {
             read_only: config.read_only,
             block_size: config.block_size,
             medium,
+            faults: config.faults.clone(),
         })
     }
 

@@ -16,7 +16,10 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_device::catalogue;
 
+use crate::fault::Rule;
+
 mod device;
+pub mod fault;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -74,6 +77,7 @@ pub fn fuzz(data: &[u8]) {
     if let Ok(json) = serde_json::from_str(text) {
         let _ = objective::merge(&Objective::default(), &json);
         let _ = policy::read(&json);
+        let _ = fault::from_json(&json);
     }
     let _ = objective::parse_rate(text);
 }
@@ -213,6 +217,8 @@ pub struct DiskConfig {
     pub read_only: bool,
     /// Smallest unit clients may address: 1 (anything, by read-modify-write), 512 or 4096.
     pub block_size: u32,
+    /// What goes wrong with it on purpose.
+    pub faults: Vec<Rule>,
     /// Where the file says it; `None` where no file does.
     pub place: Option<Place>,
 }

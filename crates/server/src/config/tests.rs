@@ -204,12 +204,22 @@ fn the_example_of_the_documentation_is_accepted() {
     let (example, _) = rest.split_once("```").expect("its end");
     let loaded = parse_text(example).unwrap_or_else(|e| panic!("{e}"));
     assert!(loaded.warnings.is_empty());
+    // Rules stand below a disk; the example's is the last thing in it.
+    let (_, rules) = page
+        .split_once("```toml\n[[vm.disk.fault]]")
+        .expect("one of faults");
+    let (rules, _) = rules.split_once("```").expect("its end");
+    let loaded = parse_text(&format!("{example}[[vm.disk.fault]]{rules}"));
+    let faults = &loaded.unwrap_or_else(|e| panic!("{e}")).config.vms[0].disks[0].faults;
+    assert_eq!(faults.len(), 2);
     for key in [
         "buffer_memory_per_vm",
         "merge_limit",
         "max_pending_per_vm",
         "read_only",
         "format",
+        "probability",
+        "torn",
     ] {
         assert!(
             page.contains(&format!("| `{key}` |")),

@@ -9,7 +9,7 @@ use tidegate_device::units;
 
 use super::device::{Draft, Kind};
 use super::parse::Context;
-use super::{Create, DiskConfig, DiskFormat, VmConfig, objective};
+use super::{Create, DiskConfig, DiskFormat, VmConfig, fault, objective};
 
 /// More than any file system holds, and well below the largest offset there is.
 const SIZE_MAX: u64 = 1 << 60;
@@ -138,6 +138,7 @@ fn disk(
         None => Some(false),
     };
     check_create(&section, create, kind, size, read_only);
+    let faults = fault::read_all(&section.take_tables("fault"), size.flatten());
     section.finish();
     if let (Some(device), Some(Some(size))) = (device, size) {
         check_capacity(field, size, &devices[device], &mut seen.used[device]);
@@ -150,6 +151,7 @@ fn disk(
         format: format?,
         read_only: read_only?,
         block_size: block_size?,
+        faults: faults?,
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }

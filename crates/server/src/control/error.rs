@@ -77,7 +77,11 @@ impl ApiError {
     pub(crate) fn control(error: &ControlError, at: &str) -> ApiError {
         let status = match error {
             ControlError::UnknownDevice(_) | ControlError::UnknownVm(_) => StatusCode::NOT_FOUND,
-            ControlError::Refused(CommandError::UnknownVm(_)) => StatusCode::NOT_FOUND,
+            ControlError::Refused(
+                CommandError::UnknownVm(_)
+                | CommandError::UnknownExport(_)
+                | CommandError::UnknownFault(_),
+            ) => StatusCode::NOT_FOUND,
             ControlError::Refused(CommandError::Refused(_)) => StatusCode::CONFLICT,
             ControlError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
         };

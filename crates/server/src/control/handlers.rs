@@ -27,14 +27,14 @@ pub struct Health {
     pub problems: Vec<String>,
 }
 
-type Body = Result<Bytes, BytesRejection>;
+pub(super) type Body = Result<Bytes, BytesRejection>;
 
 impl<P: Plane> Api<P> {
     async fn snapshot(&self, device: usize, name: &str) -> ApiResult<DeviceSnapshot> {
         in_time(name, self.plane.snapshot(device)).await
     }
 
-    async fn snapshots(&self) -> ApiResult<Vec<DeviceSnapshot>> {
+    pub(super) async fn snapshots(&self) -> ApiResult<Vec<DeviceSnapshot>> {
         let mut all = Vec::new();
         for (index, (name, _)) in self.plane.devices().iter().enumerate() {
             all.push(self.snapshot(index, name).await?);
@@ -69,7 +69,7 @@ impl<P: Plane> Api<P> {
 }
 
 /// What the loop says, unless it says nothing.
-async fn in_time<T>(
+pub(super) async fn in_time<T>(
     at: &str,
     answer: impl Future<Output = Result<T, ControlError>>,
 ) -> ApiResult<T> {
@@ -85,12 +85,12 @@ async fn in_time<T>(
     }
 }
 
-fn ok<T: Serialize>(body: &T) -> Response {
+pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(StatusCode::OK, body)
 }
 
 /// The body as JSON, whatever content type it claims.
-fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
+pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
     let body = body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -254,12 +254,15 @@ pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Re
 
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
-    ApiError::new(StatusCode::NOT_FOUND, what, "path")
-        .allowing("/v1/devices, /v1/vms, /v1/policies, /v1/stats, /healthz or /metrics")
+    ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
+        "/v1/devices, /v1/vms, /v1/disks/{export}/faults, /v1/policies, /v1/stats, /healthz or \
+             /metrics",
+    )
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method")
-        .allowing("GET to look; PUT .../policy and PATCH .../objective to change")
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
+        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../faults to change",
+    )
 }

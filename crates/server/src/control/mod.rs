@@ -5,6 +5,7 @@
 //!   GET   /v1/devices/{name}       GET   /v1/vms/{name}              GET  /v1/policies/{name}
 //!   PUT   /v1/devices/{name}/policy
 //!                                  PATCH /v1/vms/{name}/objective    GET  /v1/stats
+//!   GET, POST, DELETE /v1/disks/{export}/faults    DELETE /v1/disks/{export}/faults/{number}
 //!   GET   /healthz                 GET   /metrics
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! loop is asked by message, and one that does not answer in time is an error of that request.
 
 mod error;
+mod faults;
 mod handlers;
 mod plane;
 pub mod stats;
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, patch, put};
+use axum::routing::{delete, get, patch, put};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -122,6 +124,16 @@ fn router<P: Plane>(plane: P) -> Router {
         .route("/v1/vms", get(h::vms::<P>))
         .route("/v1/vms/{name}", get(h::vm::<P>))
         .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
+        .route(
+            "/v1/disks/{export}/faults",
+            get(faults::list::<P>)
+                .post(faults::add::<P>)
+                .delete(faults::clear::<P>),
+        )
+        .route(
+            "/v1/disks/{export}/faults/{number}",
+            delete(faults::remove::<P>),
+        )
         .route("/v1/policies", get(h::policies))
         .route("/v1/policies/{name}", get(h::policy))
         .route("/v1/stats", get(h::stats::<P>))

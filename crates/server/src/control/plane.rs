@@ -5,7 +5,7 @@ use std::future::Future;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 
-use crate::command::{DeviceSnapshot, VmSnapshot};
+use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::daemon::{ControlError, DaemonHandle};
 
 /// The daemon as the API sees it: devices by their number.
@@ -32,6 +32,14 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         device: usize,
         policy: PolicySpec,
     ) -> impl Future<Output = Result<DeviceSnapshot, ControlError>> + Send;
+
+    /// Changes the fault rules of a disk of a device.
+    fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
 }
 
 impl Plane for DaemonHandle {
@@ -60,5 +68,14 @@ impl Plane for DaemonHandle {
         policy: PolicySpec,
     ) -> Result<DeviceSnapshot, ControlError> {
         DaemonHandle::set_policy(self, device, policy).await
+    }
+
+    async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        DaemonHandle::change_faults(self, device, export, change).await
     }
 }

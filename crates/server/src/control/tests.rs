@@ -15,8 +15,9 @@ use tidegate_core::time::Nanos;
 use tower::ServiceExt;
 
 use super::*;
-use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::daemon::ControlError;
+use crate::fault::{RuleSnapshot, State};
 
 /// A device under mClock, its first VM with a reservation and a latency.
 pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
@@ -39,6 +40,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             export: (*vm).to_owned(),
             size: 1 << 30,
             failed: None,
+            faults: Vec::new(),
+            faults_injected: 0,
         }],
         clients: 1,
         pending: 0,
@@ -96,6 +99,38 @@ impl Plane for Pretended {
             let found = all.find(|it| it.name == vm).expect("the API looked it up");
             found.objective = objective;
             Ok(found.clone())
+        })
+    }
+
+    async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        self.with(|devices| {
+            let vms = devices[device].vms.iter_mut();
+            let mut disks = vms.flat_map(|vm| &mut vm.disks);
+            let disk = disks.find(|disk| disk.export == export);
+            let disk = disk.expect("the API looked it up");
+            match change {
+                FaultChange::Add(rule) => disk.faults.push(RuleSnapshot {
+                    number: disk.faults.len() as u32 + 1,
+                    rule: *rule,
+                    state: State::Armed,
+                    met: 0,
+                    injected: 0,
+                }),
+                FaultChange::Remove(number) => {
+                    let before = disk.faults.len();
+                    disk.faults.retain(|rule| rule.number != number);
+                    if disk.faults.len() == before {
+                        return Err(CommandError::UnknownFault(number).into());
+                    }
+                }
+                FaultChange::Clear => disk.faults.clear(),
+            }
+            Ok(disk.clone())
         })
     }
 
@@ -232,6 +267,7 @@ async fn what_is_refused_says_why_and_changes_nothing() {
     let huge = format!("{{\"latency\": \"{}\"}}", "x".repeat(BODY_MAX));
     let objective = "/v1/vms/oltp/objective";
     let policy = "/v1/devices/disk0/policy";
+    let faults = "/v1/disks/oltp/faults";
     for (method, path, body, status, at, what) in [
         (
             "PATCH",
@@ -293,6 +329,40 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "bare",
         ),
         ("GET", "/v1/stats?bucket=1", "", 400, "query", "bucket"),
+        (
+            "GET",
+            "/v1/disks/dusk/faults",
+            "",
+            404,
+            "export",
+            "no export \"dusk\"",
+        ),
+        ("POST", faults, "{}", 422, "", "does not say what happens"),
+        (
+            "POST",
+            faults,
+            "{\"stall\": 2}",
+            422,
+            "stall",
+            "bare number",
+        ),
+        (
+            "DELETE",
+            "/v1/disks/oltp/faults/7",
+            "",
+            404,
+            "oltp",
+            "no fault rule 7",
+        ),
+        (
+            "DELETE",
+            "/v1/disks/oltp/faults/x",
+            "",
+            404,
+            "fault",
+            "not the number",
+        ),
+        ("PUT", faults, "", 405, "method", "PUT"),
     ] {
         let (got, answer) = ask(&plane, method, path, body).await;
         assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
@@ -301,6 +371,40 @@ async fn what_is_refused_says_why_and_changes_nothing() {
         assert!(said.contains(what), "{method} {path}: {answer}");
     }
     assert_eq!(ask(&plane, "GET", "/v1/vms", "").await, before);
+}
+
+#[tokio::test]
+async fn fault_rules_are_set_shown_and_taken_away() {
+    let plane = Pretended::new();
+    let faults = "/v1/disks/bulk/faults";
+    let rule = json!({ "on": "write", "every": 100, "error": "EIO" }).to_string();
+    let (status, disk) = ask(&plane, "POST", faults, &rule).await;
+    assert_eq!(status, StatusCode::OK, "{disk}");
+    let (_, twice) = ask(&plane, "POST", faults, "{\"stall\": \"2 s\"}").await;
+    assert_eq!(twice["rules"][1]["stall"], "2 s");
+    let (_, listed) = ask(&plane, "GET", faults, "").await;
+    assert_eq!(listed, twice);
+    assert_eq!(
+        (&listed["export"], &listed["vm"], &listed["device"]),
+        (&json!("bulk"), &json!("bulk"), &json!("disk0"))
+    );
+    let shown = &listed["rules"][0];
+    assert_eq!(shown["on"], json!(["write"]));
+    assert_eq!(
+        (&shown["every"], &shown["error"]),
+        (&json!(100), &json!("EIO"))
+    );
+    // Nobody who looks at the VM or the device can overlook it.
+    let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
+    assert_eq!(vm["disks"][0]["fault_rules"], 2);
+    let (_, device) = ask(&plane, "GET", "/v1/devices/disk0", "").await;
+    assert_eq!(device["disks_with_faults"], json!(["bulk"]));
+    let (_, one) = ask(&plane, "DELETE", "/v1/disks/bulk/faults/1", "").await;
+    assert_eq!(one["rules"].as_array().map(Vec::len), Some(1), "{one}");
+    let (status, none) = ask(&plane, "DELETE", faults, "").await;
+    assert_eq!((status, &none["rules"]), (StatusCode::OK, &json!([])));
+    let (_, device) = ask(&plane, "GET", "/v1/devices/disk0", "").await;
+    assert_eq!(device.get("disks_with_faults"), None);
 }
 
 #[tokio::test]
@@ -330,6 +434,15 @@ impl Plane for Stuck {
     }
 
     async fn set_policy(&self, _: usize, _: PolicySpec) -> Result<DeviceSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn change_faults(
+        &self,
+        _: usize,
+        _: &str,
+        _: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
         std::future::pending().await
     }
 }

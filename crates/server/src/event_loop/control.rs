@@ -44,6 +44,13 @@ impl Loop {
                 self.engine.set_policy(self.now, &policy);
                 answer_ended(reply.send(Ok(self.snapshot())));
             }
+            Command::ChangeFaults {
+                export,
+                change,
+                reply,
+            } => {
+                answer_ended(reply.send(self.change_faults(&export, change)));
+            }
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),
             Command::Abort => {
@@ -84,20 +91,13 @@ impl Loop {
 
     fn vm_snapshot(&self, index: usize) -> VmSnapshot {
         let vm = &self.vms[index];
-        let disks = vm.disks.iter().map(|&d| &self.device.disks[d].disk);
         VmSnapshot {
             name: vm.name.clone(),
             device: self.name.clone(),
             objective: *self.engine.objective(vm.id),
             background: self.engine.view().is_background(vm.id),
             honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
-            disks: disks
-                .map(|disk| DiskSnapshot {
-                    export: disk.export.clone(),
-                    size: disk.size,
-                    failed: disk.failure().map(str::to_owned),
-                })
-                .collect(),
+            disks: vm.disks.iter().map(|&d| self.disk_snapshot(d)).collect(),
             clients: self
                 .clients
                 .iter()
@@ -106,6 +106,18 @@ impl Loop {
             pending: self.engine.pending(vm.id),
             in_flight: self.engine.in_flight(vm.id),
             stats: Box::new(self.engine.vm_stats(vm.id).clone()),
+        }
+    }
+
+    pub(super) fn disk_snapshot(&self, index: usize) -> DiskSnapshot {
+        let state = &self.device.disks[index];
+        let faults = state.faults.as_ref();
+        DiskSnapshot {
+            export: state.disk.export.clone(),
+            size: state.disk.size,
+            failed: state.disk.failure().map(str::to_owned),
+            faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
+            faults_injected: state.injected,
         }
     }
 
@@ -180,6 +192,7 @@ impl Loop {
             return;
         }
         self.phase = Phase::Draining;
+        self.end_stalls(None);
         // What waits shall be answered now, not at the pace of its VM's limit: a thousand
         // requests at 2 IOPS would take longer than any service manager waits.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");

@@ -4,6 +4,7 @@
 //!   poll_dispatch --> memory: copied at once --------------------+--> handle_completion
 //!                 --> file: locks, system calls through the ring -+
 //!                 --> emulated: either of these, and the model's time is over
+//!   on a disk with fault rules each I/O meets them first (`inject`)
 //! ```
 
 use std::fs::File;
@@ -13,11 +14,13 @@ use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 
+use super::inject::Stalls;
 use super::{Loop, Token};
 use crate::backing::file_io::{FileIo, Step, ZEROES};
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium};
 use crate::buffer::{Mem, Region, copy_ranges};
+use crate::fault::Faults;
 use crate::ring::FileId;
 
 /// What the engine calls the device.
@@ -28,6 +31,8 @@ pub(super) struct Device {
     /// One for each I/O that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
+    /// I/Os that fault rules hold up.
+    pub(super) stalls: Stalls,
     /// For people.
     pub(super) description: String,
 }
@@ -47,18 +52,26 @@ pub(super) struct DiskState {
     pub(super) in_flight: u32,
     /// For questions about extents.
     pub(super) survey: Option<Arc<File>>,
+    /// What goes wrong with it on purpose.
+    pub(super) faults: Option<Box<Faults>>,
+    /// How often something did, over all rules that it ever had.
+    pub(super) injected: u64,
 }
 
 /// A device I/O.
 #[derive(Debug)]
 pub(super) struct Io {
     io: Option<DeviceIo>,
-    disk: usize,
+    pub(super) disk: usize,
     file: FileIo,
     /// How its bytes fared, once they did.
-    medium: Option<Outcome>,
+    pub(super) medium: Option<Outcome>,
     /// The model has not let it go.
-    held: bool,
+    pub(super) held: bool,
+    /// A fault rule has not let it go.
+    pub(super) stalled: bool,
+    /// How it ends where all went well: a fault rule may have it otherwise.
+    pub(super) answer: Outcome,
     locked: bool,
 }
 
@@ -70,6 +83,8 @@ impl Io {
             file: FileIo::new(),
             medium: None,
             held: false,
+            stalled: false,
+            answer: Ok(()),
             locked: false,
         }
     }
@@ -85,7 +100,8 @@ impl Device {
     }
 
     pub(super) fn next_completion(&self) -> Option<Nanos> {
-        self.model.as_ref()?.next_completion()
+        let model = (self.model.as_ref()).and_then(|model| model.next_completion());
+        model.into_iter().chain(self.stalls.next()).min()
     }
 
     /// The disk has I/Os whose completions come with the next turn.
@@ -123,7 +139,7 @@ impl Loop {
         }
     }
 
-    fn start(&mut self, io: DeviceIo) {
+    fn start(&mut self, mut io: DeviceIo) {
         let index = io.id.index();
         let disk = self.device.by_id[io.disk.index()];
         self.device.disks[disk].in_flight += 1;
@@ -132,18 +148,31 @@ impl Loop {
             entry.io.is_none(),
             "an I/O was started in a place that is taken"
         );
-        (entry.io, entry.disk, entry.medium) = (Some(io), disk, None);
+        (entry.io, entry.disk, entry.medium, entry.answer) = (Some(io), disk, None, Ok(()));
         entry.held = self.device.model.is_some();
         if let Some(model) = &mut self.device.model {
             model.submit(self.now, model_io(model.as_ref(), &io));
         }
+        if self.device.disks[disk].faults.is_some() {
+            let Some(len) = self.inject(index, disk, &io) else {
+                return;
+            };
+            io.len = len;
+        }
+        self.begin(index, disk, &io);
+    }
+
+    /// Begins the work on an I/O's bytes. It may be shorter than it was started only where it
+    /// carries one request.
+    fn begin(&mut self, index: usize, disk: usize, io: &DeviceIo) {
+        let entry = &mut self.device.ios[index];
         let slots = &self.slots;
         let ranges = self.engine.io_segments(io.id).filter_map(|segment| {
             let buffer = slots.get(slots.by_tag(segment.tag)).buffer.as_ref()?;
             Some(
                 buffer
                     .mem()
-                    .slice(segment.offset as usize, segment.len as usize),
+                    .slice(segment.offset as usize, segment.len.min(io.len) as usize),
             )
         });
         let state = &mut self.device.disks[disk];
@@ -151,13 +180,13 @@ impl Loop {
             Medium::Memory(region) => {
                 self.scratch.clear();
                 self.scratch.extend(ranges);
-                memory_io(region, &io, &self.scratch);
+                memory_io(region, io, &self.scratch);
                 self.medium_ended(index, Ok(()));
             }
             Medium::File(file) => {
                 entry
                     .file
-                    .begin(&file.facts, &io, ranges, self.zeroes.mem(0, ZEROES));
+                    .begin(&file.facts, io, ranges, self.zeroes.mem(0, ZEROES));
                 if let Some(locks) = &mut state.locks
                     && matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard)
                 {
@@ -215,15 +244,15 @@ impl Loop {
     }
 
     /// An I/O's bytes are where they belong.
-    fn medium_ended(&mut self, index: usize, outcome: Outcome) {
+    pub(super) fn medium_ended(&mut self, index: usize, outcome: Outcome) {
         let entry = &mut self.device.ios[index];
-        entry.medium = Some(outcome);
+        entry.medium = Some(outcome.and(entry.answer));
         if let Some(bounce) = entry.file.take_bounce() {
             self.plumbing.put(bounce);
         }
         let state = &mut self.device.disks[entry.disk];
         state.in_flight -= 1;
-        let held = entry.held;
+        let held = entry.held || entry.stalled;
         if std::mem::take(&mut entry.locked) {
             let mut granted = std::mem::take(&mut self.granted);
             granted.clear();
@@ -240,8 +269,9 @@ impl Loop {
         }
     }
 
-    /// Lets go what the model has finished.
+    /// Lets go what the model has finished, and what has stalled for long enough.
     pub(super) fn device_due(&mut self) {
+        self.stalls_due();
         let Some(model) = &mut self.device.model else {
             return;
         };
@@ -253,13 +283,13 @@ impl Loop {
         {
             let entry = &mut self.device.ios[completion.id as usize];
             entry.held = false;
-            if entry.medium.is_some() {
+            if entry.medium.is_some() && !entry.stalled {
                 self.io_ended(completion.id as usize);
             }
         }
     }
 
-    fn io_ended(&mut self, index: usize) {
+    pub(super) fn io_ended(&mut self, index: usize) {
         let entry = &mut self.device.ios[index];
         let outcome = entry
             .medium

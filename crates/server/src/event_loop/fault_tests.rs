@@ -15,8 +15,8 @@ use crate::common::{Client, Server, disk, request, single, vm, wait};
 use crate::config::{Config, DeviceKind};
 use crate::ring::faults::{self, Call, Fault, What};
 
-const MIB: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const BLOCK: u64 = 4096;
 
 /// Directories on a filesystem that goes past the page cache, and on one that is in memory.
 fn directories() -> Vec<tempfile::TempDir> {
@@ -42,7 +42,7 @@ fn faulty(
 }
 
 /// Where disks lie in this test: files on each kind of filesystem, and an emulated disk over one.
-fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
+pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
     let emulated = DeviceKind::Emulated {
         model: Box::new(model),
@@ -72,7 +72,7 @@ fn two_disks(
     config
 }
 
-fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize) -> Plan {
+pub(super) fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize) -> Plan {
     Plan {
         seed,
         start,
@@ -126,9 +126,9 @@ fn short_and_interrupted_calls_lose_no_byte() {
 }
 
 /// Blocks that cannot be read or written, and blocks that there is no room for.
-const BAD: [u64; 3] = [5, 130, 131];
-const FULL: [u64; 2] = [60, 200];
-const BLOCKS: u64 = 256;
+pub(super) const BAD: [u64; 3] = [5, 130, 131];
+pub(super) const FULL: [u64; 2] = [60, 200];
+pub(super) const BLOCKS: u64 = 256;
 
 fn touches(blocks: &[u64], offset: u64, len: u64) -> bool {
     let span = offset / BLOCK..(offset + len).div_ceil(BLOCK);
@@ -161,15 +161,15 @@ fn due(request: &Request) -> Vec<NbdError> {
 }
 
 /// One client's requests, each with what it must read; a failed change leaves anything.
-struct Driver {
+pub(super) struct Driver {
     rng: Pcg64,
     shadow: Vec<Option<u8>>,
     pending: HashMap<u64, (Request, Vec<Option<u8>>)>,
-    failed: usize,
+    pub(super) failed: usize,
 }
 
 impl Driver {
-    fn new(seed: u64) -> Driver {
+    pub(super) fn new(seed: u64) -> Driver {
         Driver {
             rng: Pcg64::seed_from_u64(seed),
             shadow: vec![Some(0); (BLOCKS * BLOCK) as usize],
@@ -273,7 +273,7 @@ impl Driver {
         }
     }
 
-    fn run(&mut self, client: &mut Client, block: u64, requests: u64) {
+    pub(super) fn run(&mut self, client: &mut Client, block: u64, requests: u64) {
         let mut cookie = 0;
         while cookie < requests || !self.pending.is_empty() {
             if cookie >= requests || self.pending.len() >= 16 {

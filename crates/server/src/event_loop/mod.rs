@@ -22,6 +22,9 @@ mod control;
 mod device;
 #[cfg(test)]
 mod fault_tests;
+mod inject;
+#[cfg(test)]
+mod inject_tests;
 mod receive;
 mod setup;
 mod slots;

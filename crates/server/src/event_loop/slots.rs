@@ -3,6 +3,7 @@
 use tidegate_nbd::NbdError;
 
 use crate::buffer::Buffer;
+use crate::fault::Verdict;
 
 /// A request between its parsing and the end of its reply.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Slot {
     /// Its payload.
     pub(super) buffer: Option<Buffer>,
     pub(super) answer: Answer,
+    /// What its disk's fault rules make of it, once they were asked.
+    pub(super) fault: Option<Verdict>,
 }
 
 /// What kind of reply it gets.
@@ -82,6 +85,7 @@ impl Slots {
             fua: false,
             buffer: None,
             answer: Answer::Ok,
+            fault: None,
         });
         index
     }

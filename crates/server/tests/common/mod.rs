@@ -72,6 +72,7 @@ pub fn disk(export: &str, path: Option<PathBuf>, size: u64) -> DiskConfig {
         format: DiskFormat::Probe,
         read_only: false,
         block_size: 1,
+        faults: Vec::new(),
         place: None,
     }
 }

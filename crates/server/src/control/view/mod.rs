@@ -1,6 +1,7 @@
 //! What the API says, as JSON. Figures carry their unit in their name; rates and sizes that
 //! were configured are text with units, exactly as the configuration takes them.
 
+mod fault;
 mod objective;
 mod policy;
 
@@ -11,6 +12,7 @@ use tidegate_core::policy::Honours;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
+pub use fault::{DiskFaultsView, FaultView};
 pub use objective::{BurstView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 
@@ -47,6 +49,9 @@ pub struct DeviceView {
     pub waits: Option<WaitsView>,
     /// Its VMs.
     pub vms: Vec<String>,
+    /// Exports that misbehave on purpose; absent where none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks_with_faults: Vec<String>,
     /// What was promised to them and is not enforced.
     pub not_enforced: Vec<DevicePart>,
     /// The loop's clock when this was taken.
@@ -117,6 +122,12 @@ pub struct DiskView {
     pub size_bytes: u64,
     /// Why it refuses requests; `null` while it is well.
     pub failed: Option<String>,
+    /// Rules by which it misbehaves on purpose.
+    #[serde(default)]
+    pub fault_rules: u32,
+    /// Requests that these, and earlier ones, have struck since the daemon started.
+    #[serde(default)]
+    pub faults_injected: u64,
 }
 
 impl DeviceView {
@@ -149,6 +160,11 @@ impl DeviceView {
                 succeeded: waits.succeeded,
             }),
             vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
+            disks_with_faults: (snapshot.vms.iter())
+                .flat_map(|vm| &vm.disks)
+                .filter(|disk| !disk.faults.is_empty())
+                .map(|disk| disk.export.clone())
+                .collect(),
             not_enforced: not_enforced.collect(),
             taken_at_ns: snapshot.taken_at.0,
         }
@@ -170,6 +186,8 @@ impl VmView {
                     export: disk.export.clone(),
                     size_bytes: disk.size,
                     failed: disk.failed.clone(),
+                    fault_rules: disk.faults.len() as u32,
+                    faults_injected: disk.faults_injected,
                 })
                 .collect(),
             clients: snapshot.clients,

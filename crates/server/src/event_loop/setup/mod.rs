@@ -15,13 +15,14 @@ use tidegate_nbd::{Abilities, BlockSize, Export};
 use super::Vm;
 use super::client::{CLIENTS_MAX, HEADS, RECEIVE};
 use super::device::{Device, DiskState, Io};
+use super::inject::{self, Stalls};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{self, TooSmall, Wanted};
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium, OpenError};
 use crate::buffer::Pool;
 use crate::config::{Config, DeviceConfig, DeviceKind, Place, VmConfig};
-use crate::ring::sys;
+use crate::ring::{clock, sys};
 
 pub use files::Files;
 use files::User;
@@ -174,6 +175,7 @@ impl Prepared {
                 ios: (0..depth).map(|_| Io::new()).collect(),
                 description: describe(&device.kind, spec),
                 model,
+                stalls: Stalls::new(depth),
             },
             vms,
             buffer_memory: device.buffer_memory,
@@ -333,6 +335,8 @@ fn disk_state(disk: Disk, vm: usize, id: tidegate_core::request::DiskId) -> Disk
         instant,
         in_flight: 0,
         survey: None,
+        faults: inject::armed(&disk, clock()),
+        injected: 0,
         disk,
     }
 }

@@ -1,0 +1,357 @@
+//! `[[vm.disk.fault]]`: what goes wrong with a disk on purpose. The control API takes the same.
+
+use tidegate_config::node::Value;
+use tidegate_config::{ConfigErrors, Field, Section, document};
+use tidegate_core::request::{IoError, Op, Outcome};
+use tidegate_core::time::Nanos;
+
+use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
+
+/// Longer than any drill. A stall holds one of the device's places for so long.
+const STALL_MAX: Nanos = Nanos::from_secs(3600);
+/// Longer than any daemon lives between two drills.
+const TIME_MAX: Nanos = Nanos::from_secs(365 * 86_400);
+/// The smallest probability, and the step between two: a ten-thousandth of a percent.
+const PPM_OF_PERCENT: u64 = 10_000;
+
+const OPERATIONS: [(&str, Ops); 6] = [
+    ("read", Ops::of(Op::Read)),
+    ("write", Ops::of(Op::Write)),
+    ("flush", Ops::of(Op::Flush)),
+    ("discard", Ops::of(Op::Discard)),
+    ("write-zeroes", Ops::of(Op::WriteZeroes)),
+    ("any", Ops::ANY),
+];
+/// What a disk may answer that NBD can carry. It has no word for a time-out.
+const ERRORS: [(&str, Outcome); 5] = [
+    ("EIO", Err(IoError::Io)),
+    ("ENOSPC", Err(IoError::NoSpace)),
+    ("EPERM", Err(IoError::ReadOnly)),
+    ("EINVAL", Err(IoError::Unsupported)),
+    ("none", Ok(())),
+];
+
+/// Reads a rule in JSON, as the control API takes it.
+///
+/// # Errors
+/// Everything wrong with it.
+pub fn from_json(json: &serde_json::Value) -> Result<Rule, ConfigErrors> {
+    document::read_json(json, "", |field| from_field(field, None))
+}
+
+/// What an operation is called in a rule.
+pub fn operation(op: Op) -> &'static str {
+    let found = OPERATIONS.iter().find(|(_, ops)| *ops == Ops::of(op));
+    found.map_or("any", |(word, _)| word)
+}
+
+/// What an outcome is called in a rule.
+pub fn outcome(outcome: Outcome) -> &'static str {
+    let found = ERRORS.iter().find(|(_, other)| *other == outcome);
+    found.map_or("EIO", |(word, _)| word)
+}
+
+/// Reads every rule of a disk of `size` bytes, where that is known. `None`: something was wrong
+/// and has been reported.
+pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Rule>> {
+    if let Some(field) = fields.get(Faults::RULES_MAX) {
+        let max = Faults::RULES_MAX;
+        field.error(
+            format!("{} rules for one disk", fields.len()),
+            &format!("at most {max}: every request is held against each"),
+        );
+        return None;
+    }
+    let rules: Vec<_> = (fields.iter())
+        .map(|field| from_field(field, size))
+        .collect();
+    rules.into_iter().collect()
+}
+
+fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
+    let mut section = field.section()?;
+    let on = section.read("on", Ops::ANY, operations);
+    let from = section.read("from", 0, |field| field.bytes(0..=u64::MAX - 1));
+    let length = section.take("length");
+    let to = match (&length, from) {
+        (None, _) => Some(u64::MAX),
+        (Some(field), from) => field
+            .bytes(1..=u64::MAX)
+            .and_then(|length| Some(from?.saturating_add(length))),
+    };
+    let every = section.read("every", 1, |field| field.count(1..=1 << 32));
+    let probability_ppm = section.read("probability", 100 * PPM_OF_PERCENT as u32, probability);
+    let seed = section.read("seed", 0, |field| field.count(0..=u64::MAX));
+    let after = section.read("after", Nanos::ZERO, |field| {
+        field.duration(Nanos::ZERO..=TIME_MAX)
+    });
+    let lasts = section.read("for", None, |field| {
+        field.duration(Nanos(1)..=TIME_MAX).map(Some)
+    });
+    let count = section.read("count", None, |field| field.count(1..=u64::MAX).map(Some));
+    let stall = section.read("stall", Nanos::ZERO, |field| {
+        field.duration(Nanos(1)..=STALL_MAX)
+    });
+    let effect = effect(&mut section, on);
+    check(&section, on, from, size);
+    section.finish();
+    Some(Rule {
+        on: on?,
+        from: from?,
+        to: to?,
+        every: every?,
+        probability_ppm: probability_ppm?,
+        seed: seed?,
+        after: after?,
+        lasts: lasts?,
+        count: count?,
+        stall: stall?,
+        effect: effect?,
+    })
+}
+
+/// One word, or a list of them.
+fn operations(field: &Field<'_>) -> Option<Ops> {
+    if !matches!(field.node().value, Value::List(_)) {
+        return field.choice(&OPERATIONS);
+    }
+    let words = field.elements()?;
+    if words.is_empty() {
+        field.error(
+            "names no operation",
+            "[\"write\", \"discard\"], or leave it out for any",
+        );
+        return None;
+    }
+    let read: Vec<_> = words.iter().map(|word| word.choice(&OPERATIONS)).collect();
+    (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.and(ops?)))
+}
+
+/// `"0.1 %"`, in millionths.
+fn probability(field: &Field<'_>) -> Option<u32> {
+    let allowed = "more than 0 to 100 % with at most four decimals, such as \"0.1 %\"";
+    if matches!(field.node().value, Value::Integer(_) | Value::Float(_)) {
+        let found = field.describe();
+        field.error(
+            format!("{found} is a bare number, its unit is missing"),
+            &format!("\"{found} %\""),
+        );
+        return None;
+    }
+    let text = field.text()?;
+    let ppm = text.strip_suffix('%').and_then(|figure| ppm(figure.trim()));
+    match ppm.filter(|ppm| (1..=100 * PPM_OF_PERCENT).contains(ppm)) {
+        Some(ppm) => Some(ppm as u32),
+        None => {
+            field.error(format!("{text:?} is not a probability"), allowed);
+            None
+        }
+    }
+}
+
+/// A decimal number of percent in millionths, exactly.
+fn ppm(percent: &str) -> Option<u64> {
+    let (whole, decimals) = percent.split_once('.').unwrap_or((percent, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(decimals) || decimals.len() > 4 || whole.len() > 3 {
+        return None;
+    }
+    let fraction: u64 = format!("{decimals:0<4}").parse().ok()?;
+    Some(whole.parse::<u64>().ok()? * PPM_OF_PERCENT + fraction)
+}
+
+/// A probability as a rule has it.
+pub fn percent(ppm: u32) -> String {
+    let (whole, rest) = (ppm / PPM_OF_PERCENT as u32, ppm % PPM_OF_PERCENT as u32);
+    let decimals = format!("{rest:04}");
+    match decimals.trim_end_matches('0') {
+        "" => format!("{whole} %"),
+        decimals => format!("{whole}.{decimals} %"),
+    }
+}
+
+fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
+    let (error, torn) = (section.take("error"), section.take("torn"));
+    let answer = match &error {
+        Some(field) => Some(field.choice(&ERRORS)?),
+        None => None,
+    };
+    let Some(torn) = torn else {
+        return match (answer, error) {
+            (Some(Err(error)), _) => Some(Effect::Error(error)),
+            (Some(Ok(())), Some(field)) => {
+                let allowed = "only what is torn may be answered as if it were well: add torn";
+                field.error("\"none\" is no error", allowed);
+                None
+            }
+            _ => Some(Effect::None),
+        };
+    };
+    let keep = torn.bytes(0..=u64::MAX)?;
+    if !keep.is_multiple_of(SECTOR) {
+        let what = format!("{} is not in whole sectors", torn.describe());
+        torn.error(what, "a multiple of 512 B, or \"0 B\" for nothing at all");
+        return None;
+    }
+    if on.is_some_and(|on| !on.within(Ops::CHANGES)) {
+        let allowed = "on = \"write\", \"discard\", \"write-zeroes\" or a list of these";
+        torn.error("a read or a flush cannot be torn", allowed);
+        return None;
+    }
+    Some(Effect::Torn {
+        keep,
+        answer: answer.unwrap_or(Err(IoError::Io)),
+    })
+}
+
+/// What fits together only in part.
+fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option<u64>) {
+    if !["error", "stall", "torn"]
+        .iter()
+        .any(|key| section.has(key))
+    {
+        let allowed = "error = \"EIO\", stall = \"2 s\", torn = \"512 B\", or a stall with one of \
+                       the others";
+        section.error("does not say what happens", allowed);
+    }
+    if let Some(seed) = section.find("seed")
+        && !section.has("probability")
+    {
+        seed.error(
+            "there is nothing to draw",
+            "add a probability, or leave it out",
+        );
+    }
+    let place = section.find("from").or_else(|| section.find("length"));
+    if let Some(place) = place
+        && on == Some(Ops::of(Op::Flush))
+    {
+        place.error("a flush has no place on the disk", "leave it out");
+    }
+    if let (Some(from), Some(size), Some(field)) = (from, size, section.find("from"))
+        && from >= size
+    {
+        let size = tidegate_device::units::format_bytes(size);
+        field.error(
+            format!("{} is past the disk's end", field.describe()),
+            &format!("less than its size, {size}"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(json: serde_json::Value) -> String {
+        let errors = from_json(&json).expect_err("refused").0;
+        let said = |d: &tidegate_config::Diagnostic| {
+            format!(
+                "{}: {}; {}",
+                d.field,
+                d.what,
+                d.allowed.as_deref().unwrap_or("")
+            )
+        };
+        errors.iter().map(said).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_rule_says_which_requests_when_and_what() {
+        let rule = from_json(&json!({
+            "on": ["write", "discard"], "from": "1 GiB", "length": "64 MiB", "every": 7,
+            "probability": "0.25 %", "seed": 3, "after": "10 s", "for": "5 s", "count": 100,
+            "stall": "2 s", "torn": "1 KiB", "error": "ENOSPC",
+        }));
+        let read = Rule {
+            on: Ops::of(Op::Write).and(Ops::of(Op::Discard)),
+            from: 1 << 30,
+            to: (1 << 30) + (64 << 20),
+            every: 7,
+            probability_ppm: 2500,
+            seed: 3,
+            after: Nanos::from_secs(10),
+            lasts: Some(Nanos::from_secs(5)),
+            count: Some(100),
+            stall: Nanos::from_secs(2),
+            effect: Effect::Torn {
+                keep: 1024,
+                answer: Err(IoError::NoSpace),
+            },
+        };
+        assert_eq!(rule, Ok(read));
+        let rule = from_json(&json!({ "error": "EIO" }));
+        assert_eq!(rule, Ok(Rule::always(Effect::Error(IoError::Io))));
+        let lost = from_json(&json!({ "on": "write", "torn": "0 B", "error": "none" }));
+        let lost = lost.expect("good").effect;
+        assert_eq!(
+            lost,
+            Effect::Torn {
+                keep: 0,
+                answer: Ok(())
+            }
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_told_what_would() {
+        for (json, said) in [
+            (json!({}), "error = \"EIO\""),
+            (
+                json!({ "error": "none" }),
+                "\"none\" is no error; only what is torn",
+            ),
+            (json!({ "error": "ETIMEDOUT" }), "\"EIO\", \"ENOSPC\""),
+            (json!({ "error": "EIO", "on": [] }), "names no operation"),
+            (json!({ "error": "EIO", "on": "trim" }), "\"discard\""),
+            (json!({ "error": "EIO", "probability": 1 }), "\"1 %\""),
+            (
+                json!({ "error": "EIO", "probability": "0 %" }),
+                "more than 0",
+            ),
+            (
+                json!({ "error": "EIO", "probability": "101 %" }),
+                "to 100 %",
+            ),
+            (
+                json!({ "error": "EIO", "probability": "0.00001 %" }),
+                "four decimals",
+            ),
+            (json!({ "error": "EIO", "seed": 1 }), "nothing to draw"),
+            (
+                json!({ "error": "EIO", "on": "flush", "from": "1 MiB" }),
+                "no place",
+            ),
+            (json!({ "error": "EIO", "every": 0 }), "out of range"),
+            (json!({ "error": "EIO", "for": "0 s" }), "out of range"),
+            (json!({ "stall": 2 }), "\"2 s\""),
+            (json!({ "torn": "512 B" }), "cannot be torn"),
+            (
+                json!({ "torn": "512 B", "on": ["write", "read"] }),
+                "cannot be torn",
+            ),
+            (json!({ "torn": "100 B", "on": "write" }), "whole sectors"),
+            (
+                json!({ "eror": "EIO", "stall": "1 s" }),
+                "did you mean `error`?",
+            ),
+        ] {
+            let text = json.to_string();
+            let answer = refused(json);
+            assert!(answer.contains(said), "{text}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_probability_is_written_as_it_is_read() {
+        for text in ["1 %", "0.0001 %", "99.9 %", "100 %", "12.3456 %"] {
+            let figure = text.strip_suffix(" %").expect("it has one");
+            assert_eq!(percent(ppm(figure).expect("good") as u32), text);
+        }
+        for odd in ["", ".5", "1.", "-1", "1e1", "1.23456", "1,5"] {
+            assert_eq!(ppm(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `/v1/disks/{export}/faults`: what goes wrong with a disk on purpose.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use super::handlers::{Body, in_time, ok, parse};
+use super::plane::Plane;
+use super::view::DiskFaultsView;
+use crate::command::{DiskSnapshot, FaultChange};
+use crate::config;
+
+/// A disk, and where it is.
+struct Found {
+    /// The number of its device.
+    device: usize,
+    device_name: String,
+    vm: String,
+    disk: DiskSnapshot,
+}
+
+impl Found {
+    fn view(&self, disk: &DiskSnapshot) -> DiskFaultsView {
+        DiskFaultsView::new(&self.device_name, &self.vm, disk)
+    }
+}
+
+impl<P: Plane> Api<P> {
+    /// The disk of this export.
+    async fn disk(&self, export: &str) -> ApiResult<Found> {
+        let mut known = Vec::new();
+        for (device, snapshot) in self.snapshots().await?.into_iter().enumerate() {
+            for vm in snapshot.vms {
+                for disk in vm.disks {
+                    if disk.export == export {
+                        return Ok(Found {
+                            device,
+                            device_name: snapshot.name,
+                            vm: vm.name,
+                            disk,
+                        });
+                    }
+                    known.push(disk.export);
+                }
+            }
+        }
+        Err(ApiError::not_found("export", export, &known))
+    }
+
+    async fn change_faults(&self, export: &str, change: FaultChange) -> ApiResult<Response> {
+        let _one_at_a_time = self.changing.lock().await;
+        let found = self.disk(export).await?;
+        let changed = self.plane.change_faults(found.device, export, change);
+        let disk = in_time(export, changed).await?;
+        tracing::warn!(export, rules = disk.faults.len(), "fault rules changed");
+        Ok(ok(&found.view(&disk)))
+    }
+}
+
+pub(super) async fn list<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(export): Path<String>,
+) -> ApiResult<Response> {
+    let found = api.disk(&export).await?;
+    Ok(ok(&found.view(&found.disk)))
+}
+
+pub(super) async fn add<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(export): Path<String>,
+    body: Body,
+) -> ApiResult<Response> {
+    let example = "{\"on\": \"write\", \"every\": 100, \"error\": \"EIO\"}";
+    let rule = Box::new(config::fault::from_json(&parse(body, example)?)?);
+    api.change_faults(&export, FaultChange::Add(rule)).await
+}
+
+pub(super) async fn clear<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(export): Path<String>,
+) -> ApiResult<Response> {
+    api.change_faults(&export, FaultChange::Clear).await
+}
+
+pub(super) async fn remove<P: Plane>(
+    State(api): State<Api<P>>,
+    Path((export, number)): Path<(String, String)>,
+) -> ApiResult<Response> {
+    let Ok(number) = number.parse() else {
+        let what = format!("{number:?} is not the number of a fault rule");
+        let error = ApiError::new(StatusCode::NOT_FOUND, what, "fault");
+        return Err(error.allowing("a number that GET .../faults shows"));
+    };
+    (api.change_faults(&export, FaultChange::Remove(number))).await
+}
