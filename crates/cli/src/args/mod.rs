@@ -2,6 +2,7 @@
 //! simulate in a file each, how a value is read in `value`.
 
 mod daemon;
+mod disk;
 mod profile;
 mod simulator;
 mod value;
@@ -17,6 +18,7 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, VmCommand};
+pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 use value::whole;
@@ -47,7 +49,7 @@ pub(crate) struct Args {
 }
 
 /// Commands that ask a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 4] = ["vm", "device", "policy", "stats"];
+const ASK_THE_DAEMON: [&str; 5] = ["vm", "device", "disk", "policy", "stats"];
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose results are one table, whatever they are asked.
 const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
@@ -201,6 +203,9 @@ pub(crate) enum Command {
     /// The devices their disks lie on
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// One disk: what goes wrong with it on purpose
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// The scheduling policies there are, and the one in force
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -382,6 +387,8 @@ mod tests {
             ("vm list", true, true, false),
             ("vm set", true, true, false),
             ("device show", true, true, false),
+            ("disk fault add", true, true, false),
+            ("disk fault list", true, true, false),
             ("stats", true, true, false),
             ("profile", false, true, false),
             ("profile show", false, true, false),

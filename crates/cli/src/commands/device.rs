@@ -93,6 +93,11 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         )
         .fact("idle on purpose", idle(device))
         .fact("VMs", device.vms.join(", "));
+    if !device.disks_with_faults.is_empty() {
+        let disks = device.disks_with_faults.join(", ");
+        let text = format!("disks that misbehave on purpose: {disks}");
+        table.fact("fault rules", Cell::from(text).tone(Tone::Warn));
+    }
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         let cell = show::not_enforced(&device.policy.name, &part.part);

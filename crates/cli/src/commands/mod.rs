@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod device;
+mod disk;
 mod policy;
 mod profile;
 mod reproduce;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Check { file } => check::run(&file, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
         Command::Device(command) => device::run(command, &client()?, out),
+        Command::Disk(command) => disk::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global.socket, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),

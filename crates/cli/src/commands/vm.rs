@@ -121,7 +121,7 @@ fn change(args: &ObjectiveArgs) -> Value {
     change.into()
 }
 
-fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
+pub(super) fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
     if let Some(text) = text {
         map.insert(key.to_owned(), json!(text));
     }
@@ -163,6 +163,19 @@ fn describe(vm: &VmView) -> Table {
             None => table.fact("disk", text),
             Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
         };
+        if disk.fault_rules > 0 {
+            let rules = match disk.fault_rules {
+                1 => "1 fault rule".to_owned(),
+                n => format!("{n} fault rules"),
+            };
+            let struck = count(disk.faults_injected);
+            let text = format!(
+                "misbehaves on purpose: {rules}, {struck} requests struck; `tidegate disk fault \
+                 list {}` shows them",
+                disk.export
+            );
+            table.fact("", Cell::from(text).tone(Tone::Warn));
+        }
     }
     table.fact("clients", vm.clients.to_string());
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);

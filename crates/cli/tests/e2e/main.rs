@@ -7,6 +7,7 @@
 mod control;
 mod copies;
 mod daemon;
+mod drills;
 mod durability;
 mod faults;
 mod guest;

@@ -1,0 +1,258 @@
+//! `tidegate disk`: so far, having one misbehave on purpose.
+
+use anyhow::Result;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use tidegate_report::{Align, Cell, Table, Tone, count};
+use tidegate_server::control::view::{DiskFaultsView, FaultView};
+
+use super::vm::put;
+use crate::args::{DiskCommand, FaultArgs, FaultCommand};
+use crate::client::{Client, escape, read};
+use crate::output::Output;
+
+pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<()> {
+    let DiskCommand::Fault(command) = command;
+    let path = |export: &str| format!("/v1/disks/{}/faults", escape(export));
+    let answer = match &command {
+        FaultCommand::List { export } => client.get(&path(export)),
+        FaultCommand::Add(args) => client.change(Method::POST, &path(&args.export), &rule(args)),
+        FaultCommand::Clear { export, number } => {
+            let one = number.map_or_else(String::new, |number| format!("/{number}"));
+            client.change(Method::DELETE, &(path(export) + &one), &Value::Null)
+        }
+    }?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let disk: DiskFaultsView = read(answer)?;
+    if disk.rules.is_empty() {
+        let before = match disk.injected {
+            0 => String::new(),
+            n => format!("; before, {} requests were struck", count(n)),
+        };
+        return Ok(out.text(&format!("{} has no fault rules{before}\n", disk.export))?);
+    }
+    Ok(out.table(&table(&disk))?)
+}
+
+/// What was typed as the rule that the API takes.
+fn rule(args: &FaultArgs) -> Value {
+    let mut rule = Map::new();
+    if !args.on.is_empty() {
+        rule.insert("on".to_owned(), json!(args.on));
+    }
+    for (key, text) in [
+        ("from", &args.from),
+        ("length", &args.length),
+        ("probability", &args.probability),
+        ("after", &args.after),
+        ("for", &args.lasts),
+        ("error", &args.error),
+        ("stall", &args.stall),
+        ("torn", &args.torn),
+    ] {
+        put(&mut rule, key, text);
+    }
+    let counts = [
+        ("every", args.every),
+        ("seed", args.seed),
+        ("count", args.count),
+    ];
+    for (key, number) in counts {
+        if let Some(number) = number {
+            rule.insert(key.to_owned(), json!(number));
+        }
+    }
+    rule.into()
+}
+
+fn table(disk: &DiskFaultsView) -> Table {
+    let mut table = Table::new([
+        ("RULE", Align::Right),
+        ("STATE", Align::Left),
+        ("REQUESTS", Align::Left),
+        ("WHAT HAPPENS", Align::Left),
+        ("MET", Align::Right),
+        ("STRUCK", Align::Right),
+    ]);
+    for rule in &disk.rules {
+        let state = Cell::from(rule.state.as_str());
+        let armed = rule.state == "armed";
+        table.row([
+            rule.number.to_string().into(),
+            if armed { state.tone(Tone::Warn) } else { state },
+            which(rule).into(),
+            what(rule).into(),
+            count(rule.met).into(),
+            count(rule.injected).into(),
+        ]);
+    }
+    table
+}
+
+/// `read, write at 1 GiB to 64 KiB on; 1 in 100; after 10 s`.
+fn which(rule: &FaultView) -> String {
+    let place = match (&rule.from, &rule.length) {
+        (None, None) => String::new(),
+        (from, length) => {
+            let from = from.as_deref().unwrap_or("0 B");
+            let length = length.as_deref().map_or_else(
+                || ", to the end".to_owned(),
+                |length| format!(", {length} long"),
+            );
+            format!(" from {from}{length}")
+        }
+    };
+    let mut parts = vec![format!("{}{place}", rule.on.join(", "))];
+    if rule.every > 1 {
+        parts.push(format!("1 in {}", count(rule.every)));
+    }
+    if rule.seed.is_some() {
+        parts.push(rule.probability.clone());
+    }
+    if let Some(after) = &rule.after {
+        parts.push(format!("after {after}"));
+    }
+    if let Some(lasts) = &rule.lasts {
+        parts.push(format!("for {lasts}"));
+    }
+    if let Some(most) = rule.count {
+        parts.push(format!("at most {}", count(most)));
+    }
+    parts.join("; ")
+}
+
+/// `2 s late, then EIO`.
+fn what(rule: &FaultView) -> String {
+    let late = rule.stall.as_ref().map(|stall| format!("{stall} late"));
+    let fails = match (&rule.torn, rule.error.as_deref()) {
+        (Some(torn), Some("none")) => Some(format!("torn after {torn}, answered as done")),
+        (Some(torn), error) => Some(format!("torn after {torn}, {}", error.unwrap_or("EIO"))),
+        (None, error) => error.map(str::to_owned),
+    };
+    let parts: Vec<String> = late.into_iter().chain(fails).collect();
+    parts.join(", then ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn typed(args: &[&str]) -> Result<Value, clap::Error> {
+        let line = ["tidegate", "disk", "fault", "add", "oltp"];
+        let read = Args::try_parse_from(line.iter().chain(args))?;
+        match read.command {
+            Command::Disk(DiskCommand::Fault(FaultCommand::Add(args))) => Ok(rule(&args)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_typed_becomes_a_rule() {
+        let args = [
+            "--on",
+            "read,write",
+            "--from",
+            "1 GiB",
+            "--every",
+            "100",
+            "--probability",
+            "1 %",
+            "--seed",
+            "7",
+            "--after",
+            "10 s",
+            "--for",
+            "5 s",
+            "--count",
+            "3",
+            "--stall",
+            "2 s",
+            "--error",
+            "EIO",
+        ];
+        let rule = json!({
+            "on": ["read", "write"], "from": "1 GiB", "every": 100, "probability": "1 %",
+            "seed": 7, "after": "10 s", "for": "5 s", "count": 3, "stall": "2 s", "error": "EIO",
+        });
+        assert_eq!(typed(&args).expect("good"), rule);
+        let torn = typed(&["--torn", "512 B"]).expect("good");
+        assert_eq!(torn, json!({ "torn": "512 B" }));
+    }
+
+    /// The words of a line as a shell would pass them on.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (i, part) in line.split('"').enumerate() {
+            match i % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn the_guide_and_the_help_show_rules_that_are_taken() {
+        let guide = include_str!("../../../../docs/operating.md").to_owned();
+        let help = |words: &str| {
+            let shown = Args::try_parse_from(words.split(' ')).expect_err("help ends it");
+            shown.to_string()
+        };
+        let texts = [
+            guide,
+            help("tidegate disk fault --help"),
+            help("tidegate disk fault add --help"),
+        ];
+        for text in texts {
+            let mut shown = 0;
+            let lines = text.lines().map(str::trim);
+            for line in lines.filter(|line| line.starts_with("tidegate disk fault ")) {
+                let line = line.split(" #").next().unwrap_or(line);
+                let read = Args::try_parse_from(words(line)).unwrap_or_else(|e| panic!("{e}"));
+                if let Command::Disk(DiskCommand::Fault(FaultCommand::Add(args))) = read.command {
+                    let read = tidegate_server::config::fault::from_json(&rule(&args));
+                    assert!(read.is_ok(), "{line}: {read:?}");
+                    shown += 1;
+                }
+            }
+            assert!(shown > 0, "none is shown in {text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_does_nothing_is_refused() {
+        let said = typed(&["--on", "read"]).expect_err("it says nothing of what happens");
+        assert!(said.to_string().contains("--stall"), "{said}");
+        assert!(typed(&["--error", "EIO", "--seed", "1"]).is_err());
+    }
+
+    #[test]
+    fn a_rule_is_put_into_words() {
+        let view = |more: Value| {
+            let mut rule = json!({
+                "number": 1, "state": "armed", "met": 0, "injected": 0, "on": ["any"],
+                "every": 1, "probability": "100 %",
+            });
+            let table = rule.as_object_mut().expect("a table");
+            table.extend(more.as_object().expect("a table").clone());
+            serde_json::from_value::<FaultView>(rule).expect("a view")
+        };
+        let rule = view(json!({ "stall": "2 s", "error": "EIO" }));
+        assert_eq!(
+            (which(&rule), what(&rule)),
+            ("any".into(), "2 s late, then EIO".into())
+        );
+        let rule = view(json!({
+            "on": ["write"], "from": "1 GiB", "length": "64 KiB", "every": 100, "seed": 0,
+            "probability": "1 %", "after": "10 s", "count": 3, "torn": "0 B", "error": "none",
+        }));
+        let words = "write from 1 GiB, 64 KiB long; 1 in 100; 1 %; after 10 s; at most 3";
+        assert_eq!(which(&rule), words);
+        assert_eq!(what(&rule), "torn after 0 B, answered as done");
+    }
+}
