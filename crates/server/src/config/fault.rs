@@ -170,10 +170,20 @@ pub fn percent(ppm: u32) -> String {
     }
 }
 
+/// A time-out is what dying disks are known by, so its word is answered with how to have one.
+fn error_word(field: &Field<'_>) -> Option<Outcome> {
+    if matches!(&field.node().value, Value::Text(text) if text == "ETIMEDOUT") {
+        let allowed = "\"EIO\", and a stall for the time that it takes: stall = \"30 s\"";
+        field.error("NBD has no word for ETIMEDOUT", allowed);
+        return None;
+    }
+    field.choice(&ERRORS)
+}
+
 fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
     let (error, torn) = (section.take("error"), section.take("torn"));
     let answer = match &error {
-        Some(field) => Some(field.choice(&ERRORS)?),
+        Some(field) => Some(error_word(field)?),
         None => None,
     };
     let Some(torn) = torn else {
@@ -303,7 +313,11 @@ mod tests {
                 json!({ "error": "none" }),
                 "\"none\" is no error; only what is torn",
             ),
-            (json!({ "error": "ETIMEDOUT" }), "\"EIO\", \"ENOSPC\""),
+            (
+                json!({ "error": "ETIMEDOUT" }),
+                "for the time that it takes",
+            ),
+            (json!({ "error": "EROFS" }), "\"EIO\", \"ENOSPC\""),
             (json!({ "error": "EIO", "on": [] }), "names no operation"),
             (json!({ "error": "EIO", "on": "trim" }), "\"discard\""),
             (json!({ "error": "EIO", "probability": 1 }), "\"1 %\""),
