@@ -7,8 +7,10 @@
 
 mod csv;
 mod number;
+mod style;
 mod table;
 
 pub use csv::csv_record;
 pub use number::{bytes, bytes_per_s, count, duration, exact_bytes, percent, rate};
-pub use table::{Align, Cell, Style, Table, Tone};
+pub use style::{Style, Tone};
+pub use table::{Align, Cell, Table};

@@ -4,59 +4,10 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::style::{Style, Tone, one_line};
+
 /// Between two columns.
 const GAP: &str = "  ";
-
-/// Whether the reader's terminal understands colours.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Style {
-    /// Text alone.
-    #[default]
-    Plain,
-    /// With ANSI colours.
-    Colour,
-}
-
-impl Style {
-    /// `text` in a tone, or as it is where there are no colours.
-    pub fn paint(self, tone: Tone, text: &str) -> String {
-        match (self, tone.code()) {
-            (Style::Colour, Some(code)) => format!("\x1b[{code}m{text}\x1b[0m"),
-            _ => text.to_owned(),
-        }
-    }
-}
-
-/// What a cell says about its value.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Tone {
-    /// Nothing in particular.
-    #[default]
-    Normal,
-    /// As promised.
-    Good,
-    /// Not as promised.
-    Bad,
-    /// Worth a look.
-    Warn,
-    /// There, but not the point.
-    Faint,
-    /// The point.
-    Strong,
-}
-
-impl Tone {
-    fn code(self) -> Option<&'static str> {
-        match self {
-            Tone::Normal => None,
-            Tone::Good => Some("32"),
-            Tone::Bad => Some("31"),
-            Tone::Warn => Some("33"),
-            Tone::Faint => Some("2"),
-            Tone::Strong => Some("1"),
-        }
-    }
-}
 
 /// Where a column's text stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,12 +29,8 @@ impl Cell {
     /// A cell without a tone. Line breaks and other control characters become spaces: a name
     /// somebody chose must not be able to move the reader's cursor.
     pub fn new(text: impl Into<String>) -> Cell {
-        let mut text: String = text.into();
-        if text.contains(char::is_control) {
-            text = text.replace(char::is_control, " ");
-        }
         Cell {
-            text,
+            text: one_line(text),
             tone: Tone::Normal,
         }
     }
