@@ -1,16 +1,22 @@
 //! Numbers as people read them: three or four significant digits and a unit.
 
-/// Scales `value` down by `step` until it is below it, and prints it with its unit.
-fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let mut value = value;
+/// `value` scaled down by `step` for as long as it is not below `full` and there is a larger unit;
+/// with that unit.
+pub(crate) fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f64, &'a str) {
     let mut unit = 0;
-    // 999.95 would print as 1000.0: leave it to the next unit.
-    while value >= step * 0.99995 && unit + 1 < units.len() {
+    while value.abs() >= full && unit + 1 < units.len() {
         value /= step;
         unit += 1;
     }
-    let space = if units[unit].is_empty() { "" } else { " " };
-    format!("{}{space}{}", digits(value), units[unit])
+    (value, units[unit])
+}
+
+/// Scales `value` down by `step` until it is below it, and prints it with its unit.
+fn scaled(value: f64, step: f64, units: &[&str]) -> String {
+    // 999.95 would print as 1000.0: leave it to the next unit.
+    let (value, unit) = climb(value, step, step * 0.99995, units);
+    let space = if unit.is_empty() { "" } else { " " };
+    format!("{}{space}{unit}", digits(value))
 }
 
 /// As many decimals as three significant digits need.

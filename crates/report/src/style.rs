@@ -10,12 +10,26 @@ pub enum Style {
     Colour,
 }
 
+/// Of the series of a plot, by turns. Bright ones are hard to read on white, dark ones on black.
+const SERIES_CODES: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
+
 impl Style {
     /// `text` in a tone, or as it is where there are no colours.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match (self, tone.code()) {
             (Style::Colour, Some(code)) => format!("\x1b[{code}m{text}\x1b[0m"),
             _ => text.to_owned(),
+        }
+    }
+
+    /// `text` in the colour of a plot's series `index`.
+    pub(crate) fn paint_series(self, index: usize, text: &str) -> String {
+        match self {
+            Style::Colour => {
+                let code = SERIES_CODES[index % SERIES_CODES.len()];
+                format!("\x1b[{code}m{text}\x1b[0m")
+            }
+            Style::Plain => text.to_owned(),
         }
     }
 }

@@ -1,0 +1,166 @@
+//! What of a plot can be drawn, where, and what is left out.
+
+use super::scale::Span;
+use super::{Plot, Point};
+use crate::number::count;
+
+/// A plot with a range for each axis, and its points as parts of them.
+#[derive(Debug)]
+pub(super) struct Fitted<'a> {
+    pub(super) plot: &'a Plot,
+    pub(super) x: Span,
+    pub(super) y: Span,
+    /// Of each series of the plot, in its order, a run of points for each stretch without a gap.
+    pub(super) series: Vec<Vec<Vec<Spot>>>,
+    /// What is left out or not as it was, in sentences.
+    pub(super) notes: Vec<String>,
+}
+
+/// A point: all from 0 to 1, from the left and from below.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Spot {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+/// What was left out of a series.
+#[derive(Default)]
+struct LeftOut {
+    not_finite: u64,
+    not_positive: u64,
+    intervals: u64,
+    cut: u64,
+}
+
+impl<'a> Fitted<'a> {
+    pub(super) fn new(plot: &'a Plot) -> Fitted<'a> {
+        let (x, y) = (plot.x.scale, plot.y.scale);
+        let shown = |point: &&Point| x.shows(point.x) && y.shows(point.y);
+        let points = || plot.series.iter().flat_map(|series| &series.points);
+        let ys = points().filter(shown).flat_map(|point| {
+            let interval = point.interval.filter(is_finite);
+            let (low, high) = interval.unwrap_or((point.y, point.y));
+            [point.y, low, high]
+        });
+        let mut fitted = Fitted {
+            plot,
+            x: Span::of(&plot.x, points().filter(shown).map(|point| point.x)),
+            y: Span::of(&plot.y, ys),
+            series: Vec::new(),
+            notes: Vec::new(),
+        };
+        for series in &plot.series {
+            let (runs, left_out) = fitted.runs(&series.points);
+            fitted.notes.extend(left_out.note(&series.name));
+            if series.points.is_empty() {
+                fitted
+                    .notes
+                    .push(format!("\"{}\" has no points", series.name));
+            }
+            fitted.series.push(runs);
+        }
+        fitted
+    }
+
+    /// Whether there is a point to draw.
+    pub(super) fn is_empty(&self) -> bool {
+        self.series.iter().all(Vec::is_empty)
+    }
+
+    fn runs(&self, points: &[Point]) -> (Vec<Vec<Spot>>, LeftOut) {
+        let mut left_out = LeftOut::default();
+        let mut runs = vec![Vec::new()];
+        for point in points {
+            match self.spot(point, &mut left_out) {
+                Some(spot) => runs.last_mut().expect("there is one").push(spot),
+                None => runs.push(Vec::new()),
+            }
+        }
+        runs.retain(|run| !run.is_empty());
+        (runs, left_out)
+    }
+
+    fn spot(&self, point: &Point, left_out: &mut LeftOut) -> Option<Spot> {
+        if !(point.x.is_finite() && point.y.is_finite()) {
+            left_out.not_finite += 1;
+            return None;
+        }
+        let y = self.plot.y.scale;
+        if !(self.plot.x.scale.shows(point.x) && y.shows(point.y)) {
+            left_out.not_positive += 1;
+            return None;
+        }
+        let interval = point.interval.filter(is_finite);
+        if interval != point.interval {
+            left_out.intervals += 1;
+        }
+        let interval = interval.map(|(a, b)| {
+            if !(y.shows(a) && y.shows(b)) {
+                left_out.cut += 1;
+            }
+            (self.y.at(a.min(b)), self.y.at(a.max(b)))
+        });
+        Some(Spot {
+            x: self.x.at(point.x),
+            y: self.y.at(point.y),
+            interval,
+        })
+    }
+}
+
+/// Which points of a line are marked: all of them, or some where they are close, and then those of
+/// other series are elsewhere. `places` are where they are drawn; closer than `apart` is close.
+pub(super) fn marked(places: &[(usize, usize)], apart: usize, series: usize) -> Vec<usize> {
+    let far = |i: usize, j: usize| {
+        let (a, b) = (places[i], places[j]);
+        a.0.abs_diff(b.0).max(a.1.abs_diff(b.1))
+    };
+    if (1..places.len()).all(|i| far(i - 1, i) >= apart) {
+        return (0..places.len()).collect();
+    }
+    let mut marked = Vec::new();
+    let mut last = 0;
+    let mut wanted = series * apart / 3 % apart;
+    for i in 0..places.len() {
+        if far(last, i) >= wanted {
+            marked.push(i);
+            last = i;
+            wanted = apart;
+        }
+    }
+    if marked.is_empty() {
+        marked.push(places.len() - 1);
+    }
+    marked
+}
+
+fn is_finite(&(low, high): &(f64, f64)) -> bool {
+    low.is_finite() && high.is_finite()
+}
+
+/// `1 point`, `2 points`.
+pub(super) fn so_many(n: u64, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(n))
+}
+
+impl LeftOut {
+    fn note(&self, name: &str) -> Option<String> {
+        let said: Vec<String> = [
+            (self.not_finite, "point", "not finite"),
+            (
+                self.not_positive,
+                "point",
+                "at 0 or below on a logarithmic axis",
+            ),
+            (self.intervals, "interval", "not finite"),
+            (self.cut, "interval", "cut off at a logarithmic axis' end"),
+        ]
+        .into_iter()
+        .filter(|(n, ..)| *n > 0)
+        .map(|(n, what, why)| format!("{} {why}", so_many(n, what)))
+        .collect();
+        (!said.is_empty()).then(|| format!("left out of \"{name}\": {}", said.join(", ")))
+    }
+}

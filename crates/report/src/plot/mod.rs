@@ -1,0 +1,240 @@
+//! Plots: curves and marks over two axes, as text for a terminal and as SVG.
+//!
+//! ```text
+//!   Plot (data) --> Fitted: ranges, positions from 0 to 1, what is left out --+--> text
+//!                                                                             +--> SVG
+//! ```
+//!
+//! Both renderers draw the same fitted plot, so both leave out the same and say so. Nothing is
+//! dropped without a note beneath the plot.
+
+mod canvas;
+mod fitted;
+mod scale;
+mod svg;
+mod svg_style;
+mod terminal;
+mod text;
+
+pub use canvas::Glyphs;
+pub use svg::svg;
+pub use terminal::Screen;
+
+use crate::style::one_line;
+
+/// How values lie along an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scale {
+    Linear,
+    Log2,
+    Log10,
+}
+
+/// What an axis counts, which decides how its ticks read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A number or a rate: `100`, `1k`, `10k`.
+    Number,
+    /// Bytes, in binary multiples: `4K`, `64K`, `1M`.
+    Bytes,
+    /// Bytes a second, in decimal multiples: `500k`, `30M`.
+    BytesPerS,
+    /// A part of a hundred: `25`.
+    Percent,
+    /// Nanoseconds: `500 ns`, `10 us`, `1 ms`, `2 s`.
+    Nanos,
+    /// Seconds: `0.5`, `120`.
+    Seconds,
+}
+
+/// An axis: what it shows, in which unit, on which scale. Its range is that of the values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Axis {
+    label: String,
+    unit: Unit,
+    scale: Scale,
+    including: Vec<f64>,
+}
+
+impl Axis {
+    fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Axis {
+        Axis {
+            label: one_line(label),
+            unit,
+            scale,
+            including: Vec::new(),
+        }
+    }
+
+    /// Equal steps add.
+    pub fn linear(label: impl Into<String>, unit: Unit) -> Axis {
+        Axis::new(label, unit, Scale::Linear)
+    }
+
+    /// Equal steps multiply, with ticks at powers of two. Shows positive values only.
+    pub fn log2(label: impl Into<String>, unit: Unit) -> Axis {
+        Axis::new(label, unit, Scale::Log2)
+    }
+
+    /// Equal steps multiply, with ticks at powers of ten. Shows positive values only.
+    pub fn log10(label: impl Into<String>, unit: Unit) -> Axis {
+        Axis::new(label, unit, Scale::Log10)
+    }
+
+    /// The same axis, which reaches `value` whatever is plotted; 0, for one that begins there. A
+    /// value that the axis cannot show is passed over.
+    pub fn including(mut self, value: f64) -> Axis {
+        self.including.push(value);
+        self
+    }
+
+    /// The label with the unit, where ticks do not carry it.
+    fn heading(&self) -> String {
+        let unit = match self.unit {
+            Unit::Number | Unit::Nanos => return self.label.clone(),
+            Unit::Bytes => "bytes",
+            Unit::BytesPerS => "B/s",
+            Unit::Percent => "%",
+            Unit::Seconds => "s",
+        };
+        format!("{} ({unit})", self.label)
+    }
+}
+
+/// A point, with the interval that its `y` is known to lie in, if any.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    x: f64,
+    y: f64,
+    interval: Option<(f64, f64)>,
+}
+
+impl Point {
+    /// A point, in the units of the axes.
+    pub fn new(x: f64, y: f64) -> Point {
+        Point {
+            x,
+            y,
+            interval: None,
+        }
+    }
+
+    /// The same point with an interval for its `y`, such as a confidence interval: two values of
+    /// the y axis.
+    pub fn between(self, low: f64, high: f64) -> Point {
+        Point {
+            interval: Some((low, high)),
+            ..self
+        }
+    }
+}
+
+impl From<(f64, f64)> for Point {
+    fn from((x, y): (f64, f64)) -> Point {
+        Point::new(x, y)
+    }
+}
+
+/// Points under one name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    name: String,
+    points: Vec<Point>,
+    /// Whether its points are joined.
+    joined: bool,
+    /// Whether its intervals are shown as one band.
+    band: bool,
+}
+
+impl Series {
+    fn new(name: impl Into<String>, joined: bool) -> Series {
+        Series {
+            name: one_line(name),
+            points: Vec::new(),
+            joined,
+            band: false,
+        }
+    }
+
+    /// Points joined by a line, in the order in which they are added. A point that cannot be shown
+    /// is a gap.
+    pub fn line(name: impl Into<String>) -> Series {
+        Series::new(name, true)
+    }
+
+    /// Points alone.
+    pub fn marks(name: impl Into<String>) -> Series {
+        Series::new(name, false)
+    }
+
+    /// The same series with more points.
+    pub fn points<P: Into<Point>>(mut self, points: impl IntoIterator<Item = P>) -> Series {
+        self.points.extend(points.into_iter().map(Into::into));
+        self
+    }
+
+    /// The same series, whose intervals are shown as a band along the line instead of a bar at each
+    /// point. A terminal, which has no shades, shows bars all the same.
+    pub fn band(self) -> Series {
+        Series { band: true, ..self }
+    }
+}
+
+/// A plot as plain data.
+///
+/// ```
+/// use tidegate_report::{Axis, Glyphs, Plot, Screen, Series, Style, Unit};
+///
+/// let size = Axis::log2("request size", Unit::Bytes);
+/// let mut plot = Plot::new("Random reads", size, Axis::log10("IOPS", Unit::Number));
+/// let points = [(4096.0, 12_000.0), (65_536.0, 3_000.0), (1_048_576.0, 80.0)];
+/// plot.add(Series::line("depth 1").points(points));
+/// let screen = Screen { width: 40, height: 6, style: Style::Plain, glyphs: Glyphs::Ascii };
+/// assert_eq!(
+///     plot.render(&screen),
+///     "Random reads
+/// IOPS
+/// 10k + o''.....
+///     |         ''''''..o
+///  1k +                  ''..
+///     |                      ''..
+///     |                          ''..
+/// 100 +                              ''.o
+///     +-+-------+-------+-------+-------+-
+///      4K      16K     64K    256K     1M
+///             request size (bytes)
+///      o depth 1
+/// "
+/// );
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plot {
+    title: String,
+    x: Axis,
+    y: Axis,
+    series: Vec<Series>,
+}
+
+impl Plot {
+    /// A plot without series.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Plot {
+        Plot {
+            title: one_line(title),
+            x,
+            y,
+            series: Vec::new(),
+        }
+    }
+
+    /// Adds a series. The first have the marks that are told apart best, and are drawn on top; 34 have
+    /// marks of their own on a terminal, and 56 a mark and a colour in SVG.
+    pub fn add(&mut self, series: Series) -> &mut Plot {
+        self.series.push(series);
+        self
+    }
+
+    /// What it is called.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+}

@@ -1,0 +1,354 @@
+//! Plots as SVG: a document without scripts, fonts or anything else from elsewhere, in light or dark
+//! as its reader has it, the same bytes on every machine.
+//!
+//! Series are told apart by shape and dashes as well as colour. There are no ids, so that several
+//! documents may stand in one page.
+
+use std::fmt::Write as _;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::fitted::{Fitted, Spot, marked, so_many};
+use super::scale::Tick;
+use super::text::{clip, wrap};
+use super::{Plot, Scale, svg_style};
+
+/// Width of a document, in its own units.
+const WIDTH: f64 = 720.0;
+/// Height of the frame.
+const FRAME: f64 = 340.0;
+/// From the upper edge to the frame, and right of it.
+const ABOVE: f64 = 48.0;
+const RIGHT: f64 = 24.0;
+/// From line to line of legend and notes.
+const LINE: f64 = 20.0;
+/// About the width of a column of text; of most letters a bit more than they take.
+const COLUMN: f64 = 7.2;
+/// Marks on one line are so far apart where points are closer.
+const MARKS_APART: usize = 24;
+/// In place of text that is cut off.
+const ELLIPSIS: char = '…';
+
+/// Marks around the current point: circle, square, triangle, diamond, cross, plus, a triangle on
+/// its tip, hourglass. More than there are colours, so that a pair of both comes again late.
+const MARKS: [&str; 8] = [
+    "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+    "m-3-3h6v6h-6z",
+    "m0-4l4 7h-8z",
+    "m0-4.5l4.5 4.5-4.5 4.5-4.5-4.5z",
+    "m-3.5-3.5l7 7m0-7l-7 7",
+    "m-4 0h8m-4-4v8",
+    "m0 4l4-7h-8z",
+    "m-3.5-4h7l-7 8h7z",
+];
+
+/// Plots as one SVG document, one below the other.
+pub fn svg(plots: &[Plot]) -> String {
+    let mut body = String::new();
+    let mut height = 0.0;
+    for plot in plots {
+        let drawing = Drawing::new(plot);
+        let _ = writeln!(
+            body,
+            "<g role=\"img\" transform=\"translate(0 {height:.1})\">"
+        );
+        body.push_str(&drawing.render());
+        body.push_str("</g>\n");
+        height += drawing.height();
+    }
+    let titles: Vec<String> = plots.iter().map(|plot| escape(&plot.title)).collect();
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tidegate-plot\" \
+         viewBox=\"0 0 {WIDTH} {height:.1}\" width=\"{WIDTH}\" height=\"{height:.1}\">\n\
+         <title>{}</title>\n<style>\n{}</style>\n\
+         <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n{body}</svg>\n",
+        titles.join("; "),
+        svg_style::rules(),
+    )
+}
+
+/// One plot, from its own upper left corner.
+struct Drawing<'a> {
+    fitted: Fitted<'a>,
+    x_ticks: Vec<Tick>,
+    y_ticks: Vec<Tick>,
+    /// Where the frame begins.
+    left: f64,
+    /// What stands beneath it: the legend's entries with their places, and lines of notes.
+    legend: Vec<(f64, usize, String)>,
+    legend_lines: usize,
+    notes: Vec<String>,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(plot: &'a Plot) -> Drawing<'a> {
+        let fitted = Fitted::new(plot);
+        let y_ticks = fitted.y.ticks(8, |_| true);
+        let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
+        let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN;
+        let across = |tick: &Tick| tick.at * (WIDTH - RIGHT - left);
+        let x_ticks = fitted.x.ticks(10, |ticks| {
+            ticks.windows(2).all(|pair| {
+                let columns = pair[0].label.len().max(pair[1].label.len()) + 2;
+                across(&pair[1]) - across(&pair[0]) >= columns as f64 * COLUMN
+            })
+        });
+        let mut drawing = Drawing {
+            x_ticks,
+            y_ticks,
+            left,
+            legend: Vec::new(),
+            legend_lines: 0,
+            notes: fitted
+                .notes
+                .iter()
+                .flat_map(|note| wrap(note, columns(WIDTH - RIGHT - left), ELLIPSIS))
+                .collect(),
+            fitted,
+        };
+        drawing.place_legend();
+        drawing
+    }
+
+    fn place_legend(&mut self) {
+        const MARK: f64 = 34.0;
+        const GAP: f64 = 18.0;
+        let mut from = WIDTH;
+        for series in &self.fitted.plot.series {
+            let name = clip(
+                &series.name,
+                columns(WIDTH - RIGHT - self.left - MARK),
+                ELLIPSIS,
+            );
+            let width = MARK + name.width() as f64 * COLUMN;
+            if from + width > WIDTH - RIGHT {
+                from = self.left;
+                self.legend_lines += 1;
+            }
+            self.legend.push((from, self.legend_lines - 1, name));
+            from += width + GAP;
+        }
+    }
+
+    fn height(&self) -> f64 {
+        let lines = self.legend_lines + self.notes.len();
+        ABOVE + FRAME + 56.0 + lines as f64 * LINE
+    }
+
+    /// A place within the frame, as coordinates.
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+        (
+            self.left + x * (WIDTH - RIGHT - self.left),
+            ABOVE + (1.0 - y) * FRAME,
+        )
+    }
+
+    fn render(&self) -> String {
+        let mut out = String::new();
+        let plot = self.fitted.plot;
+        let _ = writeln!(out, "<title>{}</title>", escape(&plot.title));
+        let _ = writeln!(out, "<desc>{}</desc>", escape(&self.describe()));
+        let title = clip(&plot.title, columns(WIDTH - 2.0 * RIGHT) * 3 / 4, ELLIPSIS);
+        text(&mut out, "class=\"title\"", (RIGHT, 28.0), &title);
+        self.axes(&mut out);
+        // The first is drawn last, on top.
+        for i in (0..plot.series.len()).rev() {
+            self.series(&mut out, i);
+        }
+        self.beneath(&mut out);
+        out
+    }
+
+    fn axes(&self, out: &mut String) {
+        let plot = self.fitted.plot;
+        let ((left, bottom), (right, top)) = (self.place(0.0, 0.0), self.place(1.0, 1.0));
+        let mut grid = String::new();
+        for tick in &self.x_ticks {
+            let (x, _) = self.place(tick.at, 0.0);
+            let _ = write!(grid, "M{x:.1} {top:.1}V{bottom:.1}");
+        }
+        for tick in &self.y_ticks {
+            let (_, y) = self.place(0.0, tick.at);
+            let _ = write!(grid, "M{left:.1} {y:.1}H{right:.1}");
+        }
+        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>");
+        let frame = format!("M{left:.1} {top:.1}V{bottom:.1}H{right:.1}");
+        let _ = writeln!(out, "<path class=\"frame\" d=\"{frame}\"/>");
+        for tick in &self.x_ticks {
+            let (x, y) = self.place(tick.at, 0.0);
+            text(out, "text-anchor=\"middle\"", (x, y + 18.0), &tick.label);
+        }
+        for tick in &self.y_ticks {
+            let (x, y) = self.place(0.0, tick.at);
+            text(out, "text-anchor=\"end\"", (x - 7.0, y + 4.5), &tick.label);
+        }
+        let heading = clip(&plot.x.heading(), columns(right - left), ELLIPSIS);
+        let below = ((left + right) / 2.0, bottom + 40.0);
+        text(out, "text-anchor=\"middle\"", below, &heading);
+        let middle = (top + bottom) / 2.0;
+        let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 18 {middle:.1})\"");
+        text(
+            out,
+            &turned,
+            (18.0, middle),
+            &clip(&plot.y.heading(), columns(FRAME), ELLIPSIS),
+        );
+        if self.fitted.is_empty() {
+            let at = ((left + right) / 2.0, middle);
+            text(
+                out,
+                "class=\"note\" text-anchor=\"middle\"",
+                at,
+                "nothing to plot",
+            );
+        }
+    }
+
+    fn series(&self, out: &mut String, index: usize) {
+        let series = &self.fitted.plot.series[index];
+        let runs = &self.fitted.series[index];
+        let path = |spots: &mut dyn Iterator<Item = (f64, f64)>| {
+            let mut path = String::new();
+            for (i, (x, y)) in spots.enumerate() {
+                let (x, y) = self.place(x, y);
+                let _ = write!(path, "{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
+            }
+            path
+        };
+        let mut draw = |class: String, path: String| {
+            if !path.is_empty() {
+                let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}\"/>");
+            }
+        };
+        let colour = index % svg_style::COLOURS;
+        let mut bars = String::new();
+        let bounds = |spot: &Spot| spot.interval.unwrap_or((spot.y, spot.y));
+        let mut band = String::new();
+        for run in runs {
+            if series.band && run.len() > 1 {
+                let high = run.iter().map(|spot| (spot.x, bounds(spot).1));
+                let low = run.iter().rev().map(|spot| (spot.x, bounds(spot).0));
+                band += &format!("{}Z", path(&mut high.chain(low)));
+                continue;
+            }
+            for spot in run.iter().filter(|spot| spot.interval.is_some()) {
+                let ((x, low), (_, high)) = (
+                    self.place(spot.x, bounds(spot).0),
+                    self.place(spot.x, bounds(spot).1),
+                );
+                let _ = write!(bars, "M{x:.1} {low:.1}V{high:.1}");
+                for y in [low, high] {
+                    let _ = write!(bars, "M{:.1} {y:.1}h6", x - 3.0);
+                }
+            }
+        }
+        draw(format!("f{colour} band"), band);
+        draw(format!("s{colour}"), bars);
+        if series.joined {
+            let lines = runs
+                .iter()
+                .map(|run| path(&mut run.iter().map(|spot| (spot.x, spot.y))));
+            let dashes = index % svg_style::DASHES.len();
+            draw(format!("s{colour} line d{dashes}"), lines.collect());
+        }
+        let mut marks = String::new();
+        for run in runs {
+            let places: Vec<_> = run.iter().map(|spot| self.place(spot.x, spot.y)).collect();
+            let whole: Vec<_> = places
+                .iter()
+                .map(|&(x, y)| (x as usize, y as usize))
+                .collect();
+            let apart = if series.joined { MARKS_APART } else { 0 };
+            for i in marked(&whole, apart, index) {
+                let (x, y) = places[i];
+                let _ = write!(marks, "M{x:.1} {y:.1}{}", MARKS[index % MARKS.len()]);
+            }
+        }
+        draw(format!("s{colour} f{colour}"), marks);
+    }
+
+    /// Legend and notes.
+    fn beneath(&self, out: &mut String) {
+        let first = ABOVE + FRAME + 68.0;
+        for (i, (x, line, name)) in self.legend.iter().enumerate() {
+            let y = first + *line as f64 * LINE - 4.5;
+            let colour = i % svg_style::COLOURS;
+            if self.fitted.plot.series[i].joined {
+                let class = format!("s{colour} line d{}", i % svg_style::DASHES.len());
+                let _ = writeln!(out, "<path class=\"{class}\" d=\"M{x:.1} {y:.1}h26\"/>");
+            }
+            let (middle, mark) = (x + 13.0, MARKS[i % MARKS.len()]);
+            let _ = writeln!(
+                out,
+                "<path class=\"s{colour} f{colour}\" d=\"M{middle:.1} {y:.1}{mark}\"/>"
+            );
+            text(out, "", (x + 34.0, y + 4.5), name);
+        }
+        for (i, note) in self.notes.iter().enumerate() {
+            let y = first + (self.legend_lines + i) as f64 * LINE;
+            text(out, "class=\"note\"", (self.left, y), note);
+        }
+    }
+
+    /// What one would see, for those who do not.
+    fn describe(&self) -> String {
+        let plot = self.fitted.plot;
+        let axis = |scale: Scale, heading: String, ticks: &[Tick]| {
+            let kind = match scale {
+                Scale::Linear => "linear",
+                Scale::Log2 | Scale::Log10 => "logarithmic",
+            };
+            let labels: Vec<&str> = ticks.iter().map(|tick| tick.label.as_str()).collect();
+            format!("{heading}, {kind}, with ticks at {}", labels.join(", "))
+        };
+        let mut said = format!(
+            "Across: {}. Up: {}.",
+            axis(plot.x.scale, plot.x.heading(), &self.x_ticks),
+            axis(plot.y.scale, plot.y.heading(), &self.y_ticks),
+        );
+        for (series, runs) in plot.series.iter().zip(&self.fitted.series) {
+            let kind = if series.joined { "Line" } else { "Marks" };
+            let points = runs.iter().map(Vec::len).sum::<usize>();
+            let points = so_many(points as u64, "point");
+            let _ = write!(said, " {kind} \"{}\" of {points}.", series.name);
+        }
+        for note in &self.fitted.notes {
+            let _ = write!(said, " Note: {note}.");
+        }
+        said
+    }
+}
+
+/// How many columns of text there is room for.
+fn columns(width: f64) -> usize {
+    (width / COLUMN) as usize
+}
+
+fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
+    let gap = if attributes.is_empty() { "" } else { " " };
+    let text = escape(text);
+    let _ = writeln!(
+        out,
+        "<text{gap}{attributes} x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+    );
+}
+
+/// Text as content of an element. What XML has no characters for is replaced.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            // XML 1.0, section 2.2.
+            '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}' => {
+                out.push(char::REPLACEMENT_CHARACTER);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,58 @@
+//! How an SVG document looks: a palette for light and one for dark.
+//!
+//! Colours are those of Okabe and Ito (Color Universal Design, 2008), in the dark lighter ones of the
+//! same hues. Classes are all below `tidegate-plot`.
+
+use std::fmt::Write as _;
+
+/// How many colours there are, in either palette.
+pub(super) const COLOURS: usize = LIGHT.len();
+
+const LIGHT: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000",
+];
+const DARK: [&str; 7] = [
+    "#56b4e9", "#ff8c42", "#2fd0a0", "#e8a3cc", "#9ad7ff", "#f5c04a", "#ffffff",
+];
+/// Of lines, by turns.
+pub(super) const DASHES: [&str; 4] = ["none", "7 4", "2 3", "10 3 2 3"];
+/// Rules for both schemes. Where there are no media queries, light is what is left.
+pub(super) fn rules() -> String {
+    let mut rules = String::new();
+    let mut rule = |selector: &str, body: &str| {
+        let _ = writeln!(rules, ".tidegate-plot {selector}{{{body}}}");
+    };
+    rule("text", "font:13px system-ui,sans-serif;fill:#222");
+    rule(".title", "font-size:16px;font-weight:600");
+    rule(".note", "fill:#8a4b00");
+    rule(".ground", "fill:#fff");
+    rule("path", "fill:none");
+    rule(".frame", "stroke:#555");
+    rule(".grid", "stroke:#e3e3e3");
+    rule(".line", "stroke-width:1.8");
+    rule(".band", "opacity:.18");
+    for (i, dashes) in DASHES.iter().enumerate() {
+        rule(&format!(".d{i}"), &format!("stroke-dasharray:{dashes}"));
+    }
+    colours(&LIGHT, &mut rule);
+    rules.push_str("@media (prefers-color-scheme:dark){\n");
+    let mut rule = |selector: &str, body: &str| {
+        let _ = writeln!(rules, ".tidegate-plot {selector}{{{body}}}");
+    };
+    rule("text", "fill:#ddd");
+    rule(".note", "fill:#f0b860");
+    rule(".ground", "fill:#16181c");
+    rule(".frame", "stroke:#999");
+    rule(".grid", "stroke:#33363c");
+    colours(&DARK, &mut rule);
+    rules.push_str("}\n");
+    rules
+}
+
+/// A class for strokes and one for fills of each colour: a rule of one never undoes another's.
+fn colours(colours: &[&str], rule: &mut impl FnMut(&str, &str)) {
+    for (i, colour) in colours.iter().enumerate() {
+        rule(&format!(".s{i}"), &format!("stroke:{colour}"));
+        rule(&format!(".f{i}"), &format!("fill:{colour}"));
+    }
+}

@@ -1,0 +1,206 @@
+//! Plots as lines of text. Series are told apart by their marks, and by gaps in their lines; colours
+//! only help.
+
+use std::fmt::Write as _;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::Plot;
+use super::canvas::{Canvas, Glyphs};
+use super::fitted::Fitted;
+use super::scale::Tick;
+use super::text::wrap;
+use crate::style::{Style, Tone};
+
+/// The narrowest and the lowest that a plot is drawn; there is no room for less.
+const LEAST: (usize, usize) = (24, 3);
+/// The widest and the highest.
+const MOST: (usize, usize) = (1000, 1000);
+
+/// What a plot is drawn on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Screen {
+    /// Columns; no line is longer. At least 24 are used.
+    pub width: usize,
+    /// Lines between the axes, from 3 on; title, labels and legend come on top.
+    pub height: usize,
+    /// Whether there are colours.
+    pub style: Style,
+    /// Which characters there are.
+    pub glyphs: Glyphs,
+}
+
+/// Where the parts of a plot stand.
+struct Page<'a> {
+    fitted: Fitted<'a>,
+    screen: Screen,
+    canvas: Canvas,
+    y_ticks: Vec<Tick>,
+    /// Columns left of the frame.
+    margin: usize,
+}
+
+impl Plot {
+    /// The plot as text, each line ended, none with blanks at its end.
+    pub fn render(&self, screen: &Screen) -> String {
+        Page::new(self, *screen).render()
+    }
+}
+
+impl<'a> Page<'a> {
+    fn new(plot: &'a Plot, screen: Screen) -> Page<'a> {
+        let fitted = Fitted::new(plot);
+        let screen = Screen {
+            width: screen.width.clamp(LEAST.0, MOST.0),
+            height: screen.height.clamp(LEAST.1, MOST.1),
+            ..screen
+        };
+        let rows = Canvas::new(screen.glyphs, 1, screen.height);
+        let y_ticks = fitted.y.ticks((screen.height / 2).min(8), |ticks| {
+            let row = |tick: &Tick| rows.cell(0.0, tick.at).1;
+            ticks.windows(2).all(|pair| row(&pair[0]) > row(&pair[1]))
+        });
+        let labels = y_ticks.iter().map(|tick| tick.label.len());
+        // A label is short; where it is not, the plot itself has the better half.
+        let margin = labels.max().unwrap_or(0).min(screen.width / 2) + 1;
+        let mut canvas = Canvas::new(screen.glyphs, screen.width - margin - 1, screen.height);
+        // The first is drawn last, on top.
+        for (i, runs) in fitted.series.iter().enumerate().rev() {
+            canvas.draw(i, &plot.series[i], runs);
+        }
+        Page {
+            fitted,
+            screen,
+            canvas,
+            y_ticks,
+            margin,
+        }
+    }
+
+    fn render(&self) -> String {
+        let Screen { style, glyphs, .. } = self.screen;
+        let plot = self.fitted.plot;
+        let mut out = String::new();
+        let mut line = |text: &str| {
+            let _ = writeln!(out, "{}", text.trim_end());
+        };
+        for text in self.wrapped(&plot.title) {
+            line(&style.paint(Tone::Strong, &text));
+        }
+        line(&glyphs.clip(&plot.y.heading(), self.screen.width));
+        (0..self.screen.height).for_each(|row| line(&self.row(row)));
+        let (edge, labels) = self.x_axis();
+        line(&edge);
+        line(&labels);
+        let heading = glyphs.clip(&plot.x.heading(), self.canvas.columns());
+        let before = self.margin + 1 + (self.canvas.columns() - heading.width()) / 2;
+        line(&format!("{:before$}{heading}", ""));
+        self.legend().iter().for_each(|text| line(text));
+        for text in self.fitted.notes.iter().flat_map(|note| self.wrapped(note)) {
+            line(&style.paint(Tone::Warn, &text));
+        }
+        out
+    }
+
+    /// A line between the axes, with what is left of it.
+    fn row(&self, row: usize) -> String {
+        let [tick_edge, edge, ..] = self.screen.glyphs.frame();
+        let room = self.margin - 1;
+        let is_here = |tick: &&Tick| self.canvas.cell(0.0, tick.at).1 == row;
+        let mut text = match self.y_ticks.iter().find(is_here) {
+            Some(tick) => {
+                let label = self.screen.glyphs.clip(&tick.label, room);
+                format!("{label:>room$} {tick_edge}")
+            }
+            None => format!("{:room$} {edge}", ""),
+        };
+        if self.fitted.is_empty() && row == self.screen.height / 2 {
+            text.push_str(" nothing to plot");
+        }
+        let cells = self.canvas.row(row);
+        for run in cells.chunk_by(|a, b| a.1 == b.1) {
+            let shown: String = run.iter().map(|(c, _)| c).collect();
+            match run[0].1 {
+                Some(series) => text.push_str(&self.screen.style.paint_series(series, &shown)),
+                None => text.push_str(&shown),
+            }
+        }
+        text
+    }
+
+    /// The lower edge, and the labels beneath it.
+    fn x_axis(&self) -> (String, String) {
+        let [.., corner, edge, tick_edge] = self.screen.glyphs.frame();
+        let column = |tick: &Tick| self.canvas.cell(tick.at, 0.0).0;
+        // Where a label begins: beneath its tick, within the terminal.
+        let begin = |tick: &Tick| {
+            let (width, at) = (tick.label.len(), self.margin + 1 + column(tick));
+            let last = self.screen.width.saturating_sub(width);
+            at.saturating_sub(width / 2).min(last)
+        };
+        // Two blanks at least between labels, some of which hold one themselves.
+        let apart = |pair: &[Tick]| begin(&pair[0]) + pair[0].label.len() + 2 <= begin(&pair[1]);
+        let most = (self.canvas.columns() / 5).clamp(2, 12);
+        let ticks = (self.fitted.x).ticks(most, |ticks| ticks.windows(2).all(apart));
+        let mut axis: Vec<char> = vec![edge; self.canvas.columns()];
+        let mut labels = String::new();
+        for tick in &ticks {
+            axis[column(tick)] = tick_edge;
+            let blanks = begin(tick) - labels.len();
+            let _ = write!(labels, "{:blanks$}{}", "", tick.label);
+        }
+        let axis: String = axis.into_iter().collect();
+        (
+            format!("{:margin$}{corner}{axis}", "", margin = self.margin),
+            labels,
+        )
+    }
+
+    /// Which mark is whose, on as many lines as it takes.
+    fn legend(&self) -> Vec<String> {
+        let Screen {
+            style,
+            glyphs,
+            width,
+            ..
+        } = self.screen;
+        let indent = (self.margin + 1).min(width / 4);
+        let series = self.fitted.plot.series.iter().enumerate();
+        let mut entries: Vec<(usize, String)> = series
+            .map(|(i, series)| {
+                let mark = glyphs.mark(i).to_string();
+                let name = glyphs.clip(&series.name, width - indent - 2);
+                (
+                    name.width() + 2,
+                    format!("{} {name}", style.paint_series(i, &mark)),
+                )
+            })
+            .collect();
+        if self.canvas.has_shared_marks() {
+            let entry = format!("{} more than one", Glyphs::SEVERAL);
+            entries.push((entry.len(), entry));
+        }
+        let mut lines: Vec<String> = Vec::new();
+        let mut used = width;
+        for (columns, entry) in entries {
+            let gap = 3;
+            match lines.last_mut().filter(|_| used + gap + columns <= width) {
+                Some(line) => {
+                    let _ = write!(line, "{:gap$}{entry}", "");
+                    used += gap + columns;
+                }
+                None => {
+                    lines.push(format!("{:indent$}{entry}", ""));
+                    used = indent + columns;
+                }
+            }
+        }
+        lines
+    }
+
+    /// Text on lines no longer than the terminal.
+    fn wrapped(&self, text: &str) -> Vec<String> {
+        let glyphs = self.screen.glyphs;
+        wrap(&glyphs.text(text), self.screen.width, glyphs.ellipsis())
+    }
+}
