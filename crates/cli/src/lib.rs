@@ -8,6 +8,7 @@ mod bench;
 mod client;
 mod commands;
 mod demo;
+mod drawing;
 mod file_kind;
 mod kept;
 mod log;

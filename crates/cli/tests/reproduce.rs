@@ -77,6 +77,56 @@ fn people_read_theirs_ours_and_whether_claims_hold() {
 }
 
 #[test]
+fn curves_are_drawn_here_and_written_as_svg() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("curves.svg");
+    let path = file.to_str().expect("UTF-8");
+    let figure = ["reproduce", "flubber", "--table", "figure 4"];
+    let text = said(&[&figure[..], &["--plot", "--ascii", "--svg", path]].concat());
+    let (_, plot) = text.split_once("Figure 4: two writers").expect("a plot");
+    assert!(plot.is_ascii(), "{plot}");
+    assert!(plot.contains("o seq_write   x rnd_write"), "{plot}");
+    assert!(plot.lines().all(|line| line.len() <= 80), "{plot}");
+    let svg = std::fs::read_to_string(&file).expect("it is there");
+    assert!(
+        svg.starts_with("<svg") && svg.ends_with("</svg>\n"),
+        "{svg}"
+    );
+    assert!(svg.contains(">promised to rnd_write</text>"), "{svg}");
+
+    let json = said(&[&figure[..], &["-o", "json", "--svg", path]].concat());
+    serde_json::from_str::<Value>(&json).expect("JSON alone");
+    assert_eq!(svg, std::fs::read_to_string(&file).expect("it is there"));
+}
+
+#[test]
+fn curves_that_nobody_would_see_are_refused() {
+    for (args, why) in [
+        (
+            &["flubber", "--table", "3", "--plot"][..],
+            "there are curves of: figure 4",
+        ),
+        (
+            &["flubber", "--table", "3", "--svg", "x.svg"],
+            "there are curves of: figure 4",
+        ),
+        (
+            &["flubber", "--plot", "-o", "json"],
+            "--svg FILE goes with -o json",
+        ),
+        (&["flubber", "--ascii"], "it goes with --plot"),
+        (&["--svg", "x.svg"], "name one"),
+        (
+            &["flubber", "--calibrate", "--svg", "x.svg"],
+            "cannot be used with",
+        ),
+    ] {
+        let said = refused(&[&["reproduce"], args].concat());
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn what_there_is_not_is_answered_with_what_there_is() {
     let said = refused(&["reproduce", "fluber"]);
     assert!(said.contains("there are: flubber"), "{said}");

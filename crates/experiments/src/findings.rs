@@ -2,6 +2,7 @@
 
 use crate::contest::Contest;
 use serde::Serialize;
+use tidegate_report::Plot;
 
 /// A figure of the paper and ours.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -74,6 +75,8 @@ pub struct Findings {
     pub cells: Vec<Cell>,
     /// Claims, in the order of the paper.
     pub claims: Vec<Claim>,
+    /// Curves, for people.
+    pub plots: Vec<Plot>,
 }
 
 /// An element of the list that machines are given.
@@ -134,6 +137,7 @@ pub(crate) mod tests {
         let findings = Findings {
             cells: vec![cell(64.42, 60.5, true)],
             claims: vec![Claim::new("it is faster", false, "it is not")],
+            plots: Vec::new(),
         };
         assert_eq!(
             serde_json::to_value(findings.entries()).unwrap(),

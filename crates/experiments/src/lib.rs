@@ -37,6 +37,8 @@ pub struct Paper {
     pub title: &'static str,
     /// Its tables that there is something to set beside; figures and sections are named.
     pub tables: &'static [&'static str],
+    /// Those of them that there are curves of.
+    pub curves: &'static [&'static str],
     /// Runs what is wanted.
     pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
     /// Finds the free figures of its models again, by what may be used for that; the text of its

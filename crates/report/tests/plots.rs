@@ -52,6 +52,8 @@ IOPS
      ● measured   ▲ estimated
 ";
     assert_eq!(profile().render(&PLAIN), expected);
+    // The guide explains this one.
+    assert!(include_str!("../../../docs/plots.md").contains(expected));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, VmCommand};
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
-pub(crate) use simulator::{ChangeArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
+pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 use value::whole;
 pub(crate) use value::{all_policies, parse_policy};
 
@@ -264,7 +264,8 @@ Examples:
                             holds, detail}.\n\nExamples:
   tidegate reproduce                           which papers there are
   tidegate reproduce flubber
-  tidegate reproduce flubber --table 3 -o json"
+  tidegate reproduce flubber --table 3 -o json
+  tidegate reproduce flubber --table \"figure 4\" --plot"
     )]
     Reproduce(ReproduceArgs),
     /// Show what scheduling is worth: three VMs on one emulated disk

@@ -67,6 +67,17 @@ pub(crate) struct SweepArgs {
     pub(crate) changes: ChangeArgs,
 }
 
+/// How curves are drawn.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlotArgs {
+    /// Write the curves to this file, as SVG
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Draw curves with ASCII alone, as where the locale is not UTF-8
+    #[arg(long)]
+    pub(crate) ascii: bool,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReproduceArgs {
     /// The paper; a list of them unless said
@@ -76,8 +87,13 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, value_name = "N", requires = "paper")]
     pub(crate) table: Option<String>,
     /// Fit the free figures of the models again, and print the calibration
-    #[arg(long, requires = "paper", conflicts_with = "table")]
+    #[arg(long, requires = "paper", conflicts_with_all = ["table", "plot", "svg"])]
     pub(crate) calibrate: bool,
+    /// Draw the curves there are, too
+    #[arg(long, requires = "paper")]
+    pub(crate) plot: bool,
+    #[command(flatten)]
+    pub(crate) plots: PlotArgs,
     /// Simulations at once; as many as there are cores unless said
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,

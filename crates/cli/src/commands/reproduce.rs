@@ -8,13 +8,20 @@ use tidegate_experiments::{Paper, Wanted, claims, papers, summary, tables};
 use tidegate_report::{Align, Table};
 
 use crate::args::{Format, ReproduceArgs};
+use crate::drawing;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::progress::Patient;
 
 pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let Some(name) = &args.paper else {
-        return list(out);
+        return match args.plots.svg {
+            None => list(out),
+            Some(_) => Err(Problem::new("there is no paper to draw curves of")
+                .at("--svg")
+                .help("name one: tidegate reproduce flubber --svg curves.svg")
+                .into()),
+        };
     };
     let paper = find(name)?;
     let wanted = Wanted {
@@ -25,6 +32,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
             .transpose()?,
         jobs: jobs(args.jobs),
     };
+    check_curves(paper, &wanted, args, out)?;
     let began = Instant::now();
     let mut progress = Patient::new(1, "simulating");
     let mut hear = |done: usize, all: usize| {
@@ -37,13 +45,19 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     }
     let findings = (paper.reproduce)(&wanted, &mut hear)?;
     drop(progress);
-    if out.format() == Format::Json {
-        return out.json(&findings.entries());
+    if out.is_json() {
+        out.json(&findings.entries())?;
+        return drawing::write_svg(&findings.plots, &args.plots);
     }
     out.text(&format!("{}\n\n", paper.title))?;
     out.table(&tables(&findings))?;
     out.text("\n")?;
     out.table(&claims(&findings))?;
+    if args.plot {
+        out.text("\n")?;
+        drawing::draw(out, &findings.plots, &args.plots)?;
+    }
+    drawing::write_svg(&findings.plots, &args.plots)?;
     output::tell(format_args!(
         "{}; {:.1} s",
         summary(&findings),
@@ -55,6 +69,32 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
 fn jobs(asked: Option<u16>) -> usize {
     let cores = || thread::available_parallelism().map_or(1, |n| n.get());
     asked.map_or_else(cores, usize::from)
+}
+
+/// Refuses to draw where there will be nothing to, or nobody who looks.
+fn check_curves(paper: &Paper, wanted: &Wanted, args: &ReproduceArgs, out: Output) -> Result<()> {
+    let option = match (args.plot, &args.plots.svg) {
+        (true, _) => "--plot",
+        (false, Some(_)) => "--svg",
+        (false, None) if args.plots.ascii => {
+            let problem = Problem::new("nothing is drawn here").at("--ascii");
+            return Err(problem.help("it goes with --plot").into());
+        }
+        (false, None) => return Ok(()),
+    };
+    if args.plot && out.is_json() {
+        let problem = Problem::new("-o json is for machines, and curves for people").at("--plot");
+        return Err(problem.help("--svg FILE goes with -o json").into());
+    }
+    if !paper.curves.iter().any(|table| wanted.wants(table)) {
+        let problem = Problem::new("there are no curves of what is asked for").at(option);
+        let help = match paper.curves {
+            [] => format!("{} has none here", paper.name),
+            curves => format!("there are curves of: {}", curves.join(", ")),
+        };
+        return Err(problem.help(help).into());
+    }
+    Ok(())
 }
 
 fn find(name: &str) -> Result<&'static Paper> {

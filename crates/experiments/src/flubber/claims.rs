@@ -192,23 +192,20 @@ fn starves(runs: &Runs<'_>) -> Option<Said> {
     ))
 }
 
+/// Who writes, and the IOPS that each was promised.
+pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
+
 /// Figure 4: both VMs have their throughput within 5 s, and keep it.
 fn settles(reference: &Reference, runs: &Runs<'_>) -> Claims {
     let within_s = reference.figure("feedback.settles_within_s")?;
     let Some(run) = runs.of(Case::Write, "flubber") else {
         return Ok(Vec::new());
     };
-    // The mean of five seconds from each on: single ones hold an fsync or none.
-    const SPAN: usize = 5;
-    let means = |vm: &str| -> Vec<f64> {
-        let iops: Vec<f64> = run.seconds(vm).map(|row| row.rates.iops).collect();
-        let sums = iops.windows(SPAN).map(|span| span.iter().sum::<f64>());
-        sums.map(|sum| sum / SPAN as f64).collect()
-    };
-    let both = means("seq_write").into_iter().zip(means("rnd_write"));
+    let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;
+    let both = (run.five_seconds(seq_write).into_iter()).zip(run.five_seconds(rnd_write));
     // The worse of the two as a part of what it was promised, and how much both have.
     let kept: Vec<(f64, (f64, f64))> = both
-        .map(|(seq, rnd)| (f64::min(seq / 1200.0, rnd / 600.0), (seq, rnd)))
+        .map(|(seq, rnd)| (f64::min(seq / seq_due, rnd / rnd_due), (seq, rnd)))
         .collect();
     let met = |(part, _): &(f64, _)| *part >= 1.0 - ROUNDING;
     let first = kept.iter().position(met);

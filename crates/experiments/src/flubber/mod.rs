@@ -5,6 +5,7 @@
 
 mod calibrate;
 mod claims;
+mod curves;
 mod percent;
 mod setup;
 mod tables;
@@ -17,6 +18,7 @@ pub(crate) const PAPER: Paper = Paper {
     name: "flubber",
     title: "Flubber: Two-level Disk Scheduling in Virtualized Environment",
     tables: &["2", "3", "4", "5", "6", "figure 4", "section 4.5"],
+    curves: &["figure 4"],
     reproduce,
     calibrate: calibrate::calibrate,
 };
@@ -119,9 +121,16 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     for what in Without::ALL {
         ablated.push((what.phrase(), found(what)?.1));
     }
+    let whole = Runs {
+        all: &runs,
+        without: Without::Nothing,
+    };
+    let wanted_curve = wanted.wants("figure 4").then(|| curves::settling(&whole));
+    let plots = wanted_curve.flatten().into_iter().collect();
     let claims = claims.into_iter().map(|said| said.hangs_on(&ablated));
     Ok(Findings {
         cells,
         claims: claims.collect(),
+        plots,
     })
 }

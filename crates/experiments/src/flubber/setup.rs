@@ -282,6 +282,15 @@ impl Run {
         rows.filter(move |row| row.vm == name && row.time_s <= end)
     }
 
+    /// Mean requests a second of the five seconds from each of its seconds on: single ones hold an
+    /// fsync or none.
+    pub(super) fn five_seconds(&self, name: &str) -> Vec<f64> {
+        const SPAN: usize = 5;
+        let iops: Vec<f64> = self.seconds(name).map(|row| row.rates.iops).collect();
+        let sums = iops.windows(SPAN).map(|span| span.iter().sum::<f64>());
+        sums.map(|sum| sum / SPAN as f64).collect()
+    }
+
     /// The largest of a second's requests.
     pub(super) fn iops_max(&self, name: &str) -> Option<f64> {
         self.seconds(name)

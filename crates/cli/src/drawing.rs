@@ -1,0 +1,102 @@
+//! Plots: on the terminal, as wide as it is, and in SVG files.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use anyhow::Result;
+use tidegate_report::{Glyphs, Plot, Screen, svg};
+
+use crate::args::PlotArgs;
+use crate::kept;
+use crate::output::{self, Output};
+
+/// Columns where there is no terminal to ask.
+const WIDTH: usize = 80;
+
+/// Draws plots for people, a blank line after each.
+///
+/// # Errors
+/// When they cannot be written.
+pub(crate) fn draw(out: Output, plots: &[Plot], args: &PlotArgs) -> Result<()> {
+    let width = width();
+    let screen = Screen {
+        width,
+        height: (width / 4).clamp(12, 24),
+        style: out.style(),
+        glyphs: match args.ascii {
+            true => Glyphs::Ascii,
+            false => glyphs(|name| std::env::var_os(name)),
+        },
+    };
+    for plot in plots {
+        out.text(&(plot.render(&screen) + "\n"))?;
+    }
+    Ok(())
+}
+
+/// Writes plots as one document where that was asked for.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn write_svg(plots: &[Plot], args: &PlotArgs) -> Result<()> {
+    let Some(file) = &args.svg else {
+        return Ok(());
+    };
+    write(plots, file)
+}
+
+fn write(plots: &[Plot], file: &Path) -> Result<()> {
+    kept::write(file, svg(plots).as_bytes())?;
+    output::tell(format_args!("wrote {}", file.display()));
+    Ok(())
+}
+
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    // A terminal that does not know says 0.
+    size.ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
+        .unwrap_or(WIDTH)
+}
+
+/// What the locale says that the terminal shows; `variable` is a variable of the environment. The
+/// first of these that is set and not empty counts (POSIX.1-2017, section 8.2).
+fn glyphs(variable: impl Fn(&str) -> Option<OsString>) -> Glyphs {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
+    let locale = set.filter_map(variable).find(|value| !value.is_empty());
+    let locale = locale.unwrap_or_default();
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
+    match locale.contains("utf-8") || locale.contains("utf8") {
+        true => Glyphs::Unicode,
+        false => Glyphs::Ascii,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_says_what_a_terminal_shows() {
+        for (set, expected) in [
+            (&[][..], Glyphs::Ascii),
+            (&[("LANG", "C")], Glyphs::Ascii),
+            (&[("LANG", "en_GB.UTF-8")], Glyphs::Unicode),
+            (&[("LANG", "C.utf8")], Glyphs::Unicode),
+            (&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], Glyphs::Ascii),
+            (
+                &[("LANG", "de_DE"), ("LC_CTYPE", "C.UTF-8")],
+                Glyphs::Unicode,
+            ),
+            (&[("LC_ALL", ""), ("LANG", "C.UTF-8")], Glyphs::Unicode),
+        ] {
+            let variable = |name: &str| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            assert_eq!(glyphs(variable), expected, "{set:?}");
+        }
+    }
+}

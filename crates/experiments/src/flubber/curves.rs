@@ -1,0 +1,31 @@
+//! What the paper draws.
+
+use super::Runs;
+use super::claims::WRITERS;
+use super::setup::Case;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+/// Figure 4a: how the throughput of two writers settles under Flubber, beside what each was
+/// promised. Nothing where that was not run.
+pub(super) fn settling(runs: &Runs<'_>) -> Option<Plot> {
+    let run = runs.of(Case::Write, "flubber")?;
+    let mut plot = Plot::new(
+        "Figure 4: two writers under Flubber",
+        Axis::linear("time", Unit::Seconds).including(0.0),
+        Axis::linear("IOPS over the five seconds from then on", Unit::Number).including(0.0),
+    );
+    let curves = WRITERS.map(|(vm, promised)| {
+        let means = run.five_seconds(vm);
+        let last = means.len().saturating_sub(1) as f64;
+        let due = Series::line(format!("promised to {vm}"));
+        let due = due.points([(0.0, promised), (last, promised)]);
+        let seconds = means.into_iter().enumerate();
+        let had = Series::line(vm).points(seconds.map(|(i, mean)| (i as f64, mean)));
+        (had, due)
+    });
+    let (had, due): (Vec<_>, Vec<_>) = curves.into_iter().unzip();
+    for series in had.into_iter().chain(due) {
+        plot.add(series);
+    }
+    Some(plot)
+}
