@@ -9,6 +9,7 @@ mod choices;
 mod model;
 
 use crate::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use crate::learnt::Blob;
 use crate::request::{ClientId, DiskId, IoError, Op, Request, VmId};
 use crate::time::Nanos;
 use choices::{objective, policy};
@@ -63,6 +64,12 @@ pub enum Operation {
     Swap {
         policy: u8,
     },
+    /// What was learnt last, of any VM, with some bits of a byte turned.
+    Import {
+        vm: u8,
+        byte: u8,
+        bits: u8,
+    },
 }
 
 impl From<[u8; 5]> for Operation {
@@ -81,6 +88,11 @@ impl From<[u8; 5]> for Operation {
                 objective: b,
             },
             6 => Operation::Swap { policy: a },
+            7 if d < 64 => Operation::Import {
+                vm: a,
+                byte: b,
+                bits: c,
+            },
             7 => Operation::Timeout,
             8..=11 => Operation::Step { size: a },
             12..=15 => Operation::Dispatch { at_most: a },
@@ -150,6 +162,8 @@ struct Driver {
     last: Vec<(u64, u64)>,
     disks_made: u64,
     tag: u64,
+    /// What was exported last.
+    learnt: Vec<u8>,
 }
 
 impl Setup {
@@ -181,6 +195,7 @@ impl Driver {
             model: Model::new(config),
             now: Nanos(setup.bounds as u64 * 1_000_003),
             vms: Vec::new(),
+            learnt: Vec::new(),
             disks: Vec::new(),
             clients: Vec::new(),
             last: Vec::new(),
@@ -251,6 +266,27 @@ impl Driver {
                 assert_eq!(set.is_ok(), self.model.is_live(vm));
             }
             Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
+            Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
+        }
+    }
+
+    fn import(&mut self, vm: u8, byte: u8, bits: u8) {
+        let Some(&vm) = at(&self.vms, vm) else { return };
+        let exported = self.engine.export_learnt(vm);
+        assert_eq!(exported.is_ok(), self.model.is_live(vm));
+        if let Ok(Some(blob)) = exported {
+            self.learnt = blob.as_bytes().to_vec();
+        }
+        let mut bytes = self.learnt.clone();
+        if let Some(byte) = bytes.get_mut(byte as usize) {
+            *byte ^= bits;
+        }
+        let whole = bytes == self.learnt;
+        let blob = Blob::from_bytes(bytes);
+        let refused = self.engine.import_learnt(self.now, [(vm, &blob)]);
+        let again = self.engine.export_learnt(vm);
+        if refused.is_empty() && whole {
+            assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
     }
 

@@ -33,6 +33,7 @@ pub mod fenwick;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 pub mod heap;
+pub mod learnt;
 pub mod names;
 pub mod objective;
 pub mod pace;

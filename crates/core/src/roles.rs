@@ -5,6 +5,7 @@
 
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
+use crate::learnt::{Blob, BlobError};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
@@ -416,4 +417,21 @@ pub trait Controller: Send {
 
     /// It is that time.
     fn on_timer(&mut self, facts: &Facts, out: &mut Knobs);
+
+    /// What it has learnt of a VM that is worth keeping beyond the engine's life; `None`: nothing.
+    fn export(&self, _facts: &Facts, _vm: VmId) -> Option<Blob> {
+        None
+    }
+
+    /// Takes over what a part of its name exported of a VM, in another engine maybe. Comes for
+    /// some of the VMs or all of them, when all are there; then [`Controller::imported`].
+    ///
+    /// # Errors
+    /// When it is not its own, or does not fit the VM any more. Then nothing has changed.
+    fn import(&mut self, _facts: &Facts, _vm: VmId, _learnt: &Blob) -> Result<(), BlobError> {
+        Err(BlobError::Unwanted("the controller learns nothing"))
+    }
+
+    /// All that there is to import has been: knobs may be turned for it.
+    fn imported(&mut self, _facts: &Facts, _out: &mut Knobs) {}
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
+use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{Op, ReqId, Request, VmId};
@@ -130,7 +131,10 @@ impl Regulator for Noted {
             let mut notes = self.notes.lock().expect("no panic before");
             notes.credits.insert(vm, credits);
             let after = notes.credits.clone();
-            notes.chapters.last_mut().expect("one has ended").after = after;
+            // None has ended where they are imported.
+            if let Some(chapter) = notes.chapters.last_mut() {
+                chapter.after = after;
+            }
         }
         self.real.set(facts, vm, knob);
     }
@@ -451,6 +455,176 @@ fn any_change_of_the_vms_puts_proportions_back() {
     assert!(last.after.values().all(fits), "{last:?}");
 }
 
+/// A hundred and three hundred requests a second, the first ones within 40 ms: see
+/// `proportions_converge_to_what_keeps_both_objectives`.
+const PROMISES: [(u64, Option<u64>); 2] = [(100, Some(40)), (300, None)];
+
+/// A world with VMs that were promised this, 16 requests of each at any time.
+fn loaded(promises: &[(u64, Option<u64>)]) -> (World, Shared, Vec<Guest>) {
+    let mut world = World::of(config(1, 0), &with(&[]), MS);
+    let notes = noted(&mut world);
+    let guests: Vec<Guest> = (promises.iter())
+        .map(|&(iops, latency)| world.guest(&promised(iops, latency)))
+        .collect();
+    (world, notes, guests)
+}
+
+fn run(world: &mut World, guests: &[Guest], nanos: u64) {
+    for &guest in guests {
+        world.load(guest, Op::Read, 4096, 16);
+    }
+    world.run(nanos);
+}
+
+/// What each VM has by now, also where no knob was turned for it.
+fn credits(notes: &Shared, guests: &[Guest], promises: &[(u64, Option<u64>)]) -> Vec<u32> {
+    let vms: Vec<_> = (guests.iter().zip(promises))
+        .map(|(guest, &(iops, latency))| (guest.vm, iops, latency))
+        .collect();
+    let notes = notes.lock().expect("no panic before");
+    (guests.iter().zip(by_reservations(&vms, 32, 20_000.0)))
+        .map(|(guest, coarse)| notes.credits.get(&guest.vm).copied().unwrap_or(coarse))
+        .collect()
+}
+
+fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
+    let of = |guest: &Guest| world.engine.export_learnt(guest.vm).expect("it is there");
+    guests.iter().filter_map(of).collect()
+}
+
+/// Returns why each was refused.
+fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, BlobError)> {
+    let learnt = guests.iter().map(|guest| guest.vm).zip(blobs);
+    world.engine.import_learnt(Nanos(world.now), learnt)
+}
+
+/// What [`PROMISES`] have learnt in ten seconds: credits, and blobs.
+fn lesson() -> (Vec<u32>, Vec<Blob>) {
+    let (mut world, notes, guests) = loaded(&PROMISES);
+    assert_eq!(export(&world, &guests), [], "nothing is learnt yet");
+    run(&mut world, &guests, 10 * SECOND);
+    (credits(&notes, &guests, &PROMISES), export(&world, &guests))
+}
+
+#[test]
+fn what_was_learnt_goes_on_in_another_engine() {
+    let (learnt, blobs) = lesson();
+    // By reservations they have 32 and 96.
+    assert!(learnt[0] == 32 && learnt[1] < 70, "{learnt:?}");
+    assert_eq!(blobs.len(), 2);
+    let (mut world, notes, guests) = loaded(&PROMISES);
+    assert_eq!(import(&mut world, &guests, &blobs), []);
+    assert_eq!(credits(&notes, &guests, &PROMISES), learnt);
+    assert_eq!(export(&world, &guests), blobs, "the same once more");
+
+    // The first interval begins with it, where a new engine has 32 to 96.
+    run(&mut world, &guests, SECOND / 4);
+    let (mut fresh, _, others) = loaded(&PROMISES);
+    run(&mut fresh, &others, SECOND / 4);
+    let [imported, coarse] =
+        [(&world, guests[0]), (&fresh, others[0])].map(|(world, guest)| total(&world.ops(guest)));
+    let share = f64::from(learnt[0]) / f64::from(learnt[0] + learnt[1]);
+    assert!(
+        (imported as f64 - 250.0 * share).abs() < 20.0,
+        "{imported} of 250"
+    );
+    assert!(imported > coarse + 20, "{imported} against {coarse}");
+
+    // And the next one feeds back from there.
+    world.run(5 * SECOND);
+    let vms = [
+        (guests[0].vm, PROMISES[0].0, PROMISES[0].1),
+        (guests[1].vm, PROMISES[1].0, PROMISES[1].1),
+    ];
+    let notes = notes.lock().expect("no panic before");
+    let first = &notes.chapters.first().expect("some have ended").before;
+    // No knob was turned for the first VM: it had 32 anyway.
+    assert_eq!(first.get(&guests[1].vm), Some(&learnt[1]), "{first:?}");
+    assert!(check(&notes, &vms, 32, 20_000.0) > 3);
+}
+
+#[test]
+fn only_what_was_learnt_under_the_same_objective_is_taken_over() {
+    let (learnt, blobs) = lesson();
+    // The other one was promised half of that then.
+    let changed = [PROMISES[0], (600, None)];
+    let (mut world, notes, guests) = loaded(&changed);
+    let refused = import(&mut world, &guests, &blobs);
+    assert_eq!(refused, [(guests[1].vm, BlobError::Objective)]);
+    let now = credits(&notes, &guests, &changed);
+    // By reservations they have 32 and 192. The first one keeps as much more of an interval than
+    // by reservations as it had.
+    let grown = 128.0 / f64::from(learnt[0] + learnt[1]);
+    let expected = 192.0 / grown;
+    assert_eq!(now[0], 32);
+    assert!(
+        (f64::from(now[1]) - expected).abs() < 4.0,
+        "{now:?}, not {expected}"
+    );
+}
+
+#[test]
+fn a_vm_of_which_nothing_is_known_has_its_part_by_reservations() {
+    let (learnt, blobs) = lesson();
+    let more = [PROMISES[0], PROMISES[1], (50, None)];
+    let (mut world, notes, guests) = loaded(&more);
+    assert_eq!(import(&mut world, &guests[..2], &blobs), []);
+    // The smallest reservation is half of what it was. The two stand to each other as before, and
+    // have together as much more than the third as by reservations: eight times.
+    let each = 256.0 / f64::from(learnt[0] + learnt[1]);
+    let expected: Vec<f64> = (learnt.iter().map(|&had| f64::from(had) * each))
+        .chain([32.0])
+        .collect();
+    let now = credits(&notes, &guests, &more);
+    let near = |(&now, &expected): (&u32, &f64)| (f64::from(now) - expected).abs() <= 2.0;
+    assert!(
+        now.iter().zip(&expected).all(near),
+        "{now:?}, not {expected:?}"
+    );
+
+    assert!(now[0] > 64 + 16 && now[1] < 192 - 16, "{now:?}");
+
+    // One that comes afterwards voids all of it, as ever.
+    world.guest(&promised(70, None));
+    assert_eq!(export(&world, &guests), []);
+}
+
+#[test]
+fn what_nobody_here_has_learnt_is_refused_with_the_reason() {
+    let (_, blobs) = lesson();
+    let refusal = |spec: &PolicySpec, blob: &Blob| {
+        let mut world = World::of(config(1, 0), spec, MS);
+        let guest = world.guest(&promised(100, Some(40)));
+        let refused = import(&mut world, &[guest], std::slice::from_ref(blob));
+        refused
+            .into_iter()
+            .map(|(_, error)| error.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(refusal(&with(&[]), &blobs[0]), Vec::<String>::new());
+    for (spec, blob, why) in [
+        (with(&[("feedback", 0)]), &blobs[0], "do not change"),
+        (policy("mclock"), &blobs[0], "no controller"),
+        (
+            with(&[]),
+            &Blob::new("thermostat", 1),
+            "learnt by thermostat",
+        ),
+        (with(&[]), &Blob::new("credit-feedback", 9), "version 9"),
+        (with(&[]), &Blob::new("credit-feedback", 1), "cut short"),
+        (with(&[]), &Blob::from_bytes(Vec::new()), "no bytes"),
+    ] {
+        let said = refusal(&spec, blob);
+        assert!(said.len() == 1 && said[0].contains(why), "{said:?}: {why}");
+    }
+    let (mut world, _, guests) = loaded(&PROMISES);
+    world.forget(guests[0]);
+    world.run(MS);
+    let refused = import(&mut world, &guests, &blobs);
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].0, guests[0].vm);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(60),
@@ -477,5 +651,30 @@ proptest! {
         world.run(3 * SECOND);
         let notes = notes.lock().expect("no panic before");
         check(&notes, &vms, beta as u32, most as f64);
+    }
+
+    #[test]
+    fn whatever_bytes_are_imported_credits_stay_in_range(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        parts in prop::array::uniform3(prop::option::of(any::<u64>())),
+        cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
+    ) {
+        let (mut world, notes, guests) = loaded(&PROMISES);
+        // As `credit-feedback` writes them for the first VM, but for its part.
+        let mut blob = Blob::new("credit-feedback", 1);
+        blob.push_u64(100).push_u64(0).push_u64(0).push_u64(40 * MS);
+        for part in parts {
+            blob.push_f64(part.map_or(1.5, f64::from_bits));
+        }
+        let mut bytes = blob.as_bytes().to_vec();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len() + 1)));
+        import(&mut world, &guests, &[Blob::from_bytes(bytes)]);
+        run(&mut world, &guests, SECOND / 2);
+        let now = credits(&notes, &guests, &PROMISES);
+        prop_assert!(now.iter().all(|&n| (1..=1 << 30).contains(&n)), "{now:?}");
     }
 }

@@ -16,12 +16,20 @@
 //! of the reservations by a tenth of the difference an interval. A VM that comes, goes or changes
 //! puts them back at once, and what happened in that interval is forgotten.
 //!
+//! Proportions may be taken over from another engine. What is exported of a VM is its objective, its
+//! c_i, what c_i was by reservations, and how the sums of both, over all VMs, stood to each other. A
+//! c_i that is imported is scaled by what has become of the one by reservations, so it stays as it was
+//! where the same VMs are there. A VM of which nothing is imported has its c_i by reservations, scaled
+//! by those sums: so that a VM whose part of an interval had grown still has more of it than by
+//! reservations, beside whomever. Then equation 4 assigns credits.
+//!
 //! What a VM did is counted as it does it, O(1) an event. At the end of an interval only VMs
 //! that were let in or answered are looked at; all n are only where proportions change, so at
 //! most once in beta answers.
 
 use crate::facts::Facts;
-use crate::objective::Objective;
+use crate::learnt::{Blob, BlobError};
+use crate::objective::{Objective, OpsRate, Rate};
 use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::regulate::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
@@ -34,6 +42,11 @@ use crate::time::Nanos;
 const HELD: u32 = 10;
 /// By this part of the difference.
 const DRIFT: f64 = 0.1;
+/// In which what was learnt is written: the objective, c_i, c_i by reservations, the quotient of the
+/// sums of both.
+const LEARNT_VERSION: u16 = 1;
+/// A larger c_i than any quotient of two rates.
+const PROPORTION_MAX: f64 = 1e30;
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +137,10 @@ pub struct CreditFeedback {
     held: u32,
     /// Proportions are those of the reservations: `proportion` and `credits` mean nothing.
     coarse: bool,
+    /// The sum of all c_i, where they are not those of the reservations.
+    sum: f64,
+    /// Proportions were imported, and no credits assigned by them yet.
+    importing: bool,
 }
 
 impl CreditFeedback {
@@ -139,6 +156,8 @@ impl CreditFeedback {
             active: Vec::with_capacity(vms as usize),
             held: 0,
             coarse: true,
+            sum: 0.0,
+            importing: false,
         }
     }
 
@@ -277,28 +296,21 @@ impl CreditFeedback {
     /// Equation 3.
     fn feed_back(&mut self, facts: &Facts, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
-        for slot in 0..self.vms.len() {
-            let coarse = self.coarse.then(|| self.due.grant(slot));
-            let vm = &mut self.vms[slot];
-            if !vm.present {
-                continue;
-            }
-            vm.credits = coarse.unwrap_or(vm.credits);
+        self.leave_coarse(1.0);
+        for vm in self.vms.iter_mut().filter(|vm| vm.present) {
             let (of, indicator) = vm.indicator;
             let missed = if of == self.interval { indicator } else { 0.0 };
             vm.proportion = vm.credits as f64 + missed * beta;
         }
-        self.coarse = false;
         self.assign(facts, out);
     }
 
     /// A tenth of the way back to equation 1; once no credit is left between them, all of it.
     fn drift(&mut self, facts: &Facts, out: &mut Knobs) {
-        let (beta, least) = (self.params.terms.beta as f64, self.due.least());
-        let least = least.unwrap_or(1) as f64;
+        let beta = self.params.terms.beta as f64;
         let mut apart = 0.0_f64;
         for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
-            let away = self.due.demand(slot) as f64 / least - vm.proportion;
+            let away = self.due.part(slot) - vm.proportion;
             vm.proportion += away * DRIFT;
             apart = apart.max(away.abs() * beta);
         }
@@ -313,6 +325,19 @@ impl CreditFeedback {
         }
     }
 
+    /// Proportions and credits are each VM's own from here on: credits as they were, proportions by
+    /// reservations, scaled by this.
+    fn leave_coarse(&mut self, scale: f64) {
+        if !core::mem::take(&mut self.coarse) {
+            return;
+        }
+        self.held = 0;
+        for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
+            vm.credits = self.due.grant(slot);
+            vm.proportion = self.due.part(slot) * scale;
+        }
+    }
+
     /// Normalises proportions to the smallest, and assigns credits by equation 4.
     fn assign(&mut self, facts: &Facts, out: &mut Knobs) {
         let present = || self.vms.iter().filter(|vm| vm.present);
@@ -321,6 +346,7 @@ impl CreditFeedback {
         let beta = self.params.terms.beta as f64;
         let most = self.due.max_interval() as f64;
         let factor = if sum * beta < most { beta } else { most / sum };
+        self.sum = sum;
         for (slot, vm) in self.vms.iter_mut().enumerate() {
             // From a float that is no number or out of range, `as` makes the nearest that is.
             vm.proportion /= least;
@@ -328,6 +354,17 @@ impl CreditFeedback {
             turn(facts, vm, slot, credits.clamp(1, Terms::MOST), out);
         }
     }
+}
+
+/// What a VM was promised, as far as its credits follow from it. Zeroes stand for nothing.
+fn promise(objective: &Objective) -> [u64; 4] {
+    let Rate { ops, bytes_per_s } = objective.reservation;
+    let (per_s, norm) = match ops {
+        Some(OpsRate { per_s, norm }) => (per_s, norm.unwrap_or(0)),
+        None => (0, 0),
+    };
+    let latency = objective.latency.map_or(0, |bound| bound.0);
+    [per_s, norm.into(), bytes_per_s.unwrap_or(0), latency]
 }
 
 /// Ind_i: how far a VM missed the worse of its two objectives, relative to it; 0 where it
@@ -396,4 +433,52 @@ impl Controller for CreditFeedback {
     }
 
     fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+
+    fn export(&self, facts: &Facts, vm: VmId) -> Option<Blob> {
+        let of_vm = self.vms.get(vm.index()).filter(|vm| vm.present)?;
+        if self.coarse {
+            return None;
+        }
+        let mut blob = Blob::new(PART.name, LEARNT_VERSION);
+        for figure in promise(facts.objective(vm)) {
+            blob.push_u64(figure);
+        }
+        blob.push_f64(of_vm.proportion)
+            .push_f64(self.due.part(vm.index()))
+            .push_f64(self.sum / self.due.parts());
+        Some(blob)
+    }
+
+    fn import(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        let slot = vm.index();
+        if !self.vms.get(slot).is_some_and(|vm| vm.present) {
+            return Err(BlobError::Unwanted(
+                "credits are not for this VM, or do not change",
+            ));
+        }
+        let mut fields = learnt.fields(PART.name, LEARNT_VERSION)?;
+        let mut promised = [0; 4];
+        for figure in &mut promised {
+            *figure = fields.u64()?;
+        }
+        let proportion = fields.f64_in("its part", 1.0..=PROPORTION_MAX)?;
+        let then = fields.f64_in("its part by reservations", 1.0..=PROPORTION_MAX)?;
+        let range = 1.0 / PROPORTION_MAX..=PROPORTION_MAX;
+        let scale = fields.f64_in("the sum of parts", range)?;
+        fields.end()?;
+        if promised != promise(facts.objective(vm)) {
+            return Err(BlobError::Objective);
+        }
+        self.leave_coarse(scale);
+        // By exactly one where the reservations stand to each other as they did.
+        self.vms[slot].proportion = proportion * (self.due.part(slot) / then);
+        self.importing = true;
+        Ok(())
+    }
+
+    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+        if core::mem::take(&mut self.importing) {
+            self.assign(facts, out);
+        }
+    }
 }

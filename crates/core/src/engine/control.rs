@@ -2,6 +2,7 @@
 
 use super::{Ears, Engine, EngineError};
 use crate::facts::{Facts, Life, NIL, Vm, state};
+use crate::learnt::{Blob, BlobError};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
 use crate::request::{ClientId, DiskId, Lane, VmId};
@@ -336,6 +337,41 @@ impl Engine {
                 self.ask_gate(vm.index, lane);
             }
         }
+    }
+
+    /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn export_learnt(&self, vm: VmId) -> Result<Option<Blob>, EngineError> {
+        self.check_vm(vm)?;
+        let controller = self.roles.controller.as_ref();
+        Ok(controller.and_then(|controller| controller.export(&self.facts, vm)))
+    }
+
+    /// Has the policy's controller take over what was learnt of these VMs, which may have been by
+    /// another engine. VMs that come, go or change afterwards may void it, so all of them ought to
+    /// be there. Returns those that were refused; for them nothing has changed.
+    pub fn import_learnt<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+    ) -> Vec<(VmId, BlobError)> {
+        self.advance(now);
+        let mut refused = Vec::new();
+        for (vm, blob) in learnt {
+            let taken = match (self.check_vm(vm), &mut self.roles.controller) {
+                (Err(_), _) => Err(BlobError::Unwanted("the VM is not there (any more)")),
+                (_, None) => Err(BlobError::Unwanted("the policy has no controller")),
+                (_, Some(controller)) => controller.import(&self.facts, vm, blob),
+            };
+            refused.extend(taken.err().map(|error| (vm, error)));
+        }
+        if let Some(controller) = &mut self.roles.controller {
+            controller.imported(&self.facts, &mut self.ears.knobs);
+        }
+        self.follow_up();
+        refused
     }
 
     /// Puts something around the roles of the policy in force, now and after every swap: a

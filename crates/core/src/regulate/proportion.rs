@@ -197,6 +197,16 @@ impl Proportions {
         self.least.peek().map(|(demand, _)| demand)
     }
 
+    /// c_i, of equation 1: at least 1 where a VM is there.
+    pub fn part(&self, slot: usize) -> f64 {
+        self.demand(slot) as f64 / self.least().unwrap_or(1) as f64
+    }
+
+    /// The sum of all c_i.
+    pub fn parts(&self) -> f64 {
+        self.sum as f64 / self.least().unwrap_or(1) as f64
+    }
+
     /// How many VMs there are.
     pub fn count(&self) -> usize {
         self.least.len()
