@@ -1,6 +1,7 @@
 //! What the control plane asks of an event loop, and what it answers.
 
 use tidegate_core::engine::DeviceFacts;
+use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
 use tidegate_core::roles::Waits;
@@ -42,6 +43,13 @@ pub enum Command {
         /// The disk as it is then.
         reply: oneshot::Sender<Result<DiskSnapshot, CommandError>>,
     },
+    /// What the policy's controller has learnt of some VMs.
+    ExportLearnt {
+        /// Of those from this place on: zero, then [`LearntPart::next`].
+        from: usize,
+        /// The answer.
+        reply: oneshot::Sender<LearntPart>,
+    },
     /// A client whose handshake is done.
     Adopt(Box<crate::reception::Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
@@ -76,6 +84,17 @@ pub enum CommandError {
     /// The engine refused.
     #[error("{0}")]
     Refused(String),
+}
+
+/// What was learnt of some VMs of a device.
+#[derive(Debug)]
+pub struct LearntPart {
+    /// The policy's name.
+    pub policy: String,
+    /// What was learnt, with the VM's name, where anything was.
+    pub states: Vec<(String, Blob)>,
+    /// Where to go on; `None`: those were the last.
+    pub next: Option<usize>,
 }
 
 /// A device as it stands.

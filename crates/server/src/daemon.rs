@@ -10,9 +10,11 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -22,6 +24,7 @@ use crate::command::{
 };
 use crate::config::{Config, ListenConfig, Place, StoreConfig};
 use crate::event_loop::{Files, LoopHandle, Prepared, SetupError};
+use crate::keeper::Keeper;
 use crate::reception::{BindError, Bound, Offer, Offers, receive};
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
@@ -133,9 +136,14 @@ impl Daemon {
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
         let mut files = Files::default();
-        let prepared = (0..config.devices.len())
+        let mut prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &mut files))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(store) = &store {
+            prepared
+                .iter_mut()
+                .for_each(|device| device.import_learnt(store));
+        }
         let mut bound = Vec::new();
         for listen in &config.listeners {
             let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
@@ -168,6 +176,7 @@ impl Daemon {
         let shared = Arc::new(Shared {
             devices,
             store,
+            learnt_every: (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every),
             stop: Notify::new(),
         });
         Ok(Daemon {
@@ -201,18 +210,28 @@ impl Daemon {
             reception.spawn(receive(bound.clone(), offers.clone()));
         }
         let mut left = self.threads.len();
-        tokio::select! {
-            name = signals.next() => tracing::info!("{name}: finishing what is in flight"),
-            () = self.handle.shared.stop.notified() => {
-                tracing::info!("told to shut down: finishing what is in flight");
+        let mut keeper = Keeper::new(&self.handle);
+        loop {
+            tokio::select! {
+                name = signals.next() => tracing::info!("{name}: finishing what is in flight"),
+                () = self.handle.shared.stop.notified() => {
+                    tracing::info!("told to shut down: finishing what is in flight");
+                }
+                index = self.ended.recv() => {
+                    left -= 1;
+                    let device = index.map_or("?", |i| &self.handle.devices()[i].name);
+                    tracing::error!(%device, "its event loop ended: shutting down");
+                }
+                () = keeper.due() => {
+                    keeper.keep();
+                    continue;
+                }
             }
-            index = self.ended.recv() => {
-                left -= 1;
-                let device = index.map_or("?", |i| &self.handle.devices()[i].name);
-                tracing::error!(%device, "its event loop ended: shutting down");
-            }
+            break;
         }
         reception.shutdown().await;
+        // Draining takes the policy's place, and what that has learnt goes with it.
+        let learnt = keeper.last().await;
         self.tell_all(|| Command::Drain);
         while left > 0 {
             tokio::select! {
@@ -223,6 +242,7 @@ impl Daemon {
                 }
             }
         }
+        keeper.finish(learnt).await;
         self.join()
     }
 
@@ -313,6 +333,7 @@ pub struct DaemonHandle {
 struct Shared {
     devices: Vec<DeviceEntry>,
     store: Option<Arc<Store>>,
+    learnt_every: Nanos,
     stop: Notify,
 }
 
@@ -353,6 +374,11 @@ impl DaemonHandle {
     /// store. Its calls may wait for the disk: make them where a thread may block.
     pub fn store(&self) -> Option<&Arc<Store>> {
         self.shared.store.as_ref()
+    }
+
+    /// How often what controllers have learnt is kept.
+    pub(crate) fn learnt_every(&self) -> Duration {
+        Duration::from_nanos(self.shared.learnt_every.0)
     }
 
     /// The index of the device that a VM lives on.
@@ -450,7 +476,8 @@ impl DaemonHandle {
         self.shared.stop.notify_one();
     }
 
-    async fn ask<T>(
+    /// Sends a command and waits for the answer to it.
+    pub(crate) async fn ask<T>(
         &self,
         device: usize,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,

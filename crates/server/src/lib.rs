@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod event_loop;
 pub mod fault;
 pub mod help;
+mod keeper;
 pub mod metrics;
 pub mod reception;
 pub mod ring;

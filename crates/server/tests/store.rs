@@ -2,12 +2,28 @@
 
 mod common;
 
-use serde_json::json;
-use tidegate_server::config::{DeviceKind, StoreConfig};
-use tidegate_server::daemon::StartError;
-use tidegate_server::store::{Scope, StoreError, VmRecord};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use common::{Server, single};
+use serde_json::json;
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_nbd::Command;
+use tidegate_server::config::{Config, DeviceKind, StoreConfig};
+use tidegate_server::daemon::StartError;
+use tidegate_server::store::{Scope, Store, StoreError, VmRecord};
+
+use common::{Client, Server, config, device, disk, request, single, vm};
+
+fn kept_in(path: PathBuf) -> StoreConfig {
+    StoreConfig {
+        path,
+        learnt_every: Nanos::from_secs(60),
+        place: None,
+    }
+}
 
 #[test]
 fn the_daemon_holds_its_store_open_and_finds_it_again() {
@@ -18,7 +34,7 @@ fn the_daemon_holds_its_store_open_and_finds_it_again() {
     server.stop().expect("ends in order");
 
     let path = dir.path().join("tidegate.redb");
-    config.store = Some(StoreConfig { path, place: None });
+    config.store = Some(kept_in(path));
     let record = VmRecord::new("oltp", Scope::Objective, &json!({ "weight": 7 }));
     let server = Server::start(config.clone());
     let store = server.handle.store().expect("it is configured");
@@ -47,8 +63,122 @@ fn without_its_store_the_daemon_does_not_start_and_makes_no_disk() {
     std::fs::write(&path, "no store").expect("writable");
     let disk = dir.path().join("disk.raw");
     let mut config = single(dir.path(), DeviceKind::File, Some(disk.clone()), 1 << 20);
-    config.store = Some(StoreConfig { path, place: None });
+    config.store = Some(kept_in(path));
     let error = Server::try_start(config).map(drop).expect_err("started");
     assert!(matches!(error, StartError::Store { .. }), "{error}");
     assert!(!disk.exists(), "made before the store was opened");
+}
+
+/// Two VMs with credits, on a disk that is never as fast as one of them was promised.
+fn with_credits(dir: &Path, learnt_every: Nanos) -> Config {
+    let mut config = config(dir);
+    config.store = Some(StoreConfig {
+        learnt_every,
+        ..kept_in(dir.join("tidegate.redb"))
+    });
+    let model = catalogue::load("ssd-sata-300gb").expect("built in");
+    let kind = DeviceKind::Emulated {
+        model: Box::new(model),
+    };
+    let mut ssd = device("disk0", kind);
+    ssd.policy = PolicySpec::named("flubber").expect("it is registered");
+    config.devices.push(ssd);
+    for (name, latency) in [("hurried", Some(Nanos::from_micros(1))), ("patient", None)] {
+        let mut vm = vm(name, 0, vec![disk(name, None, 1 << 20)]);
+        vm.objective = Objective {
+            reservation: Rate::iops(100),
+            latency,
+            ..Objective::default()
+        };
+        config.vms.push(vm);
+    }
+    config
+}
+
+/// What is kept of both VMs.
+fn learnt(store: &Store) -> [Option<Vec<u8>>; 2] {
+    let learnt = |vm| store.learnt("disk0", "flubber", vm).expect("reads");
+    ["hurried", "patient"].map(learnt)
+}
+
+/// Both VMs ask for 64 reads, so many times.
+fn ask(clients: &mut [Client; 2], rounds: usize) {
+    for _ in 0..rounds {
+        for client in clients.iter_mut() {
+            for cookie in 0..64 {
+                client.send(
+                    request(Command::Read { df: false }, cookie, cookie * 4096, 4096),
+                    &[],
+                );
+            }
+        }
+        for client in clients.iter_mut() {
+            for _ in 0..64 {
+                client.receive().result.expect("reads");
+            }
+        }
+    }
+}
+
+fn clients(server: &Server) -> [Client; 2] {
+    ["hurried", "patient"].map(|name| server.connect(name))
+}
+
+#[test]
+fn what_is_learnt_is_kept_while_the_daemon_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(with_credits(dir.path(), Nanos::from_millis(20)));
+    let mut clients = clients(&server);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let store = server.handle.store().expect("it is configured");
+    while !matches!(learnt(store), [Some(_), Some(_)]) {
+        assert!(Instant::now() < deadline, "nothing is learnt");
+        ask(&mut clients, 1);
+    }
+}
+
+#[test]
+fn what_was_learnt_goes_on_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let every = Nanos::from_secs(3600);
+    let config = with_credits(dir.path(), every);
+    let kept = || learnt(&Store::open(dir.path().join("tidegate.redb")).expect("free"));
+    let server = Server::start(config.clone());
+    ask(&mut clients(&server), 20);
+    server.stop().expect("ends in order");
+    let first = kept();
+    assert!(matches!(first, [Some(_), Some(_)]), "{first:?}");
+
+    // It takes it over, and has learnt nothing else when it ends: else there would be nothing.
+    let server = Server::start(config.clone());
+    server.stop().expect("ends in order");
+    assert_eq!(kept(), first);
+
+    // Another policy has nothing to do with it.
+    let mut other = config.clone();
+    other.devices[0].policy = PolicySpec::named("fifo").expect("it is registered");
+    let server = Server::start(other);
+    server.stop().expect("ends in order");
+    assert_eq!(kept(), first);
+
+    // One of the VMs is gone, and with it what was learnt of it.
+    let mut fewer = config;
+    fewer.vms.pop();
+    let server = Server::start(fewer);
+    server.stop().expect("ends in order");
+    let now = kept();
+    assert!(matches!(now, [Some(_), None]), "{now:?}");
+}
+
+#[test]
+fn what_is_no_lesson_does_not_keep_the_daemon_from_serving() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = with_credits(dir.path(), Nanos::from_secs(3600));
+    let store = Store::open(dir.path().join("tidegate.redb")).expect("made");
+    (store.put_learnt("disk0", "flubber", "hurried", b"garbage")).expect("writes");
+    (store.put_learnt("disk0", "flubber", "patient", b"")).expect("writes");
+    drop(store);
+    let server = Server::start(config);
+    ask(&mut clients(&server), 1);
+    server.stop().expect("ends in order");
 }

@@ -14,6 +14,7 @@ use tidegate_config::library::{Beside, Library};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
+use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 
 use crate::fault::Rule;
@@ -113,6 +114,8 @@ pub struct ControlConfig {
 pub struct StoreConfig {
     /// Its file, made where there is none.
     pub path: PathBuf,
+    /// How often what controllers have learnt is kept, 1 s to 1 h.
+    pub learnt_every: Nanos,
     /// Where the file says it; `None` where no file does.
     pub place: Option<Place>,
 }

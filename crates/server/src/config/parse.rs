@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
 use tidegate_config::{Field, Names, Section};
+use tidegate_core::time::Nanos;
 
 use super::{Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, vm};
 
@@ -13,6 +14,8 @@ use super::{Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, dev
 pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
 /// Only the daemon's own user.
 const DEFAULT_SOCKET_MODE: u32 = 0o600;
+/// What is learnt in a minute is soon learnt again.
+const DEFAULT_LEARNT_EVERY: Nanos = Nanos::from_secs(60);
 /// What fits into `sockaddr_un`, with its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -210,9 +213,13 @@ fn store(
         files.claim(&name, "file", &field);
         Some(path)
     });
+    let learnt_every = section.read("learnt_every", DEFAULT_LEARNT_EVERY, |field| {
+        field.duration(Nanos::SECOND..=Nanos::from_secs(3600))
+    });
     section.finish();
     Some(StoreConfig {
         path: path?,
+        learnt_every: learnt_every?,
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }

@@ -60,6 +60,10 @@ const WHOLE: &str = r#"
 socket = "run/control.sock"
 mode = "0640"
 
+[store]
+path = "run/./state.redb"
+learnt_every = "5 min"
+
 [[listen]]
 unix = "/run/nbd.sock"
 mode = "0660"
@@ -123,6 +127,9 @@ fn a_whole_file_becomes_a_configuration() {
         PathBuf::from("/etc/tidegate/run/control.sock")
     );
     assert_eq!(config.control.mode, 0o640);
+    let store = config.store.expect("it is named");
+    assert_eq!(store.path, PathBuf::from("/etc/tidegate/run/state.redb"));
+    assert_eq!(store.learnt_every, Nanos::from_secs(300));
     assert_eq!(config.listeners[0].exports, ["logs", "oltp"]);
     assert!(matches!(
         config.listeners[0].address,
@@ -193,7 +200,7 @@ fn a_whole_file_becomes_a_configuration() {
     );
     assert_eq!(
         warnings[1].place.as_ref().map(|p| (p.line, p.column)),
-        Some((38, 11))
+        Some((42, 11))
     );
 }
 
@@ -235,6 +242,7 @@ fn defaults_need_four_lines_a_section() {
     let Loaded { config, warnings } = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
     assert!(warnings.is_empty());
     assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
+    assert!(config.store.is_none());
     assert_eq!(config.devices[0].policy.name(), "mclock");
     assert_eq!(config.vms[0].objective, Objective::default());
     assert_eq!(config.vms[0].disks[0].block_size, 512);

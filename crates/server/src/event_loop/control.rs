@@ -51,6 +51,9 @@ impl Loop {
             } => {
                 answer_ended(reply.send(self.change_faults(&export, change)));
             }
+            Command::ExportLearnt { from, reply } => {
+                answer_ended(reply.send(self.export_learnt(from)));
+            }
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),
             Command::Abort => {

@@ -25,6 +25,7 @@ mod fault_tests;
 mod inject;
 #[cfg(test)]
 mod inject_tests;
+mod learnt;
 mod receive;
 mod setup;
 mod slots;

@@ -21,6 +21,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -29,10 +30,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, WriteTransaction};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, WriteTransaction};
 
 use crate::ring::sys;
-use schema::{LEARNT, STEPS, SchemaError, VMS};
+use schema::{LEARNT, LearntKey, STEPS, SchemaError, VMS};
 
 pub use error::StoreError;
 pub use record::{Scope, VmRecord};
@@ -59,6 +60,15 @@ pub enum Change<'a> {
         vm: &'a str,
         /// What the controller exported.
         state: &'a [u8],
+    },
+    /// Keeps what a policy's controller has learnt of these VMs on a device, and nothing of others.
+    ReplaceLearnt {
+        /// The device's name.
+        device: &'a str,
+        /// The policy's name.
+        policy: &'a str,
+        /// What it exported, with the VMs' names.
+        states: &'a [(&'a str, &'a [u8])],
     },
     /// Forgets what was learnt of a VM, on every device by every policy.
     ForgetLearnt {
@@ -330,13 +340,24 @@ fn make_change(write: &WriteTransaction, change: &Change<'_>) -> Result<bool, re
             policy,
             vm,
             state,
+        } => put_learnt(&mut write.open_table(LEARNT)?, (vm, device, policy), state),
+        Change::ReplaceLearnt {
+            device,
+            policy,
+            states,
         } => {
-            let (mut learnt, key) = (write.open_table(LEARNT)?, (vm, device, policy));
-            if (learnt.get(key)?).is_some_and(|there| there.value() == state) {
-                return Ok(false);
+            let mut learnt = write.open_table(LEARNT)?;
+            let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
+            let mut changed = false;
+            learnt.retain(|(vm, on, by), _| {
+                let stays = (on, by) != (device, policy) || names.contains(vm);
+                changed |= !stays;
+                stays
+            })?;
+            for (vm, state) in states {
+                changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
             }
-            learnt.insert(key, state)?;
-            Ok(true)
+            Ok(changed)
         }
         Change::ForgetLearnt { vm } => {
             let mut learnt = write.open_table(LEARNT)?;
@@ -350,6 +371,18 @@ fn make_change(write: &WriteTransaction, change: &Change<'_>) -> Result<bool, re
             Ok(forgotten)
         }
     }
+}
+
+fn put_learnt(
+    learnt: &mut Table<'_, LearntKey, &'static [u8]>,
+    key: (&str, &str, &str),
+    state: &[u8],
+) -> Result<bool, redb::Error> {
+    if (learnt.get(key)?).is_some_and(|there| there.value() == state) {
+        return Ok(false);
+    }
+    learnt.insert(key, state)?;
+    Ok(true)
 }
 
 fn record(name: &str, (version, scope, text): (u32, u8, &str)) -> Result<VmRecord, redb::Error> {

@@ -14,8 +14,10 @@ const KEY: &str = "schema";
 pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefinition::new("vms");
 
 /// What controllers have learnt, by VM, device and policy.
-pub(super) const LEARNT: TableDefinition<'_, (&str, &str, &str), &[u8]> =
-    TableDefinition::new("learnt");
+pub(super) const LEARNT: TableDefinition<'_, LearntKey, &[u8]> = TableDefinition::new("learnt");
+
+/// VM, device, policy.
+pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
 /// Makes a schema of the one before.
 pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;

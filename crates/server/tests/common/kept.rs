@@ -19,12 +19,18 @@ pub enum Step {
     Remove(String),
     Learn(Key, Vec<u8>),
     Forget(String),
+    /// All that is known on a device by a policy, by VM.
+    Replace(&'static str, &'static str, Vec<(String, Vec<u8>)>),
     /// All of them together.
     Batch(Vec<Step>),
 }
 
 /// VM, device, policy.
 type Key = (String, &'static str, &'static str);
+
+fn name(number: u32) -> String {
+    format!("vm{number:02}")
+}
 
 impl Step {
     /// The one with this number in the series of a seed.
@@ -33,14 +39,16 @@ impl Step {
         match rng.random_range(0..10) {
             0 => {
                 let steps = rng.random_range(2..12);
-                Step::Batch((0..steps).map(|_| Step::single(&mut rng)).collect())
+                let mut steps: Vec<_> = (0..steps).map(|_| Step::single(&mut rng)).collect();
+                steps.retain(|step| !matches!(step, Step::Replace(..)));
+                Step::Batch(steps)
             }
             _ => Step::single(&mut rng),
         }
     }
 
     fn single(rng: &mut Pcg64) -> Step {
-        let name = format!("vm{:02}", rng.random_range(0..NAMES));
+        let name = name(rng.random_range(0..NAMES));
         // Most are small, a few take many pages.
         let size = match rng.random_range(0..8) {
             0 => rng.random_range(4_000..40_000),
@@ -57,12 +65,17 @@ impl Step {
                 Step::Put(VmRecord::new(name, scope, &words))
             }
             5 | 6 => Step::Remove(name),
-            7 | 8 => {
+            7 => Step::Forget(name),
+            what => {
                 let device = DEVICES[rng.random_range(0..DEVICES.len())];
                 let policy = POLICIES[rng.random_range(0..POLICIES.len())];
-                Step::Learn((name, device, policy), vec![rng.random(); size])
+                if what == 8 {
+                    return Step::Learn((name, device, policy), vec![rng.random(); size]);
+                }
+                let states = (0..NAMES).step_by(rng.random_range(1..9));
+                let states = states.map(|vm| (self::name(vm), vec![rng.random(); size % 50]));
+                Step::Replace(device, policy, states.collect())
             }
-            _ => Step::Forget(name),
         }
     }
 
@@ -72,6 +85,17 @@ impl Step {
             Step::Remove(name) => store.remove_vm(name).map(drop),
             Step::Learn((vm, device, policy), state) => store.put_learnt(device, policy, vm, state),
             Step::Forget(vm) => store.forget_learnt(vm).map(drop),
+            Step::Replace(device, policy, states) => {
+                let states: Vec<_> = (states.iter())
+                    .map(|(vm, state)| (vm.as_str(), state.as_slice()))
+                    .collect();
+                let change = Change::ReplaceLearnt {
+                    device,
+                    policy,
+                    states: &states,
+                };
+                store.apply(&[change]).map(drop)
+            }
             Step::Batch(steps) => {
                 let changes: Vec<_> = steps.iter().map(Step::change).collect();
                 store.apply(&changes).map(drop)
@@ -90,7 +114,7 @@ impl Step {
                 state,
             },
             Step::Forget(vm) => Change::ForgetLearnt { vm },
-            Step::Batch(_) => panic!("no batch in a batch"),
+            Step::Replace(..) | Step::Batch(_) => panic!("not in a batch"),
         }
     }
 }
@@ -120,6 +144,13 @@ impl Kept {
                 self.learnt.insert(key.clone(), state.clone());
             }
             Step::Forget(vm) => self.learnt.retain(|key, _| key.0 != *vm),
+            Step::Replace(device, policy, states) => {
+                (self.learnt).retain(|key, _| (key.1, key.2) != (*device, *policy));
+                for (vm, state) in states {
+                    let key = (vm.clone(), *device, *policy);
+                    self.learnt.insert(key, state.clone());
+                }
+            }
             Step::Batch(steps) => steps.iter().for_each(|step| self.take(step)),
         }
     }
@@ -131,7 +162,7 @@ impl Kept {
             kept.vms.insert(vm.name.clone(), vm);
         }
         for number in 0..NAMES {
-            let vm = format!("vm{number:02}");
+            let vm = name(number);
             for device in DEVICES {
                 for policy in POLICIES {
                     if let Some(state) = store.learnt(device, policy, &vm)? {

@@ -2,6 +2,7 @@
 //! told of them; then, in `start`, its loop on a thread of its own.
 
 mod files;
+mod import;
 mod start;
 
 use std::io;

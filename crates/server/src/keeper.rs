@@ -1,0 +1,168 @@
+//! Keeps what controllers have learnt: now and then while the daemon runs, and once when it ends.
+//!
+//! ```text
+//!   every so often --ask a few VMs at a time--> event loop
+//!         ^                                         |
+//!         +------- one transaction, elsewhere <-----+ what was learnt of them
+//! ```
+//!
+//! Loops are asked for a few VMs at a time, which takes none of them long; the disk is waited for
+//! on a thread that may block.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::learnt::Blob;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+
+use crate::command::Command;
+use crate::daemon::{ControlError, DaemonHandle};
+use crate::store::{Change, Store, StoreError};
+
+/// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// What has been learnt on a device.
+pub(crate) struct Learnt {
+    device: String,
+    policy: String,
+    /// By the VMs' names.
+    states: Vec<(String, Blob)>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Keeper {
+    handle: DaemonHandle,
+    /// `None`: there is no store, so nothing is kept.
+    store: Option<(Arc<Store>, Interval)>,
+    keeping: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Of this daemon. Must be made on its runtime.
+    pub(crate) fn new(handle: &DaemonHandle) -> Keeper {
+        let store = handle.store().map(|store| {
+            let every = handle.learnt_every();
+            let mut timer = interval_at(Instant::now() + every, every);
+            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            (store.clone(), timer)
+        });
+        Keeper {
+            handle: handle.clone(),
+            store,
+            keeping: None,
+        }
+    }
+
+    /// Ends when it is time for [`Keeper::keep`].
+    pub(crate) async fn due(&mut self) {
+        match &mut self.store {
+            Some((_, timer)) => {
+                timer.tick().await;
+            }
+            None => pending().await,
+        }
+    }
+
+    /// Begins to ask for and to write what was learnt, unless it is still at it.
+    pub(crate) fn keep(&mut self) {
+        let Some((store, _)) = &self.store else {
+            return;
+        };
+        if self
+            .keeping
+            .as_ref()
+            .is_some_and(|task| !task.is_finished())
+        {
+            return;
+        }
+        let (handle, store) = (self.handle.clone(), store.clone());
+        self.keeping = Some(tokio::spawn(async move {
+            let learnt = ask_all(&handle).await;
+            write(store, learnt).await;
+        }));
+    }
+
+    /// What has been learnt, for [`Keeper::finish`]: before the loops are told to end.
+    pub(crate) async fn last(&self) -> Vec<Learnt> {
+        match &self.store {
+            Some(_) => ask_all(&self.handle).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Writes what was learnt last.
+    pub(crate) async fn finish(self, last: Vec<Learnt>) {
+        if let Some(keeping) = self.keeping {
+            // One that panicked has said so.
+            let _ = keeping.await;
+        }
+        if let Some((store, _)) = self.store {
+            write(store, last).await;
+        }
+    }
+}
+
+/// Asks every device. One that does not answer is left out: what is kept of it stays.
+async fn ask_all(handle: &DaemonHandle) -> Vec<Learnt> {
+    let mut learnt = Vec::new();
+    for device in 0..handle.devices().len() {
+        if let Ok(Ok(Some(of_device))) = timeout(ANSWERED_WITHIN, ask(handle, device)).await {
+            learnt.push(of_device);
+        }
+    }
+    learnt
+}
+
+/// `None`: its policy changed in between.
+async fn ask(handle: &DaemonHandle, device: usize) -> Result<Option<Learnt>, ControlError> {
+    let mut learnt = Learnt {
+        device: handle.devices()[device].name.clone(),
+        policy: String::new(),
+        states: Vec::new(),
+    };
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let export = |reply| Command::ExportLearnt { from, reply };
+        let part = handle.ask(device, export).await?;
+        if from > 0 && part.policy != learnt.policy {
+            return Ok(None);
+        }
+        learnt.policy = part.policy;
+        learnt.states.extend(part.states);
+        next = part.next;
+    }
+    Ok(Some(learnt))
+}
+
+async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
+    let written = spawn_blocking(move || write_all(&store, &learnt)).await;
+    match written {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("what was learnt of the VMs is not kept: {error}"),
+        Err(error) => tracing::error!("what was learnt of the VMs is not kept: {error}"),
+    }
+}
+
+/// Keeps what was learnt on these devices, in place of what was kept of them. Where nothing has
+/// changed nothing is written.
+fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
+    let states: Vec<Vec<(&str, &[u8])>> = (learnt.iter())
+        .map(|of| {
+            of.states
+                .iter()
+                .map(|(vm, blob)| (vm.as_str(), blob.as_bytes()))
+                .collect()
+        })
+        .collect();
+    let changes: Vec<_> = (learnt.iter().zip(&states))
+        .map(|(of, states)| Change::ReplaceLearnt {
+            device: &of.device,
+            policy: &of.policy,
+            states,
+        })
+        .collect();
+    store.apply(&changes).map(drop)
+}
