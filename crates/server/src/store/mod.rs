@@ -24,6 +24,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -404,15 +405,15 @@ fn make(path: &Path) -> Result<(), StoreError> {
         what: "make the store",
         source,
     };
+    // A name that nobody else has, should another daemon be making one.
+    let unique = RandomState::new().build_hasher().finish();
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
+    beside.push(format!(".new-{unique:016x}"));
     let beside = PathBuf::from(beside);
-    // Left over from a crash.
-    remove(&beside).map_err(failed)?;
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(&beside).map_err(failed)?;
-    let made = fill(&beside)
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&beside).map_err(failed)?;
+    let made = fill(file)
         .and_then(|()| match std::fs::hard_link(&beside, path) {
             Err(error) => match error.kind() {
                 io::ErrorKind::AlreadyExists => Ok(()),
@@ -424,34 +425,26 @@ fn make(path: &Path) -> Result<(), StoreError> {
             },
             Ok(()) => Ok(()),
         })
-        .and_then(|()| remove(&beside))
         .and_then(|()| sync_directory(path));
-    made.map_err(|error| {
-        let _ = remove(&beside);
-        failed(error)
-    })
+    // Where it was renamed it is not there any more.
+    let _ = std::fs::remove_file(&beside);
+    made.map_err(failed)
 }
 
 /// Makes an empty file a database with today's schema.
-fn fill(path: &Path) -> io::Result<()> {
+fn fill(file: File) -> io::Result<()> {
     let other = |error: redb::Error| match error {
         redb::Error::Io(error) => error,
         other => io::Error::other(other.to_string()),
     };
-    let database = builder().create(path).map_err(|e| other(e.into()))?;
+    let backend = FileBackend::new(file).map_err(|e| other(e.into()))?;
+    let database = (builder().create_with_backend(backend)).map_err(|e| other(e.into()))?;
     schema::upgrade(&database, STEPS).map_err(|error| match error {
         SchemaError::Database(error) => other(error),
         // Only where somebody wrote to it in between.
         refused => io::Error::other(format!("{refused:?}")),
     })?;
     database.close().map_err(|error| other(error.into()))
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Makes the name of a new file durable.

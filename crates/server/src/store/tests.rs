@@ -124,6 +124,31 @@ fn one_process_at_a_time_has_it() {
 }
 
 #[test]
+fn of_several_that_make_it_at_once_one_has_it() {
+    for _ in 0..20 {
+        let (dir, path) = place();
+        let start = std::sync::Barrier::new(4);
+        let open = || {
+            start.wait();
+            Store::open(&path)
+        };
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            (threads.into_iter())
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        });
+        let has_it = opened.iter().filter(|opened| opened.is_ok()).count();
+        assert_eq!(has_it, 1, "{opened:?}");
+        for error in opened.iter().filter_map(|opened| opened.as_ref().err()) {
+            assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+        }
+        let files = std::fs::read_dir(dir.path()).expect("a directory").count();
+        assert_eq!(files, 1, "something is left behind");
+    }
+}
+
+#[test]
 fn what_is_no_store_is_refused_and_stays_as_it_is() {
     let (dir, path) = place();
     for (bytes, found) in [
@@ -220,6 +245,28 @@ fn a_missing_directory_is_named() {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     let help = error.help().expect("help");
     assert!(help.contains("mkdir"), "{help}");
+}
+
+#[test]
+fn what_would_help_is_said_where_the_system_refuses() {
+    for kind in [
+        io::ErrorKind::PermissionDenied,
+        io::ErrorKind::ReadOnlyFilesystem,
+        io::ErrorKind::StorageFull,
+        io::ErrorKind::QuotaExceeded,
+    ] {
+        let error = StoreError::Io {
+            path: "/srv/tidegate.redb".into(),
+            what: "write to the store",
+            source: kind.into(),
+        };
+        let said = error.to_string();
+        assert!(
+            said.starts_with("/srv/tidegate.redb: cannot write to"),
+            "{said}"
+        );
+        assert!(error.help().is_some(), "{kind}");
+    }
 }
 
 #[test]
