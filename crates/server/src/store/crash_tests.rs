@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use redb::StorageBackend;
 
+use super::file::builder;
 use super::*;
 use crate::common::kept::{Kept, Step};
 

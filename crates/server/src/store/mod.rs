@@ -13,70 +13,30 @@
 //! it again with what was acknowledged. Every call may wait for the disk: the control plane makes
 //! them on threads that may block, event loops never.
 
+mod change;
 #[cfg(test)]
 mod crash_tests;
 mod error;
+mod file;
 mod record;
 mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, WriteTransaction};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
-use schema::{LEARNT, LearntKey, STEPS, SchemaError, VMS};
+use change::make_change;
+use schema::{LEARNT, STEPS, SchemaError, VMS};
 
+pub use change::Change;
 pub use error::StoreError;
 pub use record::{Scope, VmRecord};
-
-/// Memory for pages of the file. Everything in it is read once, at start.
-const CACHE: usize = 1 << 20;
-/// What every file of redb begins with.
-const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
-
-/// One of several changes that are made together.
-#[derive(Clone, Copy, Debug)]
-pub enum Change<'a> {
-    /// Keeps a VM, in place of what was kept under its name.
-    PutVm(&'a VmRecord),
-    /// Forgets the VM of this name; not what its controllers have learnt.
-    RemoveVm(&'a str),
-    /// Keeps what a policy's controller has learnt of a VM on a device.
-    PutLearnt {
-        /// The device's name.
-        device: &'a str,
-        /// The policy's name.
-        policy: &'a str,
-        /// The VM's name.
-        vm: &'a str,
-        /// What the controller exported.
-        state: &'a [u8],
-    },
-    /// Keeps what a policy's controller has learnt of these VMs on a device, and nothing of others.
-    ReplaceLearnt {
-        /// The device's name.
-        device: &'a str,
-        /// The policy's name.
-        policy: &'a str,
-        /// What it exported, with the VMs' names.
-        states: &'a [(&'a str, &'a [u8])],
-    },
-    /// Forgets what was learnt of a VM, on every device by every policy.
-    ForgetLearnt {
-        /// The VM's name.
-        vm: &'a str,
-    },
-}
 
 /// The store.
 pub struct Store {
@@ -114,11 +74,11 @@ impl Store {
             move |source| StoreError::Io { path, what, source }
         };
         if !path.try_exists().map_err(failed("look for the store"))? {
-            make(&path)?;
+            file::make(&path)?;
         }
-        refuse_others(&path)?;
-        let file = path.clone();
-        Store::over(path, move || open_file(&file))
+        file::refuse_others(&path)?;
+        let place = path.clone();
+        Store::over(path, move || file::open(&place))
     }
 
     fn over(
@@ -212,7 +172,8 @@ impl Store {
         self.with("read the store", |database| {
             let vms = database.begin_read()?.open_table(VMS)?;
             let kept = vms.get(name)?;
-            kept.map(|kept| record(name, kept.value())).transpose()
+            kept.map(|kept| VmRecord::from_row(name, kept.value()))
+                .transpose()
         })
     }
 
@@ -226,7 +187,7 @@ impl Store {
             let mut records = Vec::new();
             for entry in vms.iter()? {
                 let (name, kept) = entry?;
-                records.push(record(name.value(), kept.value())?);
+                records.push(VmRecord::from_row(name.value(), kept.value())?);
             }
             Ok(records)
         })
@@ -321,183 +282,4 @@ impl Store {
             },
         }
     }
-}
-
-/// Makes one of the changes. Whether anything changed by it.
-fn make_change(write: &WriteTransaction, change: &Change<'_>) -> Result<bool, redb::Error> {
-    match *change {
-        Change::PutVm(vm) => {
-            let mut vms = write.open_table(VMS)?;
-            let kept = (vm.version, vm.scope.to_byte(), vm.text.as_str());
-            if (vms.get(vm.name.as_str())?).is_some_and(|there| there.value() == kept) {
-                return Ok(false);
-            }
-            vms.insert(vm.name.as_str(), kept)?;
-            Ok(true)
-        }
-        Change::RemoveVm(name) => Ok(write.open_table(VMS)?.remove(name)?.is_some()),
-        Change::PutLearnt {
-            device,
-            policy,
-            vm,
-            state,
-        } => put_learnt(&mut write.open_table(LEARNT)?, (vm, device, policy), state),
-        Change::ReplaceLearnt {
-            device,
-            policy,
-            states,
-        } => {
-            let mut learnt = write.open_table(LEARNT)?;
-            let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
-            let mut changed = false;
-            learnt.retain(|(vm, on, by), _| {
-                let stays = (on, by) != (device, policy) || names.contains(vm);
-                changed |= !stays;
-                stays
-            })?;
-            for (vm, state) in states {
-                changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
-            }
-            Ok(changed)
-        }
-        Change::ForgetLearnt { vm } => {
-            let mut learnt = write.open_table(LEARNT)?;
-            let mut forgotten = false;
-            // A name followed by NUL is the next one in order; no VM's name has one in it.
-            let next = format!("{vm}\0");
-            learnt.retain_in((vm, "", "")..(next.as_str(), "", ""), |_, _| {
-                forgotten = true;
-                false
-            })?;
-            Ok(forgotten)
-        }
-    }
-}
-
-fn put_learnt(
-    learnt: &mut Table<'_, LearntKey, &'static [u8]>,
-    key: (&str, &str, &str),
-    state: &[u8],
-) -> Result<bool, redb::Error> {
-    if (learnt.get(key)?).is_some_and(|there| there.value() == state) {
-        return Ok(false);
-    }
-    learnt.insert(key, state)?;
-    Ok(true)
-}
-
-fn record(name: &str, (version, scope, text): (u32, u8, &str)) -> Result<VmRecord, redb::Error> {
-    let scope = Scope::from_byte(scope)
-        .ok_or_else(|| redb::Error::Corrupted(format!("VM {name:?} has the scope {scope}")))?;
-    Ok(VmRecord {
-        name: name.to_owned(),
-        scope,
-        version,
-        text: text.to_owned(),
-    })
-}
-
-/// Makes an empty store beside its place and puts it there whole, so that no crash leaves half of
-/// one. Where another process was faster, its store stands.
-fn make(path: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Io {
-        path: path.to_owned(),
-        what: "make the store",
-        source,
-    };
-    // A name that nobody else has, should another daemon be making one.
-    let unique = RandomState::new().build_hasher().finish();
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".new-{unique:016x}"));
-    let beside = PathBuf::from(beside);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&beside).map_err(failed)?;
-    let made = fill(file)
-        .and_then(|()| match std::fs::hard_link(&beside, path) {
-            Err(error) => match error.kind() {
-                io::ErrorKind::AlreadyExists => Ok(()),
-                // What filesystems without hard links say.
-                io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
-                    std::fs::rename(&beside, path)
-                }
-                _ => Err(error),
-            },
-            Ok(()) => Ok(()),
-        })
-        .and_then(|()| sync_directory(path));
-    // Where it was renamed it is not there any more.
-    let _ = std::fs::remove_file(&beside);
-    made.map_err(failed)
-}
-
-/// Makes an empty file a database with today's schema.
-fn fill(file: File) -> io::Result<()> {
-    let other = |error: redb::Error| match error {
-        redb::Error::Io(error) => error,
-        other => io::Error::other(other.to_string()),
-    };
-    let backend = FileBackend::new(file).map_err(|e| other(e.into()))?;
-    let database = (builder().create_with_backend(backend)).map_err(|e| other(e.into()))?;
-    schema::upgrade(&database, STEPS).map_err(|error| match error {
-        SchemaError::Database(error) => other(error),
-        // Only where somebody wrote to it in between.
-        refused => io::Error::other(format!("{refused:?}")),
-    })?;
-    database.close().map_err(|error| other(error.into()))
-}
-
-/// Makes the name of a new file durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-/// Refuses what is no database, before anything could write to it.
-fn refuse_others(path: &Path) -> Result<(), StoreError> {
-    let io = |source| StoreError::Io {
-        path: path.to_owned(),
-        what: "read the store",
-        source,
-    };
-    let not = |found: &str| StoreError::NotAStore {
-        path: path.to_owned(),
-        found: found.to_owned(),
-    };
-    let meta = std::fs::metadata(path).map_err(io)?;
-    if !meta.is_file() {
-        return Err(not("not a regular file"));
-    }
-    if meta.len() == 0 {
-        return Err(not("an empty file"));
-    }
-    let mut start = Vec::new();
-    let file = File::open(path).map_err(io)?;
-    let length = MAGIC.len() as u64;
-    file.take(length).read_to_end(&mut start).map_err(io)?;
-    match start == MAGIC {
-        true => Ok(()),
-        false => Err(not("a file of another kind")),
-    }
-}
-
-fn open_file(path: &Path) -> Result<Opened, DatabaseError> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    // After a failed fsync memory may hold what the disk does not: whatever is kept from here on
-    // is to be what a restart of the machine would find.
-    file.sync_data()?;
-    sys::drop_cached(&file)?;
-    let identity = Some(sys::identity(&file.metadata()?));
-    let database = builder().create_with_backend(FileBackend::new(file)?)?;
-    Ok(Opened { database, identity })
-}
-
-fn builder() -> redb::Builder {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE);
-    // A file that was changed from outside is refused; without this it may be trusted.
-    builder.set_check_integrity_on_open(true);
-    builder
 }

@@ -14,9 +14,9 @@ pub struct VmRecord {
     /// How much of it is kept.
     pub scope: Scope,
     /// The version of the words.
-    pub(super) version: u32,
+    version: u32,
     /// JSON.
-    pub(super) text: String,
+    text: String,
 }
 
 /// How much of a VM a record holds.
@@ -29,14 +29,14 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub(super) fn to_byte(self) -> u8 {
+    fn to_byte(self) -> u8 {
         match self {
             Scope::Whole => 0,
             Scope::Objective => 1,
         }
     }
 
-    pub(super) fn from_byte(byte: u8) -> Option<Scope> {
+    fn from_byte(byte: u8) -> Option<Scope> {
         match byte {
             0 => Some(Scope::Whole),
             1 => Some(Scope::Objective),
@@ -55,6 +55,26 @@ impl VmRecord {
             version: VERSION,
             text: words.to_string(),
         }
+    }
+
+    /// What stands in the table of VMs.
+    pub(super) fn from_row(
+        name: &str,
+        (version, scope, text): (u32, u8, &str),
+    ) -> Result<VmRecord, redb::Error> {
+        let scope = Scope::from_byte(scope)
+            .ok_or_else(|| redb::Error::Corrupted(format!("VM {name:?} has the scope {scope}")))?;
+        Ok(VmRecord {
+            name: name.to_owned(),
+            scope,
+            version,
+            text: text.to_owned(),
+        })
+    }
+
+    /// What is to stand in the table of VMs.
+    pub(super) fn row(&self) -> (u32, u8, &str) {
+        (self.version, self.scope.to_byte(), &self.text)
     }
 
     /// Its words.

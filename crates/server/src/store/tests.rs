@@ -1,13 +1,16 @@
 //! The store on files, and on a disk that fails.
 
+use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend, TableDefinition};
 use serde_json::json;
 use std::ops::Bound;
 
+use super::file::builder;
 use super::*;
 
 fn vm(name: &str, weight: u32) -> VmRecord {

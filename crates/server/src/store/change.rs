@@ -1,0 +1,108 @@
+//! What can be changed in a store, alone or together.
+
+use std::collections::BTreeSet;
+
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::VmRecord;
+use super::schema::{LEARNT, LearntKey, VMS};
+
+/// One of several changes that are made together.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Keeps a VM, in place of what was kept under its name.
+    PutVm(&'a VmRecord),
+    /// Forgets the VM of this name; not what its controllers have learnt.
+    RemoveVm(&'a str),
+    /// Keeps what a policy's controller has learnt of a VM on a device.
+    PutLearnt {
+        /// The device's name.
+        device: &'a str,
+        /// The policy's name.
+        policy: &'a str,
+        /// The VM's name.
+        vm: &'a str,
+        /// What the controller exported.
+        state: &'a [u8],
+    },
+    /// Keeps what a policy's controller has learnt of these VMs on a device, and nothing of others.
+    ReplaceLearnt {
+        /// The device's name.
+        device: &'a str,
+        /// The policy's name.
+        policy: &'a str,
+        /// What it exported, with the VMs' names.
+        states: &'a [(&'a str, &'a [u8])],
+    },
+    /// Forgets what was learnt of a VM, on every device by every policy.
+    ForgetLearnt {
+        /// The VM's name.
+        vm: &'a str,
+    },
+}
+
+/// Makes one of the changes. Whether anything changed by it.
+pub(super) fn make_change(
+    write: &WriteTransaction,
+    change: &Change<'_>,
+) -> Result<bool, redb::Error> {
+    match *change {
+        Change::PutVm(vm) => {
+            let mut vms = write.open_table(VMS)?;
+            let name = vm.name.as_str();
+            if (vms.get(name)?).is_some_and(|there| there.value() == vm.row()) {
+                return Ok(false);
+            }
+            vms.insert(name, vm.row())?;
+            Ok(true)
+        }
+        Change::RemoveVm(name) => Ok(write.open_table(VMS)?.remove(name)?.is_some()),
+        Change::PutLearnt {
+            device,
+            policy,
+            vm,
+            state,
+        } => put_learnt(&mut write.open_table(LEARNT)?, (vm, device, policy), state),
+        Change::ReplaceLearnt {
+            device,
+            policy,
+            states,
+        } => {
+            let mut learnt = write.open_table(LEARNT)?;
+            let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
+            let mut changed = false;
+            learnt.retain(|(vm, on, by), _| {
+                let stays = (on, by) != (device, policy) || names.contains(vm);
+                changed |= !stays;
+                stays
+            })?;
+            for (vm, state) in states {
+                changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
+            }
+            Ok(changed)
+        }
+        Change::ForgetLearnt { vm } => {
+            let mut learnt = write.open_table(LEARNT)?;
+            let mut forgotten = false;
+            // A name followed by NUL is the next one in order; no VM's name has one in it.
+            let next = format!("{vm}\0");
+            learnt.retain_in((vm, "", "")..(next.as_str(), "", ""), |_, _| {
+                forgotten = true;
+                false
+            })?;
+            Ok(forgotten)
+        }
+    }
+}
+
+fn put_learnt(
+    learnt: &mut Table<'_, LearntKey, &'static [u8]>,
+    key: (&str, &str, &str),
+    state: &[u8],
+) -> Result<bool, redb::Error> {
+    if (learnt.get(key)?).is_some_and(|there| there.value() == state) {
+        return Ok(false);
+    }
+    learnt.insert(key, state)?;
+    Ok(true)
+}

@@ -1,0 +1,124 @@
+//! The store's file: made whole, opened with care.
+
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{Database, DatabaseError};
+
+use super::schema::{self, STEPS, SchemaError};
+use super::{Opened, StoreError};
+use crate::ring::sys;
+
+/// Memory for pages of the file. Everything in it is read once, at start.
+const CACHE: usize = 1 << 20;
+/// What every file of redb begins with.
+const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
+
+/// Makes an empty store beside its place and puts it there whole, so that no crash leaves half of
+/// one. Where another process was faster, its store stands.
+pub(super) fn make(path: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Io {
+        path: path.to_owned(),
+        what: "make the store",
+        source,
+    };
+    // A name that nobody else has, should another daemon be making one.
+    let unique = RandomState::new().build_hasher().finish();
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".new-{unique:016x}"));
+    let beside = PathBuf::from(beside);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(&beside).map_err(failed)?;
+    let made = fill(file)
+        .and_then(|()| match std::fs::hard_link(&beside, path) {
+            Err(error) => match error.kind() {
+                io::ErrorKind::AlreadyExists => Ok(()),
+                // What filesystems without hard links say.
+                io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
+                    std::fs::rename(&beside, path)
+                }
+                _ => Err(error),
+            },
+            Ok(()) => Ok(()),
+        })
+        .and_then(|()| sync_directory(path));
+    // Where it was renamed it is not there any more.
+    let _ = std::fs::remove_file(&beside);
+    made.map_err(failed)
+}
+
+/// Makes an empty file a database with today's schema.
+fn fill(file: File) -> io::Result<()> {
+    let other = |error: redb::Error| match error {
+        redb::Error::Io(error) => error,
+        other => io::Error::other(other.to_string()),
+    };
+    let backend = FileBackend::new(file).map_err(|e| other(e.into()))?;
+    let database = (builder().create_with_backend(backend)).map_err(|e| other(e.into()))?;
+    schema::upgrade(&database, STEPS).map_err(|error| match error {
+        SchemaError::Database(error) => other(error),
+        // Only where somebody wrote to it in between.
+        refused => io::Error::other(format!("{refused:?}")),
+    })?;
+    database.close().map_err(|error| other(error.into()))
+}
+
+/// Makes the name of a new file durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Refuses what is no database, before anything could write to it.
+pub(super) fn refuse_others(path: &Path) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io {
+        path: path.to_owned(),
+        what: "read the store",
+        source,
+    };
+    let not = |found: &str| StoreError::NotAStore {
+        path: path.to_owned(),
+        found: found.to_owned(),
+    };
+    let meta = std::fs::metadata(path).map_err(io)?;
+    if !meta.is_file() {
+        return Err(not("not a regular file"));
+    }
+    if meta.len() == 0 {
+        return Err(not("an empty file"));
+    }
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(io)?;
+    let length = MAGIC.len() as u64;
+    file.take(length).read_to_end(&mut start).map_err(io)?;
+    match start == MAGIC {
+        true => Ok(()),
+        false => Err(not("a file of another kind")),
+    }
+}
+
+pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // After a failed fsync memory may hold what the disk does not: whatever is kept from here on
+    // is to be what a restart of the machine would find.
+    file.sync_data()?;
+    sys::drop_cached(&file)?;
+    let identity = Some(sys::identity(&file.metadata()?));
+    let database = builder().create_with_backend(FileBackend::new(file)?)?;
+    Ok(Opened { database, identity })
+}
+
+pub(super) fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE);
+    // A file that was changed from outside is refused; without this it may be trusted.
+    builder.set_check_integrity_on_open(true);
+    builder
+}
