@@ -181,6 +181,50 @@ fn kill_loses_nothing_that_was_flushed_to_an_emulated_disk() {
 }
 
 #[test]
+fn what_the_policy_has_learnt_outlives_the_daemon() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let backing = Backing::Emulated;
+    let promise = "[vm.objective]\nreservation = \"50 IOPS\"\nlatency = \"1 ms\"\n";
+    let config = [
+        "[store]\npath = \"tidegate.redb\"\n",
+        &backing.device("policy = \"flubber\""),
+        "[[vm]]\nname = \"a\"\n",
+        promise,
+        &backing.disk("a", "64 MiB", ""),
+        &backing.vm("b", "64 MiB", ""),
+    ]
+    .concat();
+    let daemon = Daemon::start(&config);
+    let args = [
+        "--rw=randread",
+        "--bs=4k",
+        "--iodepth=16",
+        "--number_ios=400",
+    ];
+    fio(daemon.scratch(), &daemon.uri("a"), &args).succeed();
+    // The log has a thread of its own. What it says last is that it serves.
+    let goes_on = |daemon: &Daemon, times| {
+        let count = |log: &str, words: [&str; 2]| {
+            let has = |line: &&str| words.iter().all(|word| line.contains(word));
+            log.lines().filter(has).count()
+        };
+        wait_for("the log", || {
+            let log = daemon.log();
+            count(&log, ["with what it had learnt", "vms=2"]) == times
+                && count(&log, ["listening on", "nbd.sock"]) == times + 1
+        });
+    };
+    let daemon = daemon.restart();
+    goes_on(&daemon, 1);
+    // What a killed daemon leaves is whole, and free.
+    let daemon = daemon.crash();
+    goes_on(&daemon, 2);
+    daemon.stop();
+}
+
+#[test]
 fn a_second_daemon_is_refused_the_disk() {
     let backing = Backing::File;
     let daemon = Daemon::start(&[backing.device(""), backing.vm("a", "1 MiB", "")].concat());
