@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tidegate_core::learnt::Blob;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
@@ -13,7 +14,7 @@ use tidegate_device::catalogue;
 use tidegate_nbd::Command;
 use tidegate_server::config::{Config, DeviceKind, StoreConfig};
 use tidegate_server::daemon::StartError;
-use tidegate_server::store::{Scope, Store, StoreError, VmRecord};
+use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
 
 use common::{Client, Server, config, device, disk, request, single, vm};
 
@@ -181,4 +182,45 @@ fn what_is_no_lesson_does_not_keep_the_daemon_from_serving() {
     let server = Server::start(config);
     ask(&mut clients(&server), 1);
     server.stop().expect("ends in order");
+}
+
+/// More VMs than one turn of the loop is asked for.
+#[test]
+fn of_many_vms_all_that_was_learnt_is_kept() {
+    const VMS: u32 = 150;
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = with_credits(dir.path(), Nanos::from_secs(3600));
+    config.vms.clear();
+    let names: Vec<String> = (0..VMS).map(|n| format!("vm{n}")).collect();
+    for name in &names {
+        let mut vm = vm(name, 0, vec![disk(name, None, 1 << 20)]);
+        vm.objective.reservation = Rate::iops(100);
+        config.vms.push(vm);
+    }
+    // As the controller writes it: the objective, a VM's part, that by reservations, their sums.
+    let lesson = |n: u32| {
+        let mut blob = Blob::new("credit-feedback", 1);
+        blob.push_u64(100).push_u64(0).push_u64(0).push_u64(0);
+        blob.push_f64(1.0 + f64::from(n)).push_f64(1.0);
+        blob.push_f64(f64::from(VMS + 1) / 2.0);
+        blob
+    };
+    let lessons: Vec<Blob> = (0..VMS).map(lesson).collect();
+    let states: Vec<_> = (names.iter().zip(&lessons))
+        .map(|(name, blob)| (name.as_str(), blob.as_bytes()))
+        .collect();
+    let change = Change::ReplaceLearnt {
+        device: "disk0",
+        policy: "flubber",
+        states: &states,
+    };
+    let open = || Store::open(dir.path().join("tidegate.redb")).expect("free");
+    open().apply(&[change]).expect("writes");
+    let server = Server::start(config);
+    server.stop().expect("ends in order");
+    let store = open();
+    for (name, state) in states {
+        let kept = store.learnt("disk0", "flubber", name).expect("reads");
+        assert_eq!(kept.as_deref(), Some(state), "{name}");
+    }
 }
