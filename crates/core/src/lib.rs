@@ -27,6 +27,7 @@
 
 pub mod control;
 pub mod dispatch;
+pub mod ends;
 pub mod engine;
 pub mod facts;
 pub mod fenwick;
@@ -37,6 +38,7 @@ pub mod learnt;
 pub mod names;
 pub mod objective;
 pub mod pace;
+pub mod pattern;
 pub mod policy;
 pub mod profile;
 pub mod random;
