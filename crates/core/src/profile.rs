@@ -95,11 +95,12 @@ impl Curve {
             }
             _ => (self.points[last - 1], self.points[last]),
         };
-        let (run, along) = ((high.0 - low.0) as i128, (bytes - low.0) as i128);
-        let rise = high.1 as i128 - low.1 as i128;
-        // Beyond the last size no request is quicker for being longer.
-        let rise = if at > last { rise.max(0) } else { rise };
-        let time = low.1 as i128 + rise * along / run;
+        let (run, rise) = ((high.0 - low.0) as i128, high.1 as i128 - low.1 as i128);
+        let time = match at > last {
+            // No request is quicker for being longer.
+            true => high.1 as i128 + rise.max(0) * (bytes - high.0) as i128 / run,
+            false => low.1 as i128 + rise * (bytes - low.0) as i128 / run,
+        };
         time.clamp(1, u64::MAX as i128) as u64
     }
 
@@ -341,6 +342,10 @@ mod tests {
         assert_eq!(curve.time_ps(65536), 1_000_000_000);
         assert_eq!(curve.time_ps(65536 + 61440), 1_750_000_000);
         assert_eq!(flat(1000.0).time_ps(8 << 20), 1_000_000_000);
+        // The last line falls: what was measured stays what it is, and beyond it nothing is quicker.
+        let falls = Curve::new(&[(4096, 1000.0), (8192, 2000.0)]).expect("a curve");
+        assert_eq!(falls.time_ps(8192), 500_000_000);
+        assert_eq!(falls.time_ps(65536), 500_000_000);
         let one = Curve::new(&[(4096, 1000.0)]).expect("a curve");
         assert_eq!(one.time_ps(8192), 2_000_000_000);
     }
