@@ -221,7 +221,7 @@ impl Oracle {
             }
             spend(&mut vm.reservation, io);
             let most = virtual_cost((MOST_AHEAD * COST_SIZE).max(2 * cost), vm.weight);
-            vm.share = vm.share.min(self.clock + most);
+            vm.share = vm.share.min((self.clock + most).max(before));
         }
         vm.waiting[0] -= io.len;
         if vm.waiting[0] == 0 {

@@ -16,6 +16,26 @@ fn weighted(weight: u32, reservation: Rate) -> Objective {
 }
 
 #[test]
+fn a_flush_does_not_forgive_what_large_ios_cost() {
+    let mut world = World::new("mclock", MS);
+    let [plain, flushes] = [(); 2].map(|()| world.guest(&weighted(100, Rate::NONE)));
+    for guest in [plain, flushes] {
+        world.load(guest, Op::Read, 1 << 20, 4);
+    }
+    world.load(flushes, Op::Flush, 0, 1);
+    world.run(8 * SECOND);
+    let reads = |guest: Guest| {
+        let of = |s: &&Start| s.io.vm == guest.vm && s.io.op == Op::Read;
+        world.log.iter().filter(of).count()
+    };
+    let [plain, flushes] = [plain, flushes].map(reads);
+    assert!(
+        plain >= flushes,
+        "{plain} reads, and {flushes} of the one that flushes"
+    );
+}
+
+#[test]
 fn a_new_vm_does_not_inherit_the_debt_of_its_slot() {
     let mut world = World::new("mclock", MS);
     let others: Vec<Guest> = (0..2)

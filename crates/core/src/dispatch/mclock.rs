@@ -317,10 +317,11 @@ impl MClock {
             }
         }
         let tags = &mut self.tags[vm];
-        // What a floor gave counts against the VM's share, but it is not a debt without end.
+        // What a floor gave counts against the VM's share, but it is not a debt without end; nor does it
+        // forgive what the VM was served before.
         if self.by_reservation || io.op == Op::Flush {
             let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
-            tags.share = tags.share.min(most);
+            tags.share = tags.share.min(most.max(share_before));
         }
         if tags.active && facts.has_head(io.vm) {
             self.place(facts, vm);
