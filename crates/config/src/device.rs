@@ -28,6 +28,10 @@ const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
 const DEFAULT_MAX_REQUESTS: u32 = 16_384;
 const DEFAULT_MAX_PENDING: u32 = 1024;
 
+/// What helps where a policy needs a profile that is not there.
+pub const NEEDS_PROFILE: &str =
+    "profile = \"FILE\" that `tidegate profile` wrote of it, or another cost than device-time";
+
 /// Reads `policy`, `mclock` unless it says. `None`: it was wrong and has been reported.
 pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
     match section.take("policy") {
@@ -36,13 +40,25 @@ pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
     }
 }
 
-/// Reads `profile`, the path of a saturation profile; none unless it says. `None`: it was wrong
-/// and has been reported.
-pub fn profile(section: &mut Section<'_>, library: &dyn Library) -> Option<Option<Arc<Profile>>> {
-    section.read("profile", None, |field| {
+/// Reads `profile`, the path of a saturation profile; none unless it says. `None`: it was wrong, or
+/// is missing where the device's policy needs it, and that has been reported.
+pub fn profile(
+    section: &mut Section<'_>,
+    library: &dyn Library,
+    policy: Option<&PolicySpec>,
+) -> Option<Option<Arc<Profile>>> {
+    let profile = section.read("profile", None, |field| {
         let profile = library::profile_from(field, library)?;
         Some(Some(Arc::new(profile)))
-    })
+    })?;
+    let fits = policy.map_or(Ok(()), |policy| policy.check_profile(profile.is_some()));
+    match fits {
+        Ok(()) => Some(profile),
+        Err(error) => {
+            section.error(error.to_string(), NEEDS_PROFILE);
+            None
+        }
+    }
 }
 
 /// How much of everything a device and its engine take at once.

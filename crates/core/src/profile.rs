@@ -219,6 +219,9 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Picoseconds that a request counts for where no profile is known.
+    pub const UNKNOWN_PS: u64 = 1 << 20;
+
     /// From curves of sequential and random reads, of writes where they were measured, of random
     /// mixes with their reads in thousandths (those outside 1 to 999 are left out: they are no
     /// mixes), and from what was measured against depth.

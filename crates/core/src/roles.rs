@@ -8,6 +8,7 @@ use crate::facts::{DeviceSpec, Facts};
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::starvation::Bound;
 use crate::time::Nanos;
@@ -122,6 +123,9 @@ pub enum Event<'a> {
     VmChanged(VmId),
     /// It is gone; its slot will be used again.
     VmRemoved(VmId),
+    /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]); also
+    /// when this policy takes over with one there, before it hears of VMs.
+    ProfileChanged,
 }
 
 /// An interval of a regulator, when it has ended.
@@ -171,6 +175,8 @@ impl Interests {
     pub const INHERITED: Interests = Interests(1 << 9);
     /// The role has timers of its own.
     pub const TIMERS: Interests = Interests(1 << 10);
+    /// [`Event::ProfileChanged`].
+    pub const PROFILE: Interests = Interests(1 << 11);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
 
@@ -199,6 +205,7 @@ impl Event<'_> {
             Event::Answered(_) => Interests::ANSWERED,
             Event::IntervalEnded(_) => Interests::INTERVALS,
             Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
+            Event::ProfileChanged => Interests::PROFILE,
         }
     }
 }
@@ -371,9 +378,9 @@ pub trait Dispatcher: Send {
         false
     }
 
-    /// How long it may pass over a VM that waits with its gate open, on such a device. Torture
-    /// holds it to that.
-    fn starvation(&self, device: &DeviceSpec) -> Bound;
+    /// How long it may pass over a VM that waits with its gate open, on such a device, with such a
+    /// profile of it if there is one. Torture holds it to that.
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;
 
     /// Whether it may leave a VM waiting whose gate is open while the device has room, for a limit
     /// or a depth that it keeps itself.

@@ -7,7 +7,7 @@
 
 use crate::dispatch::by_deadline::Deadlines;
 use crate::facts::DeviceSpec;
-use crate::objective::Priority;
+use crate::objective::{Objective, Priority};
 use crate::time::Nanos;
 
 /// How long a dispatcher may pass over a VM.
@@ -42,14 +42,32 @@ pub enum Cost {
         /// Bytes.
         size: u64,
     },
+    /// Picoseconds of the device, by its profile; see
+    /// [`CostBy::DeviceTime`](crate::dispatch::cost::CostBy).
+    DeviceTime {
+        /// What a flush costs.
+        flush: u64,
+        /// The largest cost of an I/O.
+        largest: u64,
+    },
 }
 
 impl Cost {
-    /// The smallest cost of an I/O that costs anything.
-    pub fn least(self) -> u64 {
+    /// What a flush costs.
+    pub fn flush(self) -> u64 {
         match self {
             Cost::Bytes { least } => least,
+            Cost::DeviceTime { flush, .. } => flush,
             Cost::Requests | Cost::Classes { .. } => 1,
+        }
+    }
+
+    /// By how much rounded tags may let another VM get further ahead: less than a unit, but for
+    /// picoseconds, where it is as many of them as VMs have weight.
+    pub fn rounding(self) -> u64 {
+        match self {
+            Cost::Bytes { .. } | Cost::Requests | Cost::Classes { .. } => 0,
+            Cost::DeviceTime { .. } => 2 * Objective::MAX_WEIGHT as u64,
         }
     }
 
@@ -60,6 +78,7 @@ impl Cost {
             Cost::Bytes { least } => bytes.max(least),
             Cost::Requests => bytes / 512,
             Cost::Classes { size } => bytes.div_ceil(size),
+            Cost::DeviceTime { largest, .. } => largest,
         }
     }
 }
@@ -76,7 +95,7 @@ pub enum Lead {
     },
     /// In turns, with quanta by weight: so much for the lightest.
     Turns {
-        /// In bytes.
+        /// In units of the cost.
         quantum: u64,
     },
 }

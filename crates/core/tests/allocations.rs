@@ -4,9 +4,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
+use tidegate_core::dispatch::cost::CostBy;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
 use tidegate_core::time::Nanos;
 
@@ -94,6 +97,12 @@ struct Bench {
     answered: u64,
 }
 
+fn profile() -> Profile {
+    let curve = |iops| Curve::new(&[(4096, iops), (65536, iops / 8.0)]).expect("a curve");
+    let reads = [curve(8000.0), curve(1200.0)];
+    Profile::new(reads, None, Vec::new(), Vec::new())
+}
+
 impl Bench {
     fn new(policy: &PolicySpec) -> Bench {
         let device = DeviceSpec {
@@ -112,6 +121,7 @@ impl Bench {
             max_vms: VMS as u32,
         };
         let mut engine = Engine::new(config, policy).expect("sound");
+        engine.set_profile(Some(Arc::new(profile())));
         let mut clients = Vec::new();
         for n in 0..VMS {
             let vm = engine.add_vm(Nanos::ZERO, &objective(n)).expect("room");
@@ -210,7 +220,14 @@ impl Bench {
 
 #[test]
 fn the_request_path_never_allocates_after_warm_up() {
-    for policy in PolicySpec::all() {
+    let by_time = ["sfq", "mclock", "drr"].map(|name| {
+        let mut policy = PolicySpec::named(name).expect("registered");
+        policy
+            .set("cost", CostBy::DeviceTime as u64)
+            .expect("a word");
+        policy
+    });
+    for policy in PolicySpec::all().iter().chain(&by_time) {
         let mut bench = Bench::new(policy);
         (0..500).for_each(|_| bench.turn());
         let (before, answered) = (COUNT.with(Cell::get), bench.answered);

@@ -2,9 +2,11 @@
 
 mod common;
 
+use common::costs::Costs;
 use common::lab::{self, GUESTS, Lab, MAX_IO, Model};
 use common::*;
 use proptest::prelude::*;
+use tidegate_core::dispatch::cost::{CostBy, CostParams};
 use tidegate_core::dispatch::drr::{Drr, DrrParams};
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
@@ -34,6 +36,9 @@ struct Queue {
 
 /// Round after round; nothing is passed over but rounds without turns.
 struct Rounds {
+    by: usize,
+    costs: Costs,
+    bytes: u64,
     quantum: u64,
     queues: [Queue; GUESTS],
     round: u64,
@@ -42,9 +47,13 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn new(quantum: u64) -> Rounds {
+    fn new(by: usize, bytes: u64) -> Rounds {
+        let costs = Costs::new(by, GUESTS);
         Rounds {
-            quantum,
+            by,
+            bytes,
+            quantum: costs.quantum(bytes),
+            costs,
             queues: [Queue::default(); GUESTS],
             round: 0,
             scale: 0,
@@ -64,11 +73,12 @@ impl Rounds {
 
 impl Model for Rounds {
     fn reset(&mut self, lab: &Lab) {
-        *self = Rounds::new(self.quantum);
+        *self = Rounds::new(self.by, self.bytes);
         (0..GUESTS).for_each(|guest| self.added(lab, guest));
     }
 
     fn added(&mut self, lab: &Lab, guest: usize) {
+        self.costs.forget(guest);
         self.queues[guest] = Queue::default();
         self.weighed(lab, guest);
     }
@@ -107,7 +117,13 @@ impl Model for Rounds {
             }
             let head = lab.head(first).expect("it waits");
             let unit = lab.unit(head);
-            let cost = cost(unit.op, unit.len.min(MAX_IO));
+            let cost = self.costs.of(
+                first,
+                unit.op,
+                unit.addr,
+                unit.len.min(MAX_IO),
+                unit.requests,
+            ) as i64;
             if cost <= self.queues[first].deficit {
                 return Some(head);
             }
@@ -123,7 +139,9 @@ impl Model for Rounds {
     }
 
     fn started(&mut self, _lab: &Lab, guest: usize, io: &DeviceIo) {
-        self.queues[guest].deficit -= cost(io.op, io.len);
+        let cost = (self.costs).of(guest, io.op, io.addr, io.len, io.first_ops);
+        self.costs.went(guest, io.op, io.addr, io.len);
+        self.queues[guest].deficit -= cost as i64;
     }
 }
 
@@ -143,15 +161,17 @@ proptest! {
         depth in 1u32..=5,
         merge in any::<bool>(),
         quantum in (16u64 << 10)..=(200 << 10),
+        by in 0usize..4,
         weights in prop::array::uniform6(weight()),
         steps in prop::collection::vec(lab::step(weight()), 0..500),
     ) {
         let policies = ["drr", "token-bucket+drr"].map(|name| {
             let mut spec: PolicySpec = policy(name);
             spec.set("quantum", quantum).expect("in range");
+            spec.set("cost", by as u64).expect("there are four");
             spec
         });
-        let mut model = Rounds::new(quantum);
+        let mut model = Rounds::new(by, quantum);
         lab::run(depth, merge, &weights, policies, &mut model, steps);
     }
 
@@ -345,7 +365,10 @@ fn the_lightest_weight_sets_the_scale() {
 fn a_weight_that_a_controller_turns_counts_from_the_next_turn() {
     let params = DrrParams {
         quantum: QUANTUM as u32,
-        cost_size: COST_SIZE as u32,
+        cost: CostParams {
+            by: CostBy::Bytes,
+            size: COST_SIZE as u32,
+        },
     };
     let make = |capacity: &Capacity| Box::new(Drr::new(params, capacity)) as Box<dyn Dispatcher>;
     let [before, after] = lab::picks_with_a_knob(make, 800, 300);

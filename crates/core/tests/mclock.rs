@@ -2,8 +2,10 @@
 
 mod common;
 
+use common::costs::{self, Costs};
 use common::*;
 use proptest::prelude::*;
+use std::sync::Arc;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{ClientId, DeviceIo, IoId, Op, Request};
@@ -93,7 +95,7 @@ struct Vm {
     limit: Tags,
     period: u64,
     weight: u128,
-    /// Place in the order of shares: bytes x 2^64 / weight.
+    /// Place in the order of shares: points x 2^56 / weight.
     share: u128,
     /// Bytes left of what waits, a number a request.
     waiting: Vec<u32>,
@@ -103,8 +105,8 @@ struct Vm {
     due: bool,
 }
 
-#[derive(Default)]
 struct Oracle {
+    costs: Costs,
     vms: Vec<Vm>,
     clock: u128,
     /// What a reservation is made good at most, beyond which time is forgiven to all.
@@ -114,11 +116,11 @@ struct Oracle {
     front: u64,
 }
 
-/// What P loses to rounding in the engine: a unit of 1/256 byte a service.
+/// What P loses to rounding in the engine: a point a service, times four.
 const P_UNIT: u128 = 1 << 58;
 
-fn virtual_cost(bytes: u128, weight: u128) -> u128 {
-    (bytes << 64) / weight
+fn virtual_cost(points: u128, weight: u128) -> u128 {
+    (points << 56) / weight
 }
 
 impl Oracle {
@@ -138,8 +140,9 @@ impl Oracle {
             forget(&mut vm.reservation, reservations_stand_at);
             // What it did not ask for is not made good.
             forget(&mut vm.limit, now.saturating_sub(SLACK));
-            let largest = (1u128 << 20).max(COST_SIZE);
-            let most = virtual_cost((MOST_AHEAD * COST_SIZE).max(2 * largest), vm.weight);
+            let largest = self.costs.largest(1 << 20);
+            let least = self.costs.of(0, Op::Flush, 0, 0, 1);
+            let most = virtual_cost((MOST_AHEAD * least).max(2 * largest), vm.weight);
             if vm.share < join || vm.share > join + most {
                 vm.share = join;
             }
@@ -207,12 +210,14 @@ impl Oracle {
     fn started(&mut self, now: u64, index: usize, io: &DeviceIo, reserved: bool) {
         let vm = &mut self.vms[index];
         let before = vm.share;
-        let cost = (io.len as u128).max(COST_SIZE);
+        let cost = (self.costs).of(index, io.op, io.addr, io.len, io.first_ops);
+        self.costs.went(index, io.op, io.addr, io.len);
+        let least = self.costs.of(0, Op::Flush, 0, 0, 1);
         vm.share += virtual_cost(cost, vm.weight);
         spend_limit(&mut vm.limit, io, now);
         if reserved {
-            let least = self.front.saturating_sub(self.catch_up + vm.period);
-            forget(&mut vm.reservation, least);
+            let from = self.front.saturating_sub(self.catch_up + vm.period);
+            forget(&mut vm.reservation, from);
             let due = dues(&vm.reservation).min().expect("it has one");
             if due > self.front {
                 self.front = due;
@@ -220,7 +225,7 @@ impl Oracle {
                 self.forgiven += late.saturating_sub(self.catch_up);
             }
             spend(&mut vm.reservation, io);
-            let most = virtual_cost((MOST_AHEAD * COST_SIZE).max(2 * cost), vm.weight);
+            let most = virtual_cost((MOST_AHEAD * least).max(2 * cost), vm.weight);
             vm.share = vm.share.min((self.clock + most).max(before));
         }
         vm.waiting[0] -= io.len;
@@ -272,18 +277,26 @@ struct Bench {
     oracle: Oracle,
     clients: Vec<ClientId>,
     in_flight: Vec<IoId>,
+    /// Where each VM's last request ended.
+    ends: Vec<u64>,
     now: u64,
     tag: u64,
 }
 
 impl Bench {
-    fn new(objectives: &[Objective], catch_up: u64) -> Bench {
+    fn new(objectives: &[Objective], catch_up: u64, by: usize) -> Bench {
         let mut policy = policy("mclock");
         policy.set("catch_up", catch_up).expect("in its range");
+        policy.set("cost", by as u64).expect("there are four");
         let mut engine = Engine::new(config(DEPTH as u32, 0), &policy).expect("sound");
+        engine.set_profile(Some(Arc::new(costs::profile())));
         let mut oracle = Oracle {
+            costs: Costs::new(by, objectives.len()),
+            vms: Vec::new(),
+            clock: 0,
             catch_up,
-            ..Oracle::default()
+            forgiven: 0,
+            front: 0,
         };
         let mut clients = Vec::new();
         for (n, objective) in objectives.iter().enumerate() {
@@ -303,6 +316,7 @@ impl Bench {
             oracle,
             clients,
             in_flight: Vec::new(),
+            ends: vec![0; objectives.len()],
             now: 0,
             tag: 0,
         }
@@ -311,14 +325,20 @@ impl Bench {
     fn request(&mut self, vm: usize, write: bool, len: u32) {
         self.tag += 1;
         let op = if write { Op::Write } else { Op::Read };
+        // Now and then it goes on where the last one ended.
+        let offset = match self.tag.is_multiple_of(3) {
+            true => self.ends[vm],
+            false => self.tag << 24,
+        };
         let request = Request {
             op,
-            ..Request::read(self.tag << 24, len, self.tag)
+            ..Request::read(offset, len, self.tag)
         };
         let taken = self
             .engine
             .handle_request(Nanos(self.now), self.clients[vm], request);
         if taken.is_ok() {
+            self.ends[vm] = offset + u64::from(len);
             self.oracle.arrives(self.now, vm, len);
         }
     }
@@ -404,9 +424,10 @@ proptest! {
     fn picks_are_those_of_the_rules(
         objectives in prop::collection::vec(objective(), 1..7),
         catch_up in prop_oneof![Just(SECOND), 0..=50 * MS],
+        by in 0usize..4,
         steps in prop::collection::vec(step(), 0..400),
     ) {
-        let mut bench = Bench::new(&objectives, catch_up);
+        let mut bench = Bench::new(&objectives, catch_up, by);
         for step in steps {
             match step {
                 Step::Request { vm, write, len } => bench.request(vm % objectives.len(), write, len),

@@ -3,42 +3,48 @@
 
 mod common;
 
+use common::costs::{self, Costs};
 use common::lab::{self, GUESTS, Lab, Model};
 use common::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use tidegate_core::dispatch::sfq::{CostBy, Sfq, SfqParams};
+use std::sync::Arc;
+use tidegate_core::dispatch::cost::{CostBy, CostParams};
+use tidegate_core::dispatch::sfq::{Sfq, SfqParams};
 use tidegate_core::objective::Rate;
 use tidegate_core::policy::{Capacity, PolicySpec};
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::roles::Dispatcher;
 use tidegate_core::time::Nanos;
 
 const COST_SIZE: u32 = 16 << 10;
-/// Virtual time of a request of weight 1, of a byte of weight 1.
-const REQUEST: u128 = 1 << 20;
+/// Virtual time of a byte of weight 1.
 const BYTE: u128 = 1 << 8;
-
-const COSTS: [&str; 3] = ["bytes", "requests", "size-classes"];
 
 fn sfq(name: &str, cost: usize, depth: u64) -> PolicySpec {
     let mut spec = policy(name);
-    spec.set("cost", cost as u64).expect("there are three");
+    spec.set("cost", cost as u64).expect("there are four");
     spec.set("depth", depth).expect("in range");
     spec
 }
 
-fn cost(by: usize, io: &DeviceIo) -> u128 {
-    let bytes = if matches!(io.op, Op::Read | Op::Write) {
-        io.len
-    } else {
-        0
+/// What the I/Os of a log cost, in points.
+fn costs_of(by: usize, guests: &[Guest], log: &[Start]) -> Vec<(usize, u128)> {
+    let mut costs = Costs::new(by, guests.len());
+    let of = |start: &Start| {
+        let io = &start.io;
+        let guest = guests.iter().position(|g| g.vm == io.vm);
+        let guest = guest.expect("one of them");
+        let cost = costs.of(guest, io.op, io.addr, io.len, io.first_ops);
+        costs.went(guest, io.op, io.addr, io.len);
+        (guest, cost)
     };
-    match COSTS[by] {
-        "bytes" => bytes.max(COST_SIZE) as u128 * BYTE,
-        "requests" => io.first_ops as u128 * REQUEST,
-        _ => bytes.div_ceil(COST_SIZE).max(1) as u128 * REQUEST,
-    }
+    log.iter().map(of).collect()
+}
+
+fn known(world: &mut World) {
+    world.engine.set_profile(Some(Arc::new(costs::profile())));
 }
 
 #[derive(Clone, Copy, Default)]
@@ -50,7 +56,8 @@ struct Flow {
 
 /// Tags never go round, and with weights that are powers of two they are never rounded.
 struct Tags {
-    cost: usize,
+    by: usize,
+    costs: Costs,
     depth: u32,
     flows: [Flow; GUESTS],
     clock: u128,
@@ -58,9 +65,10 @@ struct Tags {
 }
 
 impl Tags {
-    fn new(cost: usize, depth: u32) -> Tags {
+    fn new(by: usize, depth: u32) -> Tags {
         Tags {
-            cost,
+            by,
+            costs: Costs::new(by, GUESTS),
             depth,
             flows: [Flow::default(); GUESTS],
             clock: 0,
@@ -71,11 +79,12 @@ impl Tags {
 
 impl Model for Tags {
     fn reset(&mut self, lab: &Lab) {
-        *self = Tags::new(self.cost, self.depth);
+        *self = Tags::new(self.by, self.depth);
         (0..GUESTS).for_each(|guest| self.added(lab, guest));
     }
 
     fn added(&mut self, lab: &Lab, guest: usize) {
+        self.costs.forget(guest);
         self.flows[guest] = Flow {
             tag: self.clock,
             weight: lab.guests[guest].objective.weight as u128,
@@ -118,7 +127,9 @@ impl Model for Tags {
     fn started(&mut self, _lab: &Lab, guest: usize, io: &DeviceIo) {
         let flow = &mut self.flows[guest];
         self.clock = flow.tag;
-        flow.tag += cost(self.cost, io) / flow.weight;
+        let cost = (self.costs).of(guest, io.op, io.addr, io.len, io.first_ops);
+        self.costs.went(guest, io.op, io.addr, io.len);
+        flow.tag += cost / flow.weight;
         self.latest = self.latest.max(flow.tag);
     }
 }
@@ -145,7 +156,7 @@ proptest! {
     fn picks_are_those_of_the_rules(
         depth in 1u32..=5,
         own_depth in 0u32..=3,
-        cost in 0usize..3,
+        cost in 0usize..4,
         merge in any::<bool>(),
         weights in prop::array::uniform6(weight()),
         steps in prop::collection::vec(lab::step(weight()), 0..500),
@@ -214,10 +225,11 @@ proptest! {
     fn the_published_bounds_are_never_passed(
         vms in prop::collection::vec((1u32..=1000, 4096u32..=1 << 20), 2..8),
         depth in 1u32..=8,
-        by in 0usize..3,
+        by in 0usize..4,
     ) {
         let mut world = World::with(config(8, 0), "sfq", MS);
         world.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, depth as u64));
+        known(&mut world);
         let guests: Vec<Guest> = vms.iter().map(|&(w, _)| world.guest(&weighted(w))).collect();
         for (guest, &(_, len)) in guests.iter().zip(&vms) {
             world.load(*guest, Op::Read, len, 16);
@@ -225,24 +237,22 @@ proptest! {
         world.run(SECOND);
         // The world's device ends I/Os in the order in which they began.
         let done = world.log.len() - world.engine.facts().in_flight as usize;
-        let largest: Vec<f64> = guests
-            .iter()
-            .zip(&vms)
-            .map(|(g, &(weight, _))| {
-                let ios = world.log.iter().filter(|s| s.io.vm == g.vm);
-                ios.map(|s| cost(by, &s.io)).max().unwrap_or(0) as f64 / f64::from(weight)
+        let costs = costs_of(by, &guests, &world.log);
+        let largest: Vec<f64> = (0..vms.len())
+            .map(|vm| {
+                let ios = costs.iter().filter(|cost| cost.0 == vm);
+                ios.map(|cost| cost.1).max().unwrap_or(0) as f64 / f64::from(vms[vm].0)
             })
             .collect();
         for (what, ios, times) in [
-            ("dispatched", &world.log[..], 1.0),
-            ("completed", &world.log[..done], f64::from(depth + 1)),
+            ("dispatched", &costs[..], 1.0),
+            ("completed", &costs[..done], f64::from(depth + 1)),
         ] {
             let mut got = vec![0f64; vms.len()];
             // The least that any VM was behind another, so far: intervals may begin anywhere.
             let mut least = vec![vec![0f64; vms.len()]; vms.len()];
-            for start in ios {
-                let vm = guests.iter().position(|g| g.vm == start.io.vm).expect("one of them");
-                got[vm] += cost(by, &start.io) as f64 / f64::from(vms[vm].0);
+            for &(vm, cost) in ios {
+                got[vm] += cost as f64 / f64::from(vms[vm].0);
                 for a in 0..vms.len() {
                     for b in 0..vms.len() {
                         let ahead = got[a] - got[b];
@@ -291,19 +301,20 @@ proptest! {
 
 #[test]
 fn shares_go_by_weight_within_a_hundredth() {
-    for (by, name) in COSTS.iter().enumerate() {
+    for (by, name) in CostBy::WORDS.iter().enumerate() {
         let mut world = World::with(config(32, 0), "sfq", MS);
         world.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, 8));
+        known(&mut world);
         let weights = [100, 300, 77, 523];
         let guests = weights.map(|w| world.guest(&weighted(w)));
         for (guest, len) in guests.iter().zip([4096, 65536, 10_240, 200_704]) {
             world.load(*guest, Op::Read, len, 40);
         }
         world.run(330 * SECOND);
-        let got = guests.map(|g| {
-            let ios = world.log.iter().filter(|s| s.io.vm == g.vm);
-            ios.map(|s| cost(by, &s.io)).sum::<u128>()
-        });
+        let mut got = [0; 4];
+        for (guest, cost) in costs_of(by, &guests, &world.log) {
+            got[guest] += cost;
+        }
         let all: u128 = got.iter().sum();
         for (got, weight) in got.iter().zip(weights) {
             let fair = all * weight as u128 / 1000;
@@ -479,7 +490,7 @@ fn what_counts_is_what_the_parameter_says() {
         assert!(
             small.abs_diff(fair * large) <= 8,
             "{}: {small} and {large}",
-            COSTS[by]
+            CostBy::WORDS[by]
         );
     }
 }
@@ -488,11 +499,65 @@ fn what_counts_is_what_the_parameter_says() {
 fn a_weight_that_a_controller_turns_counts_at_once() {
     let params = SfqParams {
         depth: 0,
-        cost: CostBy::Bytes,
-        cost_size: COST_SIZE,
+        cost: CostParams {
+            by: CostBy::Bytes,
+            size: COST_SIZE,
+        },
     };
     let make = |capacity: &Capacity| Box::new(Sfq::new(params, capacity)) as Box<dyn Dispatcher>;
     let [before, after] = lab::picks_with_a_knob(make, 800, 300);
     assert_eq!(before, [200, 200]);
     assert!(after[1].abs_diff(300) <= 1, "{after:?}");
+}
+
+#[test]
+fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
+    // Random reads take two and four times as long in the second profile as sequential ones.
+    let flat = |iops| Curve::new(&[(4096, iops)]).expect("a curve");
+    let profile = |random| {
+        let reads = [flat(4000.0), flat(random)];
+        Some(Arc::new(Profile::new(reads, None, Vec::new(), Vec::new())))
+    };
+    let mut world = World::new("sfq", MS);
+    world.engine.set_policy(Nanos::ZERO, &sfq("sfq", 3, 0));
+    let [stream, seeks] = [0; 2].map(|_| world.guest(&weighted(100)));
+    let order = |world: &mut World, n: &mut u64| {
+        let mut got = [0u64; 2];
+        for _ in 0..1200 {
+            for (guest, place) in [(stream, *n * 4096), (seeks, (1 << 30) + *n * 8192)] {
+                if world.engine.pending(guest.vm) == 0 {
+                    let read = Request::read(place, 4096, *n);
+                    let now = Nanos::ZERO;
+                    world
+                        .engine
+                        .handle_request(now, guest.client, read)
+                        .expect("taken");
+                }
+            }
+            let io = world.engine.poll_dispatch(Nanos::ZERO).expect("both wait");
+            if io.vm == stream.vm {
+                *n += 1;
+            }
+            got[usize::from(io.vm == seeks.vm)] += 1;
+            world.engine.handle_completion(Nanos::ZERO, io.id, Ok(()));
+            while world.engine.poll_done().is_some() {}
+        }
+        got
+    };
+    let near = |got: [u64; 2], times: u64| {
+        let fair = 1200 * times / (times + 1);
+        assert!(got[0].abs_diff(fair) <= 4, "{got:?}, not {times} to one");
+    };
+    let mut n = 0;
+    near(order(&mut world, &mut n), 1);
+    world.engine.set_profile(profile(2000.0));
+    near(order(&mut world, &mut n), 2);
+    world.engine.set_profile(profile(1000.0));
+    near(order(&mut world, &mut n), 4);
+    let policy = sfq("sfq", 3, 1);
+    world.engine.set_policy(Nanos::ZERO, &policy);
+    near(order(&mut world, &mut n), 4);
+    // One that is taken away goes on counting, as long as the policy stays.
+    world.engine.set_profile(None);
+    near(order(&mut world, &mut n), 4);
 }

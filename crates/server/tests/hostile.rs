@@ -209,6 +209,16 @@ fn control_reads_back_what_is_in_force() {
     let policy = tidegate_core::policy::PolicySpec::named("mclock").unwrap();
     let device = wait(server.handle.set_policy(0, policy)).unwrap();
     assert_eq!(device.policy.name(), "mclock");
+    let mut by_time = tidegate_core::policy::PolicySpec::named("sfq").unwrap();
+    by_time.set("cost", 3).unwrap();
+    let refused = wait(server.handle.set_policy(0, by_time)).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.contains("the device has no profile: give it profile = "),
+        "{said}"
+    );
+    let snapshot = wait(server.handle.snapshot(0)).unwrap();
+    assert_eq!(snapshot.policy.name(), "mclock", "nothing has changed");
     let mut client = server.connect("victim");
     client.write(0, b"under another policy");
     assert_eq!(client.read(0, 20), b"under another policy");

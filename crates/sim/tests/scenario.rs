@@ -209,6 +209,26 @@ fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
 }
 
 #[test]
+fn costs_by_the_devices_time_need_its_profile() {
+    let by_time = "policy = { name = \"sfq\", cost = \"device-time\" }";
+    let text = job("rw = \"read\"").replace("policy = \"fifo\"", by_time);
+    let said = refused(&text);
+    let why = "policy sfq costs the device's time, and the device has no profile";
+    assert!(said.contains(why), "{said}");
+    assert!(said.contains("`tidegate profile`"), "{said}");
+    let event = format!("[[event]]\nat = \"1 s\"\n{by_time}\n");
+    let said = refused(&(job("rw = \"read\"") + &event));
+    assert!(said.contains(why) && said.contains("event"), "{said}");
+    // A scenario that was made otherwise, too.
+    let mut scenario = good(&job("rw = \"read\""));
+    let mut policy = tidegate_core::policy::PolicySpec::named("drr").expect("registered");
+    policy.set("cost", 3).expect("device-time");
+    scenario.devices[0].policy = policy;
+    let said = scenario.check().expect_err("refused").to_string();
+    assert!(said.contains("the device has no profile"), "{said}");
+}
+
+#[test]
 fn a_background_process_has_no_delay() {
     let text = job("rw = \"read\"")
         + "[[background]]\nname = \"backup\"\ndisk = \"1 GiB\"\n[background.delay]\n\

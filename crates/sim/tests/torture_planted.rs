@@ -4,6 +4,7 @@
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::policy::{PolicySpec, Roles};
+use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{
     Consumed, Dispatcher, Event, Gate, Interests, Interval, Knob, Pick, Regulator, Reopened, Stage,
@@ -147,8 +148,8 @@ impl Dispatcher for Tampered {
     fn serves_background(&self) -> bool {
         self.inner.serves_background()
     }
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.inner.starvation(device)
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        self.inner.starvation(device, profile)
     }
     fn pick(&mut self, facts: &Facts) -> Pick {
         (self.picks)(self.inner.as_mut(), facts)

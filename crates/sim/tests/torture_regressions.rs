@@ -20,6 +20,14 @@ fn passes(seeds: &[u64], policies: &[&str]) {
     }
 }
 
+/// Beyond the last size that a profile has, an I/O cost less than the profile says.
+///
+/// `core/src/dispatch/cost.rs`: `costs_never_fall_and_are_no_less_than_the_time`.
+#[test]
+fn the_largest_cost_is_what_was_stated() {
+    passes(&[417], &["sfq", "mclock", "drr"]);
+}
+
 /// A VM woke at the tag of the next one that was ready, far ahead of one that its limit held;
 /// and one whose limit was lifted kept the place it had when its limit shut.
 ///

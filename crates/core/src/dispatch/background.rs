@@ -24,6 +24,7 @@ use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::policy::{Capacity, ParamInfo, ParamKind, Params};
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};
 use crate::starvation::Bound;
@@ -168,7 +169,7 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
         Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
         Event::Answered(done) => Some(done.vm),
         Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) => Some(vm),
-        Event::IntervalEnded(_) => None,
+        Event::IntervalEnded(_) | Event::ProfileChanged => None,
     }
 }
 
@@ -230,8 +231,8 @@ impl Dispatcher for Aside {
         true
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.vms.starvation(device)
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        self.vms.starvation(device, profile)
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

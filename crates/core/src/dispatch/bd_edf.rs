@@ -71,6 +71,7 @@ use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, Unit};
 use crate::policy::Capacity;
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick, Waits};
 use crate::starvation::{Bound, Due};
@@ -391,7 +392,7 @@ impl Dispatcher for BdEdf {
         true
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
+    fn starvation(&self, device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         let rates = [self.params.transfer_rate, device.bytes_per_s];
         let rate = rates.into_iter().find(|&rate| rate > 0);
         let bytes = self.params.max_size as u64 * 1_000_000_000;

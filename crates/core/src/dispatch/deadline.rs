@@ -45,6 +45,7 @@ use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
 use crate::starvation::{Bound, Expiry};
@@ -407,7 +408,7 @@ impl Dispatcher for Deadline {
         }
     }
 
-    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         Bound::Age(Expiry {
             after: self.params.expire,
             batch: self.params.fifo_batch.into(),

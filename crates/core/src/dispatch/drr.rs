@@ -1,5 +1,5 @@
 //! Deficit round robin over VMs (Shreedhar, Varghese: Efficient fair queueing using deficit
-//! round robin, SIGCOMM 1995, ToN 1996), in bytes.
+//! round robin, SIGCOMM 1995, ToN 1996), in bytes unless `cost` says otherwise.
 //!
 //! In every round each VM that waits has one turn: its deficit grows by its quantum, and it is
 //! served while its head costs no more than its deficit. What is left stays for its next turn;
@@ -26,6 +26,9 @@
 //! - An I/O costs its bytes, at least `cost_size`, for a device pays for each I/O, too, not
 //!   only for its bytes. 16 KiB is where seek-free devices begin to be bound by bytes. What
 //!   moves no data (discards, zeroing where the device does it by itself) costs `cost_size`.
+//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is what its bytes are worth
+//!   in that: the requests of `cost_size` that they are, begun ones whole; or the device's time for a
+//!   random read of so many, but no less than a 1024th of the time that the largest I/O can take.
 //! - A flush does not wait for its turn (the engine's express lane). It costs `cost_size`, and
 //!   may leave its VM in debt, by at most a quantum or `cost_size`: idle VMs keep that.
 //! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew
@@ -39,23 +42,24 @@
 //!   most (R + 1) Q(j) + C(j), where R = (C(i) + i's debt) / Q(i), rounded up. Where s changes
 //!   meanwhile, with the smallest Q(i) and the largest Q(j), and R + 1 more for each change.
 
-use super::moved;
+use super::cost::{CostModel, CostParams};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::objective::Objective;
-use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
-use crate::starvation::{Bound, Cost, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares};
 use crate::time::Nanos;
 
 /// DRR's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrrParams {
-    /// Cost the lightest VM may spend a round, in bytes.
+    /// What the lightest VM may spend a round, in bytes; see [`CostModel::worth`].
     pub quantum: u32,
-    /// The smallest cost of an I/O, in bytes.
-    pub cost_size: u32,
+    /// What an I/O costs.
+    pub cost: CostParams,
 }
 
 /// What the registry knows of it.
@@ -71,7 +75,8 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             max: 16 << 20,
             help: "what the lightest VM may spend in a turn",
         },
-        COST_SIZE,
+        CostParams::BY,
+        CostParams::SIZE,
     ],
     honours: Honours {
         weight: true,
@@ -80,7 +85,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     build: |params, capacity| {
         let params = DrrParams {
             quantum: params.get("quantum") as u32,
-            cost_size: params.get("cost_size") as u32,
+            cost: CostParams::from_params(params),
         };
         Box::new(Drr::new(params, capacity))
     },
@@ -124,6 +129,9 @@ struct Round {
 /// The dispatcher.
 pub struct Drr {
     params: DrrParams,
+    cost: CostModel,
+    /// What the parameter of that name is worth; 0 until the first VM comes.
+    quantum: u64,
     queues: Vec<Queue>,
     wheel: [Round; ROUNDS as usize],
     /// A bit for each place on the wheel with VMs in it.
@@ -153,6 +161,8 @@ impl Drr {
         };
         Drr {
             params,
+            cost: CostModel::new(params.cost, capacity.vms as usize),
+            quantum: 0,
             queues: vec![queue; capacity.vms as usize],
             wheel: [empty; ROUNDS as usize],
             occupied: 0,
@@ -162,16 +172,20 @@ impl Drr {
         }
     }
 
+    fn set_quantum(&mut self, facts: &Facts) {
+        let device = &facts.device().spec;
+        self.quantum = self.cost.worth(self.params.quantum, device);
+    }
+
     fn quantum(&self, vm: usize) -> i64 {
-        ((self.params.quantum as u64 * self.queues[vm].weight as u64) >> self.scale) as i64
+        ((self.quantum * self.queues[vm].weight as u64) >> self.scale) as i64
     }
 
     /// What a unit's next I/O will cost, at most.
     fn cost_of_head(&self, facts: &Facts, head: ReqId) -> i64 {
         let unit = facts.unit(head);
         let largest = facts.vms[unit.vm.index()].largest_io;
-        let bytes = moved(facts, unit.op, unit.len.min(largest));
-        bytes.max(self.params.cost_size) as i64
+        self.cost.of_head(facts, &unit, largest) as i64
     }
 
     /// Puts a VM behind all others of the round that is so many rounds away.
@@ -268,7 +282,7 @@ impl Drr {
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = moved(facts, io.op, io.len).max(self.params.cost_size) as i64;
+        let cost = self.cost.charge(facts, io) as i64;
         let quantum = self.quantum(vm);
         let queue = &mut self.queues[vm];
         let before = queue.deficit;
@@ -292,7 +306,7 @@ impl Drr {
 
 impl Dispatcher for Drr {
     fn interests(&self) -> Interests {
-        Interests::STARTED.and(Interests::VMS)
+        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {
@@ -318,9 +332,12 @@ impl Dispatcher for Drr {
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.cost.on_event(facts, event);
         match *event {
             Event::Started(io) => self.charge(facts, io),
+            Event::ProfileChanged => self.set_quantum(facts),
             Event::VmAdded(vm) => {
+                self.set_quantum(facts);
                 self.set_weight(vm.index(), facts.objective(vm).weight);
                 self.queues[vm.index()].deficit = 0;
                 self.refresh(facts, vm);
@@ -337,15 +354,13 @@ impl Dispatcher for Drr {
         }
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        let cost = Cost::Bytes {
-            least: self.params.cost_size.into(),
-        };
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let cost = self.cost.stated(device, profile);
         Bound::Shares(Shares {
             cost,
             largest: cost.largest(device),
             lead: Lead::Turns {
-                quantum: self.params.quantum.into(),
+                quantum: (self.cost).stated_worth(self.params.quantum, device, profile),
             },
         })
     }
@@ -382,6 +397,7 @@ impl Dispatcher for Drr {
     fn footprint(&self) -> Footprint {
         Footprint {
             vm: size_of::<Queue>(),
+            vm_cold: self.cost.bytes_per_vm(),
             ..Footprint::default()
         }
     }

@@ -29,6 +29,7 @@ use super::by_deadline::{
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::policy::{Capacity, Honours, ParamInfo, PartInfo};
+use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};
 use crate::starvation::{Bound, Due};
@@ -130,7 +131,7 @@ impl Dispatcher for Edf {
         true
     }
 
-    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         Bound::Deadline(Due {
             deadlines: self.params.deadlines,
             background_latency: Some(self.params.background_latency),

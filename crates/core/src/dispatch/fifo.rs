@@ -11,6 +11,7 @@ use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::policy::{Capacity, Honours, PartInfo};
+use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Pick};
 use crate::starvation::Bound;
@@ -235,7 +236,7 @@ impl Dispatcher for Fifo {
         }
     }
 
-    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         Bound::Arrival
     }
 

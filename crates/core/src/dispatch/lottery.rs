@@ -37,12 +37,14 @@
 //!   of all 1 - p, less than e^-(sum of p). So it is passed over while that sum is at most 45:
 //!   for longer with a probability below 2^-64.
 
+use super::cost::CostParams;
 use super::moved;
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::fenwick::Fenwick;
 use crate::objective::Objective;
-use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::profile::Profile;
 use crate::random::SplitMix64;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
@@ -63,7 +65,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "lottery",
     summary: "shares by weight, by drawing tickets",
     params: &[
-        COST_SIZE,
+        CostParams::SIZE,
         ParamInfo {
             name: "seed",
             kind: ParamKind::Count,
@@ -211,7 +213,7 @@ impl Dispatcher for Lottery {
         }
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
+    fn starvation(&self, device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         let least = self.params.cost_size.into();
         Bound::Draws(Draws {
             least,

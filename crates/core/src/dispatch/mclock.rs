@@ -38,28 +38,28 @@
 //!   rates, as in the paper, and one that wakes joins at the tag of the one that is next.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose
 //!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
-//! - The cost of a share is bytes, at least `cost_size` an I/O; a flush costs `cost_size`, and
-//!   counts for neither reservation nor limit.
+//! - The cost of a share is, by the parameter `cost`, bytes, at least `cost_size` an I/O; or requests,
+//!   size classes or the device's time (see [`cost`](super::cost)). A flush costs as the smallest I/O
+//!   does, and counts for neither reservation nor limit. Those count requests and bytes in any case.
 //!
 //! Starvation bound: a VM without a reservation is served as long as reservations leave room
 //! (they are to be feasible); then, from the moment it waits, every other VM is served at most
 //! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
+use super::cost::{CostModel, CostParams};
+use super::moved;
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::{Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
-use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
-use crate::starvation::{Bound, Cost, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
-
-/// Virtual time is bytes x 256 / weight, so that 10,000 VMs of weight 10,000 keep an order.
-/// Tags of VMs that compete lie far closer together than 2^62.
-const VIRTUAL_SHIFT: u32 = 8;
 
 /// One VM's tags.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +82,8 @@ struct Tags {
 /// mClock's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MClockParams {
-    /// An I/O costs its bytes, at least this many, against its VM's share.
-    pub cost_size: u32,
+    /// What an I/O costs against its VM's share.
+    pub cost: CostParams,
     /// A limit makes good a late dispatch for this long, or longer where its promise allows.
     pub slack: Nanos,
     /// A reservation makes good at most this long.
@@ -95,7 +95,8 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "mclock",
     summary: "reservations first, then shares by weight, never above limits",
     params: &[
-        COST_SIZE,
+        CostParams::BY,
+        CostParams::SIZE,
         SLACK,
         ParamInfo {
             name: "catch_up",
@@ -114,7 +115,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
     build: |params, capacity| {
         let params = MClockParams {
-            cost_size: params.get("cost_size") as u32,
+            cost: CostParams::from_params(params),
             slack: Nanos(params.get("slack")),
             catch_up: Nanos(params.get("catch_up")),
         };
@@ -122,20 +123,14 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// A VM's share tag runs at most so many I/Os of `cost_size` ahead of the others' because of
+/// A VM's share tag runs at most so many of the smallest I/Os ahead of the others' because of
 /// what its reservation gave it.
 const MOST_AHEAD: u64 = 32;
-
-impl MClockParams {
-    /// The same in virtual time, for a VM whose largest I/O costs `cost`.
-    fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
-        ((MOST_AHEAD * self.cost_size as u64).max(2 * cost) << VIRTUAL_SHIFT) / weight as u64
-    }
-}
 
 /// The dispatcher.
 pub struct MClock {
     params: MClockParams,
+    cost: CostModel,
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by when (not before their limit allows).
     reserved: Tournament,
@@ -164,6 +159,7 @@ impl MClock {
         let vms = capacity.vms as usize;
         MClock {
             params,
+            cost: CostModel::new(params.cost, vms),
             tags: vec![Tags::VACANT; vms],
             reserved: Tournament::with_capacity(vms),
             overdue: Tournament::with_capacity(vms),
@@ -183,6 +179,11 @@ impl MClock {
         self.clock = Virtual(clock);
         self.ready = ByTag::counting_from(self.tags.len(), Virtual(keys_count_from));
         self
+    }
+
+    /// How far ahead in virtual time a VM of this weight may be whose largest I/O costs `cost`.
+    fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
+        (MOST_AHEAD * self.cost.flush()).max(2 * cost) / weight as u64
     }
 
     fn set_ready(&mut self, vm: usize) {
@@ -221,17 +222,20 @@ impl MClock {
     /// A VM's head came: idle time earned it nothing.
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let (now, join) = (facts.now(), self.clock);
-        let largest = facts.device().spec.max_io;
+        // Far ahead is either a tag so old that virtual time has gone round, or a debt
+        // beyond what anyone is held to.
+        let Tags { share, weight, .. } = self.tags[vm];
+        let is_beyond = || {
+            let largest = self.cost.largest(&facts.device().spec);
+            share > join.plus(self.most_ahead(largest, weight))
+        };
+        let joins_anew = share < join || is_beyond();
         self.release(now);
         let stand_at = self.reservations_stand_at(now);
         let tags = &mut self.tags[vm];
         tags.active = true;
         tags.reservation.forget_before(stand_at);
-        // Far ahead is either a tag so old that virtual time has gone round, or a debt
-        // beyond what anyone is held to.
-        if tags.share < join
-            || tags.share > join.plus(self.params.most_ahead(largest as u64, tags.weight))
-        {
+        if joins_anew {
             tags.share = join;
             tags.share_carry = 0;
         }
@@ -302,12 +306,12 @@ impl MClock {
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let now = facts.now();
         let vm = io.vm.index();
+        let cost = self.cost.charge(facts, io);
         let tags = &mut self.tags[vm];
         let share_before = tags.share;
-        let cost = data_bytes(facts, io).max(self.params.cost_size as u64);
         tags.spend_share(cost);
         if io.op != Op::Flush {
-            let (bytes, first) = (data_bytes(facts, io), io.first_served());
+            let (bytes, first) = (moved(facts, io.op, io.len).into(), io.first_served());
             let waited = [io.arrived, now];
             tags.limit
                 .spend_late(bytes, first, waited, self.params.slack);
@@ -316,14 +320,15 @@ impl MClock {
                 self.tags[vm].reservation.spend(bytes, first);
             }
         }
-        let tags = &mut self.tags[vm];
         // What a floor gave counts against the VM's share, but it is not a debt without end; nor does it
         // forgive what the VM was served before.
         if self.by_reservation || io.op == Op::Flush {
-            let most = self.clock.plus(self.params.most_ahead(cost, tags.weight));
-            tags.share = tags.share.min(most.max(share_before));
+            let most_ahead = self.most_ahead(cost, self.tags[vm].weight);
+            let most = self.clock.plus(most_ahead).max(share_before);
+            let tags = &mut self.tags[vm];
+            tags.share = tags.share.min(most);
         }
-        if tags.active && facts.has_head(io.vm) {
+        if self.tags[vm].active && facts.has_head(io.vm) {
             self.place(facts, vm);
         } else {
             self.sleep(vm);
@@ -362,7 +367,7 @@ impl MClock {
         };
         tags.limit.set_rate(&limit, facts.now());
         tags.set_weight(objective.weight, self.clock);
-        tags.period = tags.reservation.period(self.params.cost_size);
+        tags.period = tags.reservation.period(self.params.cost.size);
         if objective.reservation.is_none() {
             self.reserved.remove(vm.index());
             self.overdue.remove(vm.index());
@@ -420,25 +425,16 @@ impl Tags {
     }
 
     fn spend_share(&mut self, cost: u64) {
-        let virtual_cost = (cost << VIRTUAL_SHIFT) + self.share_carry as u64;
+        let virtual_cost = cost + self.share_carry as u64;
         let weight = self.weight as u64;
         self.share = Virtual(self.share.0.wrapping_add(virtual_cost / weight));
         self.share_carry = (virtual_cost % weight) as u32;
     }
 }
 
-/// What an I/O moves, for rates in bytes.
-fn data_bytes(facts: &Facts, io: &DeviceIo) -> u64 {
-    match io.op {
-        Op::Read | Op::Write => io.len as u64,
-        Op::WriteZeroes if facts.device().spec.zeroes_are_writes => io.len as u64,
-        Op::WriteZeroes | Op::Discard | Op::Flush => 0,
-    }
-}
-
 impl Dispatcher for MClock {
     fn interests(&self) -> Interests {
-        Interests::STARTED.and(Interests::VMS)
+        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {
@@ -465,6 +461,7 @@ impl Dispatcher for MClock {
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.cost.on_event(facts, event);
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
@@ -488,17 +485,15 @@ impl Dispatcher for MClock {
         }
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        let cost = Cost::Bytes {
-            least: self.params.cost_size.into(),
-        };
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let cost = self.cost.stated(device, profile);
         let largest = cost.largest(device);
         Bound::Shares(Shares {
             cost,
             largest,
             lead: Lead::Ahead {
-                ahead: (MOST_AHEAD * cost.least()).max(2 * largest) + largest,
-                once: 2 * largest,
+                ahead: (MOST_AHEAD * cost.flush()).max(2 * largest) + largest,
+                once: 2 * largest + cost.rounding(),
             },
         })
     }
@@ -538,6 +533,7 @@ impl Dispatcher for MClock {
         let tournaments = tournaments.div_ceil(vms.max(1));
         Footprint {
             vm: size_of::<Tags>() + tournaments,
+            vm_cold: self.cost.bytes_per_vm(),
             ..Footprint::default()
         }
     }

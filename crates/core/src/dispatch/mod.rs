@@ -4,6 +4,7 @@ pub mod background;
 pub mod bd_edf;
 pub mod by_deadline;
 pub mod cfq;
+pub mod cost;
 pub mod deadline;
 pub mod drr;
 pub mod edf;

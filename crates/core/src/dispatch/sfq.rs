@@ -20,7 +20,8 @@
 //! Readings, where the papers leave room:
 //! - The cost of an I/O is, by the parameter `cost`: `bytes`, at least `cost_size`; `requests`:
 //!   one for each guest request at its first service; `size-classes`: one for every `cost_size`
-//!   begun. What moves no data costs as the smallest I/O does.
+//!   begun; `device-time`: the device's time for one of its kind (see [`cost`](super::cost)). What
+//!   moves no data costs as the smallest I/O does.
 //! - D counts everything outstanding, flushes and what another policy left in flight included.
 //! - A flush does not wait for its turn (the engine's express lane). It moves its VM's tag as a
 //!   small I/O would, to at most 32 of them ahead of v: a debt, but not one without end.
@@ -35,37 +36,17 @@
 //!   most c(j) + w(j) a(i)/w(i), where a(i) is the cost of i's last I/O, or of 32 flushes if it
 //!   flushed and that is more.
 
-use super::moved;
+use super::cost::{CostModel, CostParams};
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Objective;
-use crate::policy::{COST_SIZE, Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
-use crate::starvation::{Bound, Cost, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares};
 use crate::time::Nanos;
-
-/// What an I/O costs its VM.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CostBy {
-    /// Its bytes, at least `cost_size`.
-    Bytes,
-    /// The guest requests it serves first.
-    Requests,
-    /// The multiples of `cost_size` it begins.
-    SizeClasses,
-}
-
-impl CostBy {
-    /// The configuration's words, in the order of the variants.
-    pub const WORDS: &[&str] = &["bytes", "requests", "size-classes"];
-
-    /// By its place among the words.
-    pub(crate) fn from_word(place: u64) -> CostBy {
-        [CostBy::Bytes, CostBy::Requests, CostBy::SizeClasses][place as usize]
-    }
-}
 
 /// SFQ(D)'s parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,9 +54,7 @@ pub struct SfqParams {
     /// I/Os outstanding at most; 0: as many as the device takes.
     pub depth: u32,
     /// What an I/O costs.
-    pub cost: CostBy,
-    /// The smallest cost in bytes, and the size of a size class.
-    pub cost_size: u32,
+    pub cost: CostParams,
 }
 
 /// What the registry knows of it.
@@ -91,8 +70,8 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             max: 4096,
             help: "I/Os outstanding at most; 0: as many as the device takes",
         },
-        ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM"),
-        COST_SIZE,
+        CostParams::BY,
+        CostParams::SIZE,
     ],
     honours: Honours {
         weight: true,
@@ -101,24 +80,17 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     build: |params, capacity| {
         let params = SfqParams {
             depth: params.get("depth") as u32,
-            cost: CostBy::from_word(params.get("cost")),
-            cost_size: params.get("cost_size") as u32,
+            cost: CostParams::from_params(params),
         };
         Box::new(Sfq::new(params, capacity))
     },
 };
 
-/// Virtual time is cost x 256 / weight for bytes.
-const BYTE_SHIFT: u32 = 8;
-
-/// What one request costs: enough that 10,000 VMs of weight 10,000 keep an order.
-const REQUEST: u64 = 1 << 20;
-
 /// A VM's flushes take its tag so many of their cost ahead of v at most.
 const FLUSHES_AHEAD: u64 = 32;
 
-/// No I/O costs as much: a tag further ahead is so old that virtual time has gone round.
-const BEYOND: u64 = 1 << 42;
+/// No I/Os cost as much: a tag further ahead is so old that virtual time has gone round.
+const BEYOND: u64 = 1 << 50;
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
@@ -148,7 +120,8 @@ impl Flow {
 
 /// The dispatcher.
 pub struct Sfq {
-    params: SfqParams,
+    depth: u32,
+    cost: CostModel,
     flows: Vec<Flow>,
     /// VMs that wait, by their heads' start tags.
     waiting: ByTag,
@@ -168,24 +141,12 @@ impl Sfq {
             carry: 0,
         };
         Sfq {
-            params,
+            depth: params.depth,
+            cost: CostModel::new(params.cost, vms),
             flows: vec![flow; vms],
             waiting: ByTag::with_capacity(vms),
             clock: Virtual(0),
             latest: Virtual(0),
-        }
-    }
-
-    fn cost(&self, facts: &Facts, io: &DeviceIo) -> u64 {
-        let SfqParams { cost_size, .. } = self.params;
-        let bytes = moved(facts, io.op, io.len);
-        match self.params.cost {
-            CostBy::Bytes => (bytes.max(cost_size) as u64) << BYTE_SHIFT,
-            // Flushes that joined go as one.
-            CostBy::Requests if io.op == Op::Flush => REQUEST,
-            CostBy::Requests => io.first_ops as u64 * REQUEST,
-            CostBy::SizeClasses if bytes <= cost_size => REQUEST,
-            CostBy::SizeClasses => bytes.div_ceil(cost_size) as u64 * REQUEST,
         }
     }
 
@@ -210,7 +171,7 @@ impl Sfq {
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = self.cost(facts, io);
+        let cost = self.cost.charge(facts, io);
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
             let before = flow.tag.max(self.clock);
@@ -250,7 +211,7 @@ impl Sfq {
 
 impl Dispatcher for Sfq {
     fn interests(&self) -> Interests {
-        Interests::STARTED.and(Interests::VMS)
+        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
     }
 
     fn by_lane(&self) -> bool {
@@ -276,6 +237,7 @@ impl Dispatcher for Sfq {
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.cost.on_event(facts, event);
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
@@ -298,31 +260,26 @@ impl Dispatcher for Sfq {
         }
     }
 
-    fn starvation(&self, device: &DeviceSpec) -> Bound {
-        let size = self.params.cost_size.into();
-        let cost = match self.params.cost {
-            CostBy::Bytes => Cost::Bytes { least: size },
-            CostBy::Requests => Cost::Requests,
-            CostBy::SizeClasses => Cost::Classes { size },
-        };
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let cost = self.cost.stated(device, profile);
         let largest = cost.largest(device);
         Bound::Shares(Shares {
             cost,
             largest,
             lead: Lead::Ahead {
-                ahead: largest.max(FLUSHES_AHEAD * cost.least()),
-                once: largest,
+                ahead: largest.max(FLUSHES_AHEAD * cost.flush()),
+                once: largest + cost.rounding(),
             },
         })
     }
 
     fn may_hold(&self) -> bool {
-        self.params.depth > 0
+        self.depth > 0
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
         // Room beyond D is not left on purpose: to this policy the device is so deep.
-        let full = self.params.depth > 0 && facts.device().in_flight >= self.params.depth;
+        let full = self.depth > 0 && facts.device().in_flight >= self.depth;
         match self.waiting.first() {
             Some((_, vm)) if !full => Pick::Start {
                 head: facts
@@ -339,6 +296,7 @@ impl Dispatcher for Sfq {
         let vms = self.flows.len();
         Footprint {
             vm: size_of::<Flow>() + ByTag::bytes(vms).div_ceil(vms.max(1)),
+            vm_cold: self.cost.bytes_per_vm(),
             ..Footprint::default()
         }
     }

@@ -315,6 +315,9 @@ impl Engine {
         self.stage = self.roles.regulator.stage();
         self.make_gates();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);
+        if self.facts.profile.is_some() {
+            self.emit(&Event::ProfileChanged);
+        }
         for (&vm, consumed) in vms.iter().zip(&consumed) {
             let default_limit = self.config.merge_limit.min(self.config.device.max_io);
             self.facts.vms[vm.index()].merge_limit = default_limit;

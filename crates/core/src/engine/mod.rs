@@ -52,7 +52,7 @@ use crate::policy::{PolicySpec, Roles};
 use crate::profile::Profile;
 use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Regulator, Stage, Waits};
+use crate::roles::{Event, Regulator, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use answers::Answers;
@@ -240,6 +240,7 @@ impl Engine {
     /// request on; `None`: it is not known any more.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
         self.facts.profile = profile;
+        self.emit(&Event::ProfileChanged);
     }
 
     /// What the engine was made for.

@@ -1,6 +1,7 @@
 //! The engine's own behaviours, one by one. Random sequences are in `tests/`.
 
 use super::*;
+use crate::dispatch::cost::{CostBy, CostParams};
 use crate::dispatch::mclock::{MClock, MClockParams};
 use crate::objective::Rate;
 use crate::policy::Capacity;
@@ -268,7 +269,10 @@ fn shares_stay_what_they_are_when_virtual_time_goes_round() {
             limits_kept: false,
         };
         let params = MClockParams {
-            cost_size: 4096,
+            cost: CostParams {
+                by: CostBy::Bytes,
+                size: 4096,
+            },
             slack: Nanos::ZERO,
             catch_up: Nanos::ZERO,
         };

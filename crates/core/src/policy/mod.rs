@@ -19,7 +19,7 @@ mod params;
 mod sfq;
 mod spec;
 
-pub(crate) use params::{COST_SIZE, SLACK};
+pub(crate) use params::SLACK;
 pub use params::{ParamInfo, ParamKind, Params};
 pub use spec::{PolicyError, PolicySpec};
 

@@ -114,13 +114,3 @@ pub(crate) const SLACK: ParamInfo = ParamInfo {
     max: 1_000_000_000,
     help: "a limit makes good a late dispatch for this long, or more within its 100 ms",
 };
-
-/// Below it an I/O takes a device about as long as one of this size does.
-pub(crate) const COST_SIZE: ParamInfo = ParamInfo {
-    name: "cost_size",
-    kind: ParamKind::Bytes,
-    default: 16 << 10,
-    min: 512,
-    max: 16 << 20,
-    help: "an I/O costs its bytes against its VM's share, at least this many",
-};

@@ -6,8 +6,10 @@ use super::{
 };
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cfq;
+use crate::dispatch::cost::CostParams;
 use crate::facts::DeviceSpec;
 use crate::names::nearest;
+use crate::profile::Profile;
 use crate::roles::{Controller, Dispatcher, Regulator, Stage};
 use crate::starvation::Bound;
 use core::{fmt, iter};
@@ -184,9 +186,21 @@ impl PolicySpec {
         }
     }
 
-    /// How long its dispatcher may pass over a VM on such a device.
-    pub fn starvation(&self, device: &DeviceSpec) -> Bound {
-        self.build(1, 1).dispatcher.starvation(device)
+    /// How long its dispatcher may pass over a VM on such a device, with such a profile of it.
+    pub fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        self.build(1, 1).dispatcher.starvation(device, profile)
+    }
+
+    /// Whether it can be had on a device of which a profile is there, or is not.
+    ///
+    /// # Errors
+    /// When it reckons with the profile, and there is none.
+    pub fn check_profile(&self, is_there: bool) -> Result<(), PolicyError> {
+        if CostParams::need_profile(&self.params) && !is_there {
+            let policy = self.name.clone();
+            return Err(PolicyError::NoProfile { policy });
+        }
+        Ok(())
     }
 
     /// Whether its dispatcher may hold a VM whose gate is open ([`Dispatcher::may_hold`]).
@@ -262,6 +276,12 @@ pub enum PolicyError {
         param: String,
         /// What there is.
         known: String,
+    },
+    /// It reckons with the device's profile, and there is none.
+    #[error("policy {policy} costs the device's time, and the device has no profile")]
+    NoProfile {
+        /// The policy.
+        policy: String,
     },
     /// A value out of its range.
     #[error("{}: {value} is out of range; allowed is {}", .param.name, .param.allowed())]

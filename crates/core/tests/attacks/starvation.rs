@@ -46,7 +46,7 @@ fn stated(policy: &PolicySpec, n: u64) -> u64 {
         ..many().device
     };
     let ios = |time: Nanos| time.0.div_ceil(SERVICE);
-    match policy.starvation(&device) {
+    match policy.starvation(&device, None) {
         // What came before: the others asked in their turn.
         Bound::Arrival => 2 * n,
         Bound::Deadline(Due { before: None, .. }) => 2 * n,

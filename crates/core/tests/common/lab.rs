@@ -4,7 +4,9 @@
 //! The lab tells the model of everything; before each dispatch the model says which unit must
 //! go, and the engine's choice is held against it.
 
+use super::costs;
 use proptest::prelude::*;
+use std::sync::Arc;
 use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
@@ -247,6 +249,7 @@ impl Lab {
             flights: Vec::new(),
             disks: 0,
         };
+        lab.engine.set_profile(Some(Arc::new(costs::profile())));
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
             lab.guests.push(member);

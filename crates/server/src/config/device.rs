@@ -73,7 +73,7 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
     draft.capacity = spec.map(|spec| spec.capacity);
     draft.policy = device::policy(&mut section);
-    let profile = device::profile(&mut section, context.library);
+    let profile = device::profile(&mut section, context.library, draft.policy.as_ref());
     let bounds = Bounds::read(&mut section, spec);
     let buffers = Buffers::read(&mut section);
     section.finish();

@@ -372,6 +372,27 @@ proptest::proptest! {
 }
 
 #[test]
+fn costs_by_the_devices_time_need_its_profile() {
+    let text = |policy: &str| {
+        format!(
+            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+             policy = {policy}\n[[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n"
+        )
+    };
+    for policy in ["sfq", "mclock", "drr"] {
+        let by = |cost: &str| text(&format!("{{ name = {policy:?}, cost = {cost:?} }}"));
+        parse_text(&by("requests")).expect("that needs none");
+        let said = errors(&by("device-time"));
+        let why = format!("policy {policy} costs the device's time, and the device has no profile");
+        assert!(said.contains(&why), "{said}");
+        assert!(
+            said.contains("test.toml:5") && said.contains("profile = "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
     let text = |policy: &str, background: &str| {
         format!(

@@ -41,8 +41,7 @@ impl Loop {
                 answer_ended(reply.send(self.set_objective(&vm, &objective)));
             }
             Command::SetPolicy { policy, reply } => {
-                self.engine.set_policy(self.now, &policy);
-                answer_ended(reply.send(Ok(self.snapshot())));
+                answer_ended(reply.send(self.set_policy(&policy)));
             }
             Command::ChangeFaults {
                 export,
@@ -62,6 +61,15 @@ impl Loop {
                 self.phase = Phase::Ended;
             }
         }
+    }
+
+    fn set_policy(&mut self, policy: &PolicySpec) -> Result<DeviceSnapshot, CommandError> {
+        (policy.check_profile(self.engine.view().profile().is_some())).map_err(|error| {
+            let help = tidegate_config::device::NEEDS_PROFILE;
+            CommandError::Refused(format!("{error}: give it {help}"))
+        })?;
+        self.engine.set_policy(self.now, policy);
+        Ok(self.snapshot())
     }
 
     fn set_objective(

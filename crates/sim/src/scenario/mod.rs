@@ -211,6 +211,17 @@ impl Device {
         self.max_io = self.max_io.min(spec.max_io);
         self.merge_limit = self.merge_limit.min(self.max_io);
         self.model = model.clone();
+        // It was measured of the other one.
+        self.profile = None;
+    }
+
+    /// Whether a policy can be had on it.
+    fn check_policy(&self, policy: &PolicySpec) -> Result<(), ScenarioError> {
+        let fits = policy.check_profile(self.profile.is_some());
+        fits.map_err(|error| ScenarioError::Device {
+            device: self.name.clone(),
+            what: error.to_string(),
+        })
     }
 
     /// The engine's configuration, for so many tenants.
@@ -252,10 +263,15 @@ impl Scenario {
             self.check_tenant(tenant)?;
         }
         for change in &self.changes {
-            if let Action::Objective { tenant, objective } = &change.action {
-                let tenant = self.tenants[*tenant].name.clone();
-                (objective.validate())
-                    .map_err(|source| ScenarioError::Objective { tenant, source })?;
+            match &change.action {
+                Action::Objective { tenant, objective } => {
+                    let tenant = self.tenants[*tenant].name.clone();
+                    (objective.validate())
+                        .map_err(|source| ScenarioError::Objective { tenant, source })?;
+                }
+                Action::Policy { device, policy } => {
+                    self.devices[*device].check_policy(policy)?;
+                }
             }
         }
         Ok(())
@@ -267,6 +283,7 @@ impl Scenario {
             let device = device.name.clone();
             Err(ScenarioError::Device { device, what })
         };
+        device.check_policy(&device.policy)?;
         if device.depth > spec.queue_depth {
             let (found, most) = (device.depth, spec.queue_depth);
             return fail(format!("depth is {found}; {} takes 1 to {most}", spec.name));

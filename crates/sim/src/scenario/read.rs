@@ -134,7 +134,7 @@ fn read_device(
         Some(other) if other.name() != own.name() => other.clone(),
         _ => own,
     });
-    let profile = device::profile(&mut section, library);
+    let profile = device::profile(&mut section, library, policy.as_ref());
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     let distances = section.read("distances", default_distances(), distances::read);
     section.finish();
@@ -372,8 +372,15 @@ fn actions(
         (None, None, Some(to)) => {
             let policy = policy::from_field(&to);
             let device = which_device(&mut section, devices);
-            let action = device.zip(policy);
-            action.map(|(device, policy)| vec![Action::Policy { device, policy }])
+            device.zip(policy).and_then(|(device, policy)| {
+                let on = devices[device].as_ref();
+                let measured = on.is_none_or(|on| on.profile.is_some());
+                if let Err(error) = policy.check_profile(measured) {
+                    to.error(error.to_string(), device::NEEDS_PROFILE);
+                    return None;
+                }
+                Some(vec![Action::Policy { device, policy }])
+            })
         }
         _ => {
             section.error(

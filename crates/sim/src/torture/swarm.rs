@@ -8,10 +8,11 @@ use super::Dice;
 use crate::checker::ledger::SECTOR;
 use crate::fault::Plan;
 use core::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
+use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -104,6 +105,8 @@ pub struct Swarm {
     pub config: EngineConfig,
     /// The first policy.
     pub policy: PolicySpec,
+    /// What the engine is told the device can do at most, true or not.
+    pub profile: Option<Arc<Profile>>,
     /// At most so many admitted units a VM, where the regulator is open.
     pub window: Option<u32>,
     /// The VMs in the beginning.
@@ -159,6 +162,7 @@ impl Swarm {
         let mut swarm = Swarm {
             config,
             policy: policy(policies, among),
+            profile: profile(&mut Dice::new(seed, 9)),
             among: among.to_vec(),
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
             vms: Vec::new(),
@@ -351,6 +355,29 @@ fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     }
 }
 
+/// Three in four times one, of any curves: rising or not, and of any number of sizes.
+pub(super) fn profile(dice: &mut Dice) -> Option<Arc<Profile>> {
+    if dice.chance(250) {
+        return None;
+    }
+    let mut curve = || {
+        let sizes = dice.range(1, 6);
+        let points = (0..sizes).map(|_| {
+            let size = dice.octaves(512, 1 << 20) as u32;
+            (size, 1e9 / dice.octaves(1000, 20_000_000) as f64)
+        });
+        // A size drawn twice is there once.
+        let mut points: Vec<(u32, f64)> = points.collect();
+        points.sort_by_key(|point| point.0);
+        points.dedup_by_key(|point| point.0);
+        Curve::new(&points).expect("sizes and rates are in range")
+    };
+    let [reads, writes] = [(); 2].map(|()| [curve(), curve()]);
+    let writes = dice.chance(700).then_some(writes);
+    let profile = Profile::new(reads, writes, Vec::new(), Vec::new());
+    Some(Arc::new(profile))
+}
+
 /// One of those given, or of the registry, or any composition, with any parameters.
 fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
     let mut spec = if !among.is_empty() {
@@ -442,6 +469,15 @@ impl fmt::Display for Swarm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (config, device) = (&self.config, &self.config.device);
         writeln!(f, "policy     {:?}", self.policy)?;
+        if let Some(profile) = &self.profile {
+            let curves = [Direction::Read, Direction::Write].map(|direction| {
+                [Access::Sequential, Access::Random].map(|a| profile.curve(direction, a).points())
+            });
+            writeln!(
+                f,
+                "profile    sequential and random, reads and writes: {curves:?}"
+            )?;
+        }
         if let Some(most) = self.window {
             writeln!(
                 f,

@@ -82,6 +82,7 @@ use crate::facts::{DeviceSpec, Facts};
 use crate::heap::IndexedHeap;
 use crate::objective::Priority;
 use crate::policy::Capacity;
+use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
 use crate::starvation::Bound;
@@ -367,7 +368,7 @@ impl Dispatcher for Cfq {
         true
     }
 
-    fn starvation(&self, _device: &DeviceSpec) -> Bound {
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
         self.params.starvation()
     }
 

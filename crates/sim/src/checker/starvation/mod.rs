@@ -8,7 +8,7 @@
 //! | dispatcher | bound |
 //! |---|---|
 //! | `fifo` | what goes is what arrived first, among the lanes whose gate is open; nothing is left waiting while the device has room |
-//! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 I/Os of `cost_size`, or two of its own, and its own cost), plus two I/Os |
+//! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 of the smallest I/Os, or two of its own, and its own cost), plus two I/Os |
 //! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
 //! | `lottery` | while a VM wins no draw, the sum of its chances is at most 45: more has a probability below 2^-64 |
@@ -19,7 +19,8 @@
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
 //! What a VM has been passed over is forgotten whenever an objective or the policy changes, or
-//! a VM comes or goes.
+//! a VM comes or goes. Where I/Os cost the device's time, it is reckoned here from the profile itself
+//! and the last 32 I/Os of each VM.
 
 mod age;
 mod arrival;
@@ -70,7 +71,7 @@ impl Starvation {
 
     /// An objective or the policy has changed, a VM has come or gone.
     pub fn forget(&mut self, engine: &Engine) {
-        let bound = engine.policy().starvation(&engine.config().device);
+        let bound = (engine.policy()).starvation(&engine.config().device, engine.view().profile());
         self.bound = Some(bound);
         self.leftover.forget(engine);
         self.due = None;

@@ -5,21 +5,82 @@
 //! holds to a limit.
 
 use crate::checker::{Verdict, ensure};
+use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::policy::{Honours, dispatchers, regulators};
-use tidegate_core::request::{DeviceIo, Op, ReqId};
+use tidegate_core::profile::{Access, Direction, Profile};
+use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_core::starvation::{Cost, Lead, Shares};
 
-pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
-    let bytes = match io.op {
-        Op::Read | Op::Write => io.len as u64,
-        Op::WriteZeroes if device.zeroes_are_writes => io.len as u64,
+/// Bytes that an I/O moves through the device.
+fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {
+    match io.op {
+        Op::Read | Op::Write => io.len.into(),
+        Op::WriteZeroes if device.zeroes_are_writes => io.len.into(),
         Op::WriteZeroes | Op::Discard | Op::Flush => 0,
-    };
+    }
+}
+
+/// Where the last I/Os of a VM ended.
+#[derive(Clone, Default, Debug)]
+struct Ends(VecDeque<u64>);
+
+impl Ends {
+    fn push(&mut self, end: u64) {
+        self.0.push_back(end);
+        if self.0.len() > 32 {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// The stream of a VM as far as it can be seen from here. A dispatcher that takes over begins with
+/// none, and when one does is not told: it knows what came since anything was last forgotten, and
+/// nothing from before the VM came.
+#[derive(Clone, Default, Debug)]
+struct Stream {
+    vm: Option<VmId>,
+    known: Ends,
+    all: Ends,
+}
+
+impl Stream {
+    /// Picoseconds that an I/O takes of a device with this profile, at least: where it is not sure
+    /// whether it counts as sequential, the less of both. It has gone then.
+    fn time(&mut self, profile: Option<&Profile>, io: &DeviceIo, bytes: u64) -> u64 {
+        let Some(profile) = profile else {
+            return Profile::UNKNOWN_PS;
+        };
+        let time = |direction, access| profile.time_ps(direction, access, bytes as u32);
+        if bytes == 0 {
+            return time(Direction::Write, Access::Random);
+        }
+        let [known, all] = [&self.known, &self.all].map(|ends| ends.0.contains(&io.addr));
+        let of = |access| time(Direction::of(io.op), access);
+        let [sequential, random] = [Access::Sequential, Access::Random].map(of);
+        match (known, all) {
+            (true, _) => sequential,
+            (false, false) => random,
+            (false, true) => sequential.min(random),
+        }
+    }
+
+    fn went(&mut self, io: &DeviceIo, bytes: u64) {
+        if bytes > 0 {
+            self.known.push(io.addr + bytes);
+            self.all.push(io.addr + bytes);
+        }
+    }
+}
+
+/// What an I/O costs by what can be seen of it alone.
+pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
+    let bytes = moved(io, device);
     match cost {
         Cost::Bytes { least } => bytes.max(least),
         Cost::Requests => io.first_ops.into(),
         Cost::Classes { size } => bytes.div_ceil(size).max(1),
+        Cost::DeviceTime { .. } => panic!("that takes its VM's stream"),
     }
 }
 
@@ -33,6 +94,8 @@ pub(super) struct Passed {
     weights: Vec<u64>,
     /// The dispatcher holds this VM to a limit.
     limited: Vec<bool>,
+    /// By slot.
+    streams: Vec<Stream>,
     /// What each VM waited for when an I/O started last.
     heads: Vec<Option<ReqId>>,
     /// `waits * slots + served`.
@@ -53,6 +116,7 @@ impl Passed {
             slots,
             weights: vec![1; slots],
             limited: vec![false; slots],
+            streams: vec![Stream::default(); slots],
             heads: vec![None; slots],
             served: vec![0; slots * slots],
             lightest: 1,
@@ -78,6 +142,7 @@ impl Passed {
             self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
         }
         self.served.fill(0);
+        (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
             // The scale is at least that of the lightest VM there is.
             let scale = self.lightest.ilog2();
@@ -85,6 +150,17 @@ impl Passed {
                 *largest = (*largest).max((quantum * weight) >> scale);
             }
         }
+    }
+
+    fn stream(&mut self, vm: VmId) -> &mut Stream {
+        let stream = &mut self.streams[vm.index()];
+        if stream.vm != Some(vm) {
+            *stream = Stream {
+                vm: Some(vm),
+                ..Stream::default()
+            };
+        }
+        stream
     }
 
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
@@ -112,7 +188,15 @@ impl Passed {
                 self.served.fill(0);
             }
         }
-        let cost = cost_of(shares.cost, io, &facts.device().spec);
+        let device = &facts.device().spec;
+        let cost = match shares.cost {
+            Cost::DeviceTime { .. } => {
+                let bytes = moved(io, device);
+                self.stream(io.vm).time(facts.profile(), io, bytes)
+            }
+            of_io => cost_of(of_io, io, device),
+        };
+        self.stream(io.vm).went(io, moved(io, device));
         for slot in 0..facts.vm_slots() {
             let head = head_of(slot);
             // Another head than before: it may have waited for nothing in between.
@@ -129,7 +213,7 @@ impl Passed {
             *passed += cost;
             ensure!(
                 Starvation,
-                *passed <= allowed,
+                u128::from(*passed) <= allowed,
                 "{:?} (weight {}) waited while {:?} (weight {}) was served a cost of {passed}; \
                  its bound is {allowed}",
                 facts.vm_at(slot),
@@ -141,16 +225,17 @@ impl Passed {
         Ok(())
     }
 
-    fn allowed(&self, shares: &Shares, waits: usize, served: usize) -> u64 {
-        let (own, other) = (self.weights[waits], self.weights[served]);
+    fn allowed(&self, shares: &Shares, waits: usize, served: usize) -> u128 {
+        let [own, other] = [waits, served].map(|slot| u128::from(self.weights[slot]));
+        let largest = u128::from(shares.largest);
         match shares.lead {
             // Tags are rounded, by less than a unit of cost.
-            Lead::Ahead { ahead, once } => ahead * other / own + once + 1,
+            Lead::Ahead { ahead, once } => u128::from(ahead) * other / own + u128::from(once) + 1,
             Lead::Turns { quantum } => {
                 // Its own scale gives the waiting one a whole quantum at least.
-                let debt = self.quanta[waits].max(shares.cost.least());
-                let turns = (shares.largest + debt).div_ceil(quantum);
-                2 * (turns + 1) * self.quanta[served] + shares.largest
+                let debt = self.quanta[waits].max(shares.cost.flush());
+                let turns = (largest + u128::from(debt)).div_ceil(quantum.into());
+                2 * (turns + 1) * u128::from(self.quanta[served]) + largest
             }
         }
     }

@@ -101,6 +101,12 @@ impl World<'_, '_> {
         let names = [regulator, dispatcher];
         self.journal
             .write_named(self.now, What::Swap, [0; 5], names);
+        // What was charged by one profile and what by another have no common bound, but roles that
+        // begin anew have charged nothing.
+        if self.profiles.chance(300) {
+            self.engine
+                .set_profile(crate::torture::swarm::profile(&mut self.profiles));
+        }
         let clock = self.clock();
         self.credits.announce(&policy);
         self.engine.set_policy(clock, &policy);

@@ -93,6 +93,7 @@ pub(super) struct World<'a, 'j> {
     chance: Dice,
     fresh: Dice,
     policies: Dice,
+    profiles: Dice,
     /// How much it was.
     pub(super) tally: Tally,
 }
@@ -117,6 +118,7 @@ impl<'a, 'j> World<'a, 'j> {
     ) -> World<'a, 'j> {
         let config = swarm.config;
         let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
+        engine.set_profile(swarm.profile.clone());
         let (window, wrap) = (swarm.window, plant.roles());
         let credits = Credits::default();
         credits.announce(&swarm.policy);
@@ -163,6 +165,7 @@ impl<'a, 'j> World<'a, 'j> {
             chance: Dice::new(seed, 5),
             fresh: Dice::new(seed, 6),
             policies: Dice::new(seed, 7),
+            profiles: Dice::new(seed, 10),
             tally: Tally::default(),
             swarm,
         }
