@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,6 +15,7 @@ use serde::Serialize;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, EngineError};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoId, Request};
 use tidegate_core::time::Nanos;
 
@@ -33,7 +35,7 @@ pub(crate) struct Workload {
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
-    /// The policy.
+    /// The policy, and the parameters it was given.
     pub(crate) policy: String,
     /// VMs, all backlogged.
     pub(crate) vms: u32,
@@ -77,7 +79,11 @@ const DISK: u64 = 1 << 40;
 ///
 /// # Errors
 /// When the workload does not fit the engine's bounds.
-pub(crate) fn measure(policy: &PolicySpec, workload: Workload) -> Result<Measured, EngineError> {
+pub(crate) fn measure(
+    name: &str,
+    policy: &PolicySpec,
+    workload: Workload,
+) -> Result<Measured, EngineError> {
     let mut world = World::new(policy, workload)?;
     world.fill();
     // Everything that was queued at first has gone once, so slots lie as a long run leaves them.
@@ -95,7 +101,7 @@ pub(crate) fn measure(policy: &PolicySpec, workload: Workload) -> Result<Measure
     let wake_ns = world.wake();
     world.drain();
     Ok(Measured {
-        policy: policy.name().to_owned(),
+        policy: name.to_owned(),
         vms: workload.vms,
         depth: workload.depth,
         ns_per_request: median(&runs),
@@ -132,6 +138,7 @@ impl World {
             ..EngineConfig::default()
         };
         let mut engine = Engine::new(config, policy)?;
+        engine.set_profile(Some(Arc::new(profile())));
         let objective = objective(workload.vms as u64);
         let mut clients = Vec::new();
         for i in 0..vms as u64 {
@@ -268,6 +275,18 @@ impl World {
             self.engine.handle_completion(self.now, io, Ok(()));
         }
     }
+}
+
+/// A profile of the usual sizes, for policies that cost the device's time.
+fn profile() -> Profile {
+    let curve = |first: f64| {
+        let points = (12..=20).map(|power| (1 << power, first / f64::from(1 << (power - 12))));
+        Curve::new(&points.collect::<Vec<_>>()).expect("sizes and rates are in range")
+    };
+    let iops = DEVICE_IOPS as f64;
+    let reads = [curve(iops), curve(iops)];
+    let writes = [curve(iops / 2.0), curve(iops / 2.0)];
+    Profile::new(reads, Some(writes), Vec::new(), Vec::new())
 }
 
 /// A request at a random place.

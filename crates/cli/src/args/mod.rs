@@ -21,8 +21,8 @@ pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, 
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
-use value::whole;
 pub(crate) use value::{all_policies, parse_policy};
+use value::{parse_param, whole};
 
 /// Gives every virtual machine the disk it was promised.
 ///
@@ -325,8 +325,9 @@ pub(crate) enum BenchCommand {
     /// What scheduling a request costs, without any device
     #[command(
         after_help = "CPU time of one thread, median of repeated runs, all VMs \
-                            backlogged.\n\nExample:\n  tidegate bench engine --policy mclock \
-                            --vms 1,100,10000"
+                            backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock \
+                            --vms 1,100,10000\n  tidegate bench engine --policy sfq \
+                            --param cost=device-time"
     )]
     Engine(BenchArgs),
 }
@@ -337,6 +338,9 @@ pub(crate) struct BenchArgs {
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
+    /// A parameter's value with its unit; each policy is measured without and with them
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
+    pub(crate) params: Vec<(String, String)>,
     /// How many VMs
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,10,100,1000",
           value_parser = whole::<u32>(1..=1_000_000))]

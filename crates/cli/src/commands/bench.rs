@@ -1,11 +1,20 @@
 //! `tidegate bench engine`: prints what [`crate::bench`] measures.
 
 use anyhow::Result;
+use tidegate_config as config;
+use tidegate_core::policy::PolicySpec;
 use tidegate_report::{Align, Table, count};
 
 use crate::args::{BenchArgs, all_policies};
 use crate::bench::{Measured, Workload, measure};
+use crate::commands::policy::request;
 use crate::output::Output;
+
+/// A policy with the parameters that were asked for.
+fn named(policy: &PolicySpec, params: &[(String, String)]) -> String {
+    let params: Vec<String> = params.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    format!("{} {}", policy.name(), params.join(" "))
+}
 
 pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     let policies = if args.policies.is_empty() {
@@ -14,7 +23,16 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
         args.policies
     };
     let mut measured: Vec<Measured> = Vec::new();
-    for policy in &policies {
+    let mut contenders = Vec::new();
+    for policy in policies {
+        let with = match args.params.as_slice() {
+            [] => None,
+            params => Some(config::policy::read(&request(policy.name(), params))?),
+        };
+        contenders.push((policy.name().to_owned(), policy));
+        contenders.extend(with.map(|with| (named(&with, &args.params), with)));
+    }
+    for (name, policy) in &contenders {
         for &vms in &args.vms {
             for &depth in &args.depths {
                 let workload = Workload {
@@ -23,7 +41,7 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
                     runs: args.runs as usize,
                     requests: args.requests,
                 };
-                measured.push(measure(policy, workload)?);
+                measured.push(measure(name, policy, workload)?);
             }
         }
     }

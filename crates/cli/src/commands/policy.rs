@@ -171,7 +171,7 @@ fn set(
 }
 
 /// What was typed as the policy that the API takes.
-fn request(policy: &str, params: &[(String, String)]) -> Value {
+pub(super) fn request(policy: &str, params: &[(String, String)]) -> Value {
     let mut request = Map::new();
     match policy.split('+').collect::<Vec<_>>().as_slice() {
         [regulator, dispatcher] => {
