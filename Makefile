@@ -85,6 +85,7 @@ bench-nbd: build ## Compare serving NBD with nbdkit, qemu-nbd and qemu-storage-d
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)
+	@$(TIDEGATE) reproduce vfair $(ARGS)
 
 ##@ Help
 

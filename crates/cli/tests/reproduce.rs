@@ -132,4 +132,11 @@ fn what_there_is_not_is_answered_with_what_there_is() {
     assert!(said.contains("there are: flubber"), "{said}");
     let said = refused(&["reproduce", "flubber", "--table", "7"]);
     assert!(said.contains("there are: 2, 3, 4, 5, 6"), "{said}");
+    let said = refused(&["reproduce", "vfair", "--figure", "7"]);
+    assert!(
+        said.contains("no figure 7") && said.contains("figure 6"),
+        "{said}"
+    );
+    let said = refused(&["reproduce", "vfair", "--calibrate"]);
+    assert!(said.contains("nothing of vfair is calibrated"), "{said}");
 }

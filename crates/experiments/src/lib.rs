@@ -18,7 +18,9 @@ mod findings;
 mod flubber;
 mod pool;
 mod reference;
+mod said;
 mod show;
+mod vfair;
 
 pub use contest::{Contest, Sense, order};
 pub use findings::{Cell, Claim, Entry, Findings, within};
@@ -42,9 +44,12 @@ pub struct Paper {
     /// Runs what is wanted.
     pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
     /// Finds the free figures of its models again, by what may be used for that; the text of its
-    /// `calibration.toml`.
-    pub calibrate: fn(&Wanted, Progress<'_>) -> Result<String, ExperimentError>,
+    /// `calibration.toml`. `None`: none is free.
+    pub calibrate: Option<Calibrate>,
 }
+
+/// How the free figures of a paper's models are found.
+pub type Calibrate = fn(&Wanted, Progress<'_>) -> Result<String, ExperimentError>;
 
 /// What is asked of an experiment.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +72,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// All papers there are.
 pub fn papers() -> &'static [Paper] {
-    &[flubber::PAPER]
+    &[flubber::PAPER, vfair::PAPER]
 }
 
 /// Why an experiment cannot be run: the folder is not what its module takes it for.

@@ -265,7 +265,8 @@ Examples:
   tidegate reproduce                           which papers there are
   tidegate reproduce flubber
   tidegate reproduce flubber --table 3 -o json
-  tidegate reproduce flubber --table \"figure 4\" --plot"
+  tidegate reproduce flubber --table \"figure 4\" --plot
+  tidegate reproduce vfair --figure 6"
     )]
     Reproduce(ReproduceArgs),
     /// Show what scheduling is worth: three VMs on one emulated disk

@@ -86,8 +86,11 @@ pub(crate) struct ReproduceArgs {
     /// Only this table of the paper, and what is claimed about it
     #[arg(long, value_name = "N", requires = "paper")]
     pub(crate) table: Option<String>,
+    /// Only this figure of the paper, and what is claimed about it
+    #[arg(long, value_name = "N", requires = "paper", conflicts_with = "table")]
+    pub(crate) figure: Option<String>,
     /// Fit the free figures of the models again, and print the calibration
-    #[arg(long, requires = "paper", conflicts_with_all = ["table", "plot", "svg"])]
+    #[arg(long, requires = "paper", conflicts_with_all = ["table", "figure", "plot", "svg"])]
     pub(crate) calibrate: bool,
     /// Draw the curves there are, too
     #[arg(long, requires = "paper")]

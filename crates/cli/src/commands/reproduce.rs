@@ -25,11 +25,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     };
     let paper = find(name)?;
     let wanted = Wanted {
-        table: args
-            .table
-            .as_deref()
-            .map(|table| known(paper, table))
-            .transpose()?,
+        table: part(paper, args)?,
         jobs: jobs(args.jobs),
     };
     check_curves(paper, &wanted, args, out)?;
@@ -40,7 +36,11 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
         progress.at(done as u64, String::new);
     };
     if args.calibrate {
-        let text = (paper.calibrate)(&wanted, &mut hear)?;
+        let Some(calibrate) = paper.calibrate else {
+            let problem = Problem::new(format!("nothing of {name} is calibrated"));
+            return Err(problem.at("--calibrate").into());
+        };
+        let text = calibrate(&wanted, &mut hear)?;
         return Ok(out.text(&text)?);
     }
     let findings = (paper.reproduce)(&wanted, &mut hear)?;
@@ -108,13 +108,22 @@ fn find(name: &str) -> Result<&'static Paper> {
     })
 }
 
-fn known(paper: &Paper, table: &str) -> Result<String> {
-    let found = paper.tables.iter().find(|name| **name == table);
-    found.map(|name| (*name).to_owned()).ok_or_else(|| {
-        let problem = Problem::new(format!("{} has no table {table:?} here", paper.name));
-        let help = format!("there are: {}", paper.tables.join(", "));
-        problem.at("--table").help(help).into()
-    })
+/// The one part that is asked for; `None`: all.
+fn part(paper: &Paper, args: &ReproduceArgs) -> Result<Option<String>> {
+    let (at, what, name) = match (&args.table, &args.figure) {
+        (Some(table), _) => ("--table", format!("table {table:?}"), table.clone()),
+        (None, Some(figure)) => {
+            let name = format!("figure {figure}");
+            ("--figure", name.clone(), name)
+        }
+        (None, None) => return Ok(None),
+    };
+    if paper.tables.contains(&name.as_str()) {
+        return Ok(Some(name));
+    }
+    let problem = Problem::new(format!("{} has no {what} here", paper.name));
+    let help = format!("there are: {}", paper.tables.join(", "));
+    Err(problem.at(at).help(help).into())
 }
 
 fn list(out: Output) -> Result<()> {

@@ -2,7 +2,8 @@
 
 use super::setup::{Case, Run};
 use super::{Runs, percent};
-use crate::{Cell, Claim, ExperimentError, Reference, Wanted, order, within};
+use crate::said::Said;
+use crate::{Cell, ExperimentError, Reference, Wanted, order, within};
 
 /// A predicted time is near when it is within this part of the paper's.
 const NEAR: f64 = 0.15;
@@ -10,41 +11,6 @@ const NEAR: f64 = 0.15;
 const ROUNDING: f64 = 0.01;
 
 pub(super) type Claims = Result<Vec<Said>, ExperimentError>;
-
-/// A claim, before it is known what it hangs on.
-pub(super) struct Said {
-    claim: String,
-    holds: bool,
-    /// What it comes to here, without a full stop.
-    figure: String,
-    /// More about it that is of no use beside another figure.
-    more: String,
-}
-
-impl Said {
-    pub(super) fn new(claim: impl Into<String>, holds: bool, figure: impl Into<String>) -> Said {
-        Said {
-            claim: claim.into(),
-            holds,
-            figure: figure.into(),
-            more: String::new(),
-        }
-    }
-
-    /// The claim, and if it does not hold, what its figure would be without one thing or another:
-    /// each with how the sentence begins and all that is said then.
-    pub(super) fn hangs_on(self, ablated: &[(String, Vec<Said>)]) -> Claim {
-        let mut detail = format!("{}.{}", self.figure, self.more);
-        for (phrase, said) in ablated.iter().filter(|_| !self.holds) {
-            let same = said.iter().find(|said| said.claim == self.claim);
-            if let Some(said) = same.filter(|said| said.figure != self.figure) {
-                let holds = if said.holds { "; so it would hold" } else { "" };
-                detail += &format!(" {phrase}, {}{holds}.", said.figure);
-            }
-        }
-        Claim::new(self.claim, self.holds, detail)
-    }
-}
 
 /// All that can be said about what was run, in the order of the paper.
 pub(super) fn claims(

@@ -1,6 +1,7 @@
 //! The paper's claims in percent: who takes so much less time than under what.
 
-use super::claims::{Claims, Said};
+use super::claims::Claims;
+use crate::said::Said;
 use crate::{Cell, Reference};
 
 /// A claim holds when ours is at most so many points short of it.

@@ -1,0 +1,38 @@
+//! A claim, before it is known what it hangs on.
+
+use crate::Claim;
+
+/// Something the paper says, with what it comes to in a set of runs.
+pub(crate) struct Said {
+    claim: String,
+    holds: bool,
+    /// What it comes to here, without a full stop.
+    figure: String,
+    /// More about it that is of no use beside another figure.
+    pub(crate) more: String,
+}
+
+impl Said {
+    pub(crate) fn new(claim: impl Into<String>, holds: bool, figure: impl Into<String>) -> Said {
+        Said {
+            claim: claim.into(),
+            holds,
+            figure: figure.into(),
+            more: String::new(),
+        }
+    }
+
+    /// The claim, and if it does not hold, what its figure would be without one thing or another:
+    /// each with how the sentence begins and all that is said then.
+    pub(crate) fn hangs_on(self, ablated: &[(String, Vec<Said>)]) -> Claim {
+        let mut detail = format!("{}.{}", self.figure, self.more);
+        for (phrase, said) in ablated.iter().filter(|_| !self.holds) {
+            let same = said.iter().find(|said| said.claim == self.claim);
+            if let Some(said) = same.filter(|said| said.figure != self.figure) {
+                let holds = if said.holds { "; so it would hold" } else { "" };
+                detail += &format!(" {phrase}, {}{holds}.", said.figure);
+            }
+        }
+        Claim::new(self.claim, self.holds, detail)
+    }
+}
