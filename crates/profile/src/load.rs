@@ -314,9 +314,10 @@ impl Load {
             Access::Random => stretch_from(last),
             Access::Sequential => {
                 self.addresses.go_elsewhere();
+                // Those on their way, then those that waited for the device to get there.
                 Phase::Settle {
                     since: last,
-                    left: 2 * u64::from(self.depth),
+                    left: 4 * u64::from(self.depth),
                 }
             }
         };

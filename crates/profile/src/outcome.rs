@@ -168,8 +168,12 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
             _ => None,
         })
         .collect();
-    if !unsteady.is_empty() {
-        notes.push(format!("no steady state: {}", unsteady.join("; ")));
+    if let [first, others @ ..] = &unsteady[..] {
+        let others = match others.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        notes.push(format!("no steady state: {first}{others}"));
     }
     notes
 }
