@@ -28,16 +28,17 @@ pub fn target(entry: &Entry) -> Target {
     }
 }
 
-/// Measures a model from its first moment on. `watch` is called after every step, and may end it.
+/// Measures a model from its first moment on, all of what [`target`] says of it or less. `watch` is called after every step, and may end it.
 ///
 /// # Errors
 /// When the model is too small to be measured.
 pub fn measure(
     entry: &Entry,
+    target: Target,
     options: Options,
     mut watch: impl FnMut(&Profiler) -> ControlFlow<()>,
 ) -> Result<Option<Measured>, TooSmall> {
-    let mut profiler = Profiler::new(Plan::new(target(entry), options)?, Vec::new());
+    let mut profiler = Profiler::new(Plan::new(target, options)?, Vec::new());
     let mut model = entry.build();
     let mut now = Nanos::ZERO;
     let mut steps = 0;

@@ -18,6 +18,7 @@ pub mod fault;
 pub mod help;
 mod keeper;
 pub mod metrics;
+pub mod profile;
 pub mod reception;
 pub mod ring;
 pub mod store;

@@ -41,9 +41,9 @@ pub(crate) struct MeasureArgs {
     /// Measure a model in real time, as the emulated disk that the daemon serves
     #[arg(long, help_heading = "Models")]
     pub(crate) live: bool,
-    /// Make a file of this size, such as "2 GiB", to measure what it lies on
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Disks",
-          conflicts_with = "read_only")]
+    /// Make a file of this size, such as "2 GiB", to measure what it lies on; of a block device,
+    /// only so much of its start
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Disks")]
     pub(crate) size: Option<u64>,
     /// Leave the file that was made where it is
     #[arg(long, requires = "size", help_heading = "Disks")]

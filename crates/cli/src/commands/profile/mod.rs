@@ -1,10 +1,13 @@
 //! `tidegate profile`: what a device can do at most, measured and kept in a file.
 
+mod live;
+mod part;
 mod show;
 mod source;
+mod when;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use tidegate_config::profile::Measured;
@@ -27,19 +30,34 @@ pub(super) fn run(args: ProfileArgs, out: Output) -> Result<()> {
 
 fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     let name = args.device.as_deref().unwrap_or_default();
-    let options = Options {
+    let options = |in_virtual_time| Options {
         quick: args.quick,
-        in_virtual_time: true,
+        in_virtual_time,
         depth: args.depth,
         seed: args.seed,
     };
-    let (measured, file) = match source::find(name)? {
+    let source = source::find(name)?;
+    let file = results(args, &source);
+    // Now rather than after a quarter of an hour.
+    kept::regular(&file)?;
+    let measured = match &source {
         Source::Model(entry) => {
-            let file = results(args, &entry.name);
-            (model(&entry, options)?, file)
+            refuse_disk_options(args)?;
+            match args.live {
+                true => live::model(entry, options(false), args.read_only)?,
+                false => model(entry, options(true), args.read_only)?,
+            }
+        }
+        Source::Disk(path) => {
+            if args.live {
+                let what = "a disk is always measured in real time: --live is for models";
+                return Err(Problem::new(what).into());
+            }
+            live::disk(args, path, &file, options(false))?
         }
     };
     kept::write(&file, measured.to_toml().as_bytes())?;
+    part::forget(&file)?;
     show::print(&measured, out)?;
     output::tell(format_args!(
         "kept in {}: name it as the `profile` of a [[device]]",
@@ -49,17 +67,48 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
 }
 
 /// Where the profile goes.
-fn results(args: &MeasureArgs, name: &str) -> PathBuf {
-    match &args.results {
-        Some(file) => file.clone(),
-        None => Path::new(&format!("{name}.profile.toml")).to_owned(),
+fn results(args: &MeasureArgs, source: &Source) -> PathBuf {
+    let name = match source {
+        Source::Model(entry) => entry.name.as_str(),
+        Source::Disk(path) => {
+            // `.` has no name of its own.
+            let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let name = whole
+                .file_stem()
+                .map(|name| name.to_string_lossy().into_owned());
+            let name = name.unwrap_or_else(|| "root".to_owned());
+            return args.results.clone().unwrap_or_else(|| beside(&name));
+        }
+    };
+    args.results.clone().unwrap_or_else(|| beside(name))
+}
+
+fn beside(name: &str) -> PathBuf {
+    PathBuf::from(format!("{name}.profile.toml"))
+}
+
+/// Options that mean nothing to a model.
+fn refuse_disk_options(args: &MeasureArgs) -> Result<()> {
+    let given = [
+        (args.size.is_some(), "--size"),
+        (args.overwrite, "--overwrite"),
+        (args.keep, "--keep"),
+    ];
+    match given.iter().find(|given| given.0) {
+        None => Ok(()),
+        Some((_, option)) => {
+            let problem = Problem::new(format!("{option} is for disks, and this is a model"));
+            Err(problem.help("./NAME is a file of that name").into())
+        }
     }
 }
 
 /// A model, as fast as it can be reckoned.
-fn model(entry: &Entry, options: Options) -> Result<Measured> {
+fn model(entry: &Entry, options: Options, read_only: bool) -> Result<Measured> {
     let mut bar = progress::Patient::new(1, "measuring");
-    let measured = virtual_time::measure(entry, options, |profiler| {
+    let mut target = virtual_time::target(entry);
+    target.writes = !read_only;
+    let measured = virtual_time::measure(entry, target, options, |profiler| {
         let (done, steps) = profiler.steps();
         bar.of(steps as u64);
         bar.at(done as u64, || entry.name.clone());

@@ -1,6 +1,6 @@
 //! What the DEVICE of `tidegate profile` names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tidegate_config::{document, model};
@@ -13,6 +13,8 @@ use crate::problem::Problem;
 pub(super) enum Source {
     /// A disk model.
     Model(Entry),
+    /// A file, a block device or a directory, or one of them that is yet to be made.
+    Disk(PathBuf),
 }
 
 /// What a name is: a model of the catalogue, then whatever is there of that path.
@@ -30,9 +32,37 @@ pub(super) fn find(name: &str) -> Result<Source> {
             catalogue::parse(&text, name).map_err(|error| Problem::new(error.to_string()))?;
         return Ok(Source::Model(entry));
     }
-    let problem = match model::built_in(name) {
-        Err(error) => Problem::new(error),
-        Ok(_) => unreachable!("the catalogue was asked first"),
-    };
-    Err(problem.into())
+    match model::built_in(name) {
+        // A mistyped name of a model more likely than a file to be made.
+        Err(error) if !path.exists() && !name.contains(['/', '.']) => Err(Problem::new(error)
+            .help("a disk is named by its path: /dev/NAME, or ./NAME for a file here")
+            .into()),
+        _ => Ok(Source::Disk(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_models_and_paths_are_disks() {
+        for (name, disk) in [
+            ("nvme-1tb", false),
+            ("./nvme-1tb", true),
+            ("/dev/null", true),
+            ("no/such/disk.raw", true),
+            ("disk.raw", true),
+            (".", true),
+        ] {
+            let found = find(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(matches!(found, Source::Disk(_)), disk, "{name}");
+        }
+        let Err(error) = find("nvme-2tb") else {
+            panic!("there is no such model");
+        };
+        let said = error.to_string();
+        assert!(said.contains("did you mean \"nvme-1tb\""), "{said}");
+        assert!(said.contains("./NAME"), "{said}");
+    }
 }

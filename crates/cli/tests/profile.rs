@@ -1,0 +1,192 @@
+//! `tidegate profile` as its users meet it: nothing that holds anything is written to, what was
+//! stopped goes on, and a model's profile is the same every time.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn tidegate(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().expect("the binary runs")
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.current_dir(dir).arg("profile").args(args);
+    command
+}
+
+/// What it says where it refuses.
+#[track_caller]
+fn refused(dir: &Path, args: &[&str]) -> String {
+    let output = tidegate(dir, args);
+    assert!(!output.status.success(), "{args:?} was not refused");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+#[test]
+fn a_models_profile_is_the_same_every_time_and_can_be_shown() {
+    let dir = directory();
+    let mut texts = Vec::new();
+    for results in ["a.toml", "b.toml"] {
+        let args = ["hdd-7200-1tb", "--quick", "--results", results];
+        let output = tidegate(dir.path(), &args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(results), "{said}");
+        texts.push(fs::read(dir.path().join(results)).expect("written"));
+    }
+    assert_eq!(texts[0], texts[1]);
+    let shown = tidegate(dir.path(), &["show", "a.toml", "-o", "json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(shown["device"], "hdd-7200-1tb");
+    let sizes = shown["curves"][0]["points"].as_array().map(Vec::len);
+    assert_eq!(sizes, Some(5));
+    let table = tidegate(dir.path(), &["show", "a.toml"]).stdout;
+    let table = String::from_utf8_lossy(&table);
+    assert!(table.contains("random requests, 50 % reads"), "{table}");
+}
+
+#[test]
+fn what_holds_something_is_not_written_to() {
+    let dir = directory();
+    let disk = dir.path().join("disk.raw");
+    fs::write(&disk, vec![7; 1 << 20]).expect("written");
+    let said = refused(dir.path(), &["disk.raw"]);
+    for part in [
+        "holds something: 1048576 bytes",
+        "--read-only",
+        "--overwrite",
+        "disk.raw",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = refused(dir.path(), &["disk.raw", "--size", "1 MiB"]);
+    assert!(
+        said.contains("--size makes a file, and there is one"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&disk).expect("there"), vec![7; 1 << 20]);
+    let left: Vec<_> = fs::read_dir(dir.path()).expect("there").collect();
+    assert_eq!(left.len(), 1, "nothing else was made: {left:?}");
+}
+
+#[test]
+fn what_holds_nothing_measures_nothing() {
+    let dir = directory();
+    let said = refused(dir.path(), &["."]);
+    assert!(
+        said.contains("a directory") && said.contains("--size"),
+        "{said}"
+    );
+    let said = refused(dir.path(), &["no.raw"]);
+    assert!(
+        said.contains("no such file") && said.contains("--size"),
+        "{said}"
+    );
+    File::create(dir.path().join("empty.raw")).expect("made");
+    let said = refused(dir.path(), &["empty.raw", "--read-only"]);
+    assert!(
+        said.contains("is empty") && said.contains("--size"),
+        "{said}"
+    );
+    let sparse = File::create(dir.path().join("sparse.raw")).expect("made");
+    sparse.set_len(1 << 30).expect("a size");
+    let said = refused(dir.path(), &["sparse.raw", "--read-only"]);
+    assert!(said.contains("nothing was ever written"), "{said}");
+    let said = refused(dir.path(), &["no.raw", "--size", "4 KiB"]);
+    assert!(said.contains("too few to measure"), "{said}");
+    assert!(!dir.path().join("no.raw").exists(), "it is removed again");
+}
+
+#[test]
+fn options_that_mean_nothing_are_refused() {
+    let dir = directory();
+    let said = refused(dir.path(), &["nvme-1tb", "--size", "1 GiB"]);
+    assert!(said.contains("--size is for disks"), "{said}");
+    let said = refused(dir.path(), &["nvme-2tb"]);
+    assert!(said.contains("did you mean \"nvme-1tb\""), "{said}");
+    let said = refused(dir.path(), &["disk.raw", "--live"]);
+    assert!(said.contains("--live is for models"), "{said}");
+    let said = refused(dir.path(), &["disk.raw", "--read-only", "--overwrite"]);
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+/// Steps that a measurement has kept.
+fn kept(part: &Path) -> usize {
+    let text = fs::read(part).unwrap_or_default();
+    let part: Value = serde_json::from_slice(&text).unwrap_or_default();
+    part["outcomes"].as_array().map_or(0, Vec::len)
+}
+
+/// Measures until so many steps are kept, and ends it with Ctrl-C; what it said.
+fn stopped_after(steps: usize, dir: &Path, args: &[&str]) -> String {
+    let child = command(dir, args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let part = dir.join("disk.profile.toml.part");
+    let until = Instant::now() + Duration::from_secs(60);
+    while kept(&part) < steps {
+        assert!(Instant::now() < until, "{steps} steps take seconds");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let id = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status();
+    assert!(killed.expect("it runs").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_was_stopped_goes_on() {
+    let dir = directory();
+    let args = ["disk.raw", "--size", "16 MiB", "--quick"];
+    let part = dir.path().join("disk.profile.toml.part");
+    let said = stopped_after(2, dir.path(), &args);
+    assert!(said.contains("the same command goes on"), "{said}");
+    let first = kept(&part);
+    assert!(first >= 2);
+    assert_eq!(
+        fs::metadata(dir.path().join("disk.raw"))
+            .expect("it stays")
+            .len(),
+        16 << 20
+    );
+    // With another plan it does not.
+    let other = ["disk.raw", "--size", "16 MiB", "--quick", "--seed", "2"];
+    let said = refused(dir.path(), &other);
+    assert!(
+        said.contains("another plan") && said.contains("--fresh"),
+        "{said}"
+    );
+    // Nor another disk under the same name.
+    fs::create_dir(dir.path().join("other")).expect("made");
+    let other = [
+        "other",
+        "--size",
+        "16 MiB",
+        "--results",
+        "disk.profile.toml",
+    ];
+    let said = refused(dir.path(), &other);
+    assert!(said.contains("another device"), "{said}");
+    let left = fs::read_dir(dir.path().join("other"))
+        .expect("there")
+        .count();
+    assert_eq!(left, 0, "nothing was made");
+    let said = stopped_after(first + 1, dir.path(), &args);
+    let known = format!("{first} of ");
+    assert!(
+        said.contains(&known) && said.contains("known already"),
+        "{said}"
+    );
+}

@@ -1,0 +1,188 @@
+//! A file or block device under measurement, by io_uring past the page cache.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::profile::Direction;
+use tidegate_core::random::SplitMix64;
+use tidegate_core::time::Nanos;
+use tidegate_profile::{Io, Next, Profiler};
+
+use super::{DriveError, Ended};
+use crate::backing::{OpenError, OpenFile};
+use crate::buffer::{PAGE, Region};
+use crate::config::{Create, DiskConfig, DiskFormat};
+use crate::ring::{Ring, clock};
+
+/// Bytes of what is written: random, since some devices compress. Each write begins elsewhere in
+/// them, since some keep what is the same only once.
+const NOISE: usize = 8 << 20;
+/// Submissions that a ring has room for.
+const ENTRIES: u32 = 256;
+
+/// An open disk, locked as the daemon would.
+#[derive(Debug)]
+pub struct Disk {
+    open: OpenFile,
+}
+
+impl Disk {
+    /// Opens what is there; with `size`, makes a file of so many bytes first, for which room is
+    /// taken at once. Without `writes` it is opened for reading alone.
+    ///
+    /// # Errors
+    /// As a disk of the daemon: says what was found and what would help.
+    pub fn open(path: &Path, writes: bool, size: Option<u64>) -> Result<Disk, OpenError> {
+        let config = DiskConfig {
+            export: String::new(),
+            path: Some(PathBuf::from(path)),
+            size,
+            create: match size {
+                Some(_) => Create::Preallocated,
+                None => Create::No,
+            },
+            format: DiskFormat::Raw,
+            read_only: !writes,
+            block_size: 512,
+            faults: Vec::new(),
+            place: None,
+        };
+        let open = OpenFile::open(path, &config)?;
+        Ok(Disk { open })
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.open.facts.size
+    }
+
+    /// Addresses and lengths are multiples of it, in bytes.
+    pub fn block(&self) -> u32 {
+        self.open.facts.align.max(512)
+    }
+
+    /// Why the figures are not the disk's own, if they are not.
+    pub fn caveat(&self) -> Option<&'static str> {
+        match (self.open.facts.in_memory, self.open.facts.direct) {
+            (true, _) => Some("on a filesystem in memory: these are figures of memory"),
+            (_, false) => {
+                Some("through the page cache: these are figures of memory more than of the disk")
+            }
+            _ => None,
+        }
+    }
+
+    /// Measures until all is measured or `watch` has enough. It is called between I/Os with the
+    /// time, and must be quick.
+    ///
+    /// # Errors
+    /// The first I/O that fails, or comes short.
+    pub fn measure(
+        &self,
+        profiler: &mut Profiler,
+        mut watch: impl FnMut(&Profiler, Nanos) -> ControlFlow<()>,
+    ) -> Result<Ended, DriveError> {
+        let file = self.open.file.try_clone().map_err(DriveError::Prepare)?;
+        let mut port = Port::new(file.into(), profiler).map_err(DriveError::Prepare)?;
+        let mut completions = Vec::with_capacity(ENTRIES as usize * 4);
+        let mut now = clock();
+        loop {
+            loop {
+                match profiler.next_io(now) {
+                    Next::Io(io) => port.submit(io),
+                    Next::Wait => break,
+                    Next::Finished => return Ok(Ended::Finished),
+                }
+            }
+            port.ring.turn(None).map_err(DriveError::Ring)?;
+            completions.clear();
+            port.ring.take(&mut completions);
+            now = clock();
+            for completion in &completions {
+                let io = port.ios[completion.token as usize];
+                check(&io, completion.result)?;
+                profiler.completed(now, io.id);
+            }
+            if watch(profiler, now).is_break() {
+                // What is in flight ends on its own, in memory that stays mapped.
+                return Ok(Ended::Stopped);
+            }
+        }
+    }
+}
+
+/// A ring with a file and memory for its I/Os.
+struct Port {
+    ring: Ring,
+    file: crate::ring::FileId,
+    /// By id.
+    ios: Vec<Io>,
+    /// For what is read, a part for each id.
+    landing: Region,
+    part: usize,
+    noise: Region,
+    random: SplitMix64,
+}
+
+impl Port {
+    fn new(file: OwnedFd, profiler: &Profiler) -> std::io::Result<Port> {
+        let plan = profiler.plan();
+        let ids = plan.target.depth_max.max(plan.bulk_depth()) as usize;
+        let part = (plan.target.max_io as usize).next_multiple_of(PAGE);
+        let mut ring = Ring::new(ENTRIES, 1)?;
+        let none = Io {
+            id: 0,
+            direction: Direction::Read,
+            addr: 0,
+            len: 0,
+        };
+        let mut random = SplitMix64::new(plan.options.seed);
+        let noise = Region::new(NOISE + part)?;
+        for at in (0..noise.len()).step_by(8) {
+            noise.mem(at, 8).write(&random.next_u64().to_ne_bytes());
+        }
+        Ok(Port {
+            file: ring.add_file(file)?,
+            ring,
+            ios: vec![none; ids],
+            landing: Region::new(part * ids)?,
+            part,
+            noise,
+            random,
+        })
+    }
+
+    fn submit(&mut self, io: Io) {
+        self.ios[io.id as usize] = io;
+        let (token, len) = (u64::from(io.id), io.len as usize);
+        match io.direction {
+            Direction::Read => {
+                let to = self.landing.mem(io.id as usize * self.part, len);
+                self.ring.read(self.file, &[to], io.addr, token);
+            }
+            Direction::Write => {
+                let page = self.random.below((NOISE / PAGE) as u64) as usize;
+                let from = self.noise.mem(page * PAGE, len);
+                self.ring.write(self.file, &[from], io.addr, false, token);
+            }
+        }
+    }
+}
+
+fn check(io: &Io, result: Result<u32, i32>) -> Result<(), DriveError> {
+    let source = match result {
+        Ok(n) if n == io.len => return Ok(()),
+        Ok(n) => std::io::Error::other(format!("only {n} were")),
+        Err(errno) => std::io::Error::from_raw_os_error(errno),
+    };
+    Err(DriveError::Io {
+        what: match io.direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        },
+        addr: io.addr,
+        len: io.len,
+        source,
+    })
+}

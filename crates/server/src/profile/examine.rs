@@ -1,0 +1,331 @@
+//! What a disk is and holds, before anything is written to it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::backing::extents;
+use crate::backing::probe;
+use crate::ring::sys;
+
+/// Bytes at either end of a block device that are looked at whole: partition tables, their copies
+/// and the superblocks of all common filesystems lie there.
+const ENDS: u64 = 1 << 20;
+/// Places in between, and bytes looked at in each.
+const SAMPLES: u64 = 256;
+const SAMPLE: usize = 4096;
+/// How much of a file is asked for its holes at a time.
+const SURVEY: u32 = 1 << 30;
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Findings {
+    /// Who uses it: it cannot be written to whatever is said.
+    pub used_by: Option<String>,
+    /// What it holds that writing would destroy.
+    pub holds: Vec<String>,
+    /// Of a file, bytes that were never written, and all.
+    pub unwritten: Option<(u64, u64)>,
+    /// No byte that was looked at was other than zero: a block device that knows what was never
+    /// written (thin, trimmed) may answer reads without looking.
+    pub only_zeroes: bool,
+    /// Whether it says that distances cost time; `None`: it does not say.
+    pub rotational: Option<bool>,
+    /// What tells it from others: its filesystem and inode or its device number, and its size.
+    pub identity: String,
+}
+
+/// Looks at a file or block device, and writes nothing.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn examine(path: &Path) -> io::Result<Findings> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let mut found = Findings::default();
+    if meta.file_type().is_block_device() {
+        let size = sys::block_device_size(&file)?;
+        let number = numbers(meta.rdev());
+        found.used_by = used_by(&number, path);
+        found.rotational = rotational(&number);
+        found.identity = format!("block device {number}, {size} bytes");
+        found.holds.extend(partitions(&number));
+        found.holds.extend(signature(&file, size)?);
+        match any_byte(&file, size)? {
+            Some(at) => found.holds.push(format!("data, at byte {at}")),
+            None => found.only_zeroes = true,
+        }
+    } else {
+        let size = meta.len();
+        found.rotational = rotational(&numbers(meta.dev()));
+        found.identity = format!("file {}:{}, {size} bytes", numbers(meta.dev()), meta.ino());
+        if size > 0 {
+            found.holds.push(format!("{size} bytes"));
+            found.unwritten = Some((holes(&file, size)?, size));
+        }
+        if let Some(format) = probe::foreign_format(&file)? {
+            found.holds.push(format!("a {format} image"));
+        }
+    }
+    Ok(found)
+}
+
+fn numbers(device: u64) -> String {
+    format!("{}:{}", libc::major(device), libc::minor(device))
+}
+
+fn sysfs(number: &str) -> PathBuf {
+    Path::new("/sys/dev/block").join(number)
+}
+
+/// Names in a directory; none where there is no such directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<_> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
+/// The partitions of a block device: their names and numbers.
+fn parts(number: &str) -> Vec<(String, String)> {
+    let of = sysfs(number);
+    let is_part = |name: &String| of.join(name).join("partition").exists();
+    let with_number = |name: String| {
+        let number = fs::read_to_string(of.join(&name).join("dev")).ok()?;
+        Some((name, number.trim().to_owned()))
+    };
+    let names = names(&of).into_iter().filter(is_part);
+    names.filter_map(with_number).collect()
+}
+
+fn partitions(number: &str) -> Option<String> {
+    let parts: Vec<_> = parts(number).into_iter().map(|part| part.0).collect();
+    (!parts.is_empty()).then(|| format!("partitions: {}", parts.join(", ")))
+}
+
+/// Who uses a block device, or a partition of it.
+fn used_by(number: &str, path: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let whole = (path.display().to_string(), number.to_owned());
+    let all = std::iter::once(whole).chain(parts(number));
+    all.into_iter().find_map(|(name, number)| {
+        if let Some(at) = mounted(&mounts, &number) {
+            return Some(format!("{name} is mounted at {at}"));
+        }
+        if swaps_on(&swaps).any(|swap| swap == number) {
+            return Some(format!("{name} is swapped to"));
+        }
+        let holders = names(&sysfs(&number).join("holders"));
+        (!holders.is_empty()).then(|| format!("{name} is a part of {}", holders.join(", ")))
+    })
+}
+
+/// Where a device is mounted, by the text of mountinfo.
+fn mounted<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(2);
+        let (device, _root, at) = (words.next()?, words.next()?, words.next()?);
+        (device == number).then_some(at)
+    })
+}
+
+/// The numbers of block devices that are swapped to, by the text of /proc/swaps.
+fn swaps_on(swaps: &str) -> impl Iterator<Item = String> {
+    let paths = swaps
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next());
+    paths.filter_map(|path| {
+        let meta = fs::metadata(path).ok()?;
+        (meta.file_type().is_block_device()).then(|| numbers(meta.rdev()))
+    })
+}
+
+/// Whether a device turns; that of a partition's whole disk.
+fn rotational(number: &str) -> Option<bool> {
+    let of = sysfs(number);
+    let queue = [of.join("queue/rotational"), of.join("../queue/rotational")];
+    let told = queue
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok())?;
+    match told.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// What the bytes at its start announce.
+fn signature(file: &File, size: u64) -> io::Result<Option<String>> {
+    let mut start = vec![0; ENDS.min(size) as usize];
+    file.read_exact_at(&mut start, 0)?;
+    Ok(recognise(&start).map(str::to_owned))
+}
+
+/// A partition table, filesystem or the like.
+fn recognise(start: &[u8]) -> Option<&'static str> {
+    let magics: [(usize, &[u8], &str); 14] = [
+        (512, b"EFI PART", "a GUID partition table"),
+        (4096, b"EFI PART", "a GUID partition table"),
+        (0, b"LUKS\xba\xbe", "a LUKS volume"),
+        (512, b"LABELONE", "an LVM volume"),
+        (0, b"XFSB", "an XFS filesystem"),
+        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 filesystem"),
+        (0x10040, b"_BHRfS_M", "a btrfs filesystem"),
+        (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS filesystem"),
+        (3, b"NTFS    ", "an NTFS filesystem"),
+        (82, b"FAT32   ", "a FAT filesystem"),
+        (4086, b"SWAPSPACE2", "a swap area"),
+        (4086, b"SWAP-SPACE", "a swap area"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a RAID array"),
+        (510, &[0x55, 0xaa], "a partition table or boot sector"),
+    ];
+    let found = magics.iter().find(|(at, magic, _)| {
+        start
+            .get(*at..)
+            .is_some_and(|bytes| bytes.starts_with(magic))
+    });
+    found.map(|found| found.2)
+}
+
+/// The first byte other than zero: at the ends, and in samples in between.
+fn any_byte(file: &File, size: u64) -> io::Result<Option<u64>> {
+    let ends = ENDS.min(size);
+    let step = (size / SAMPLES).max(SAMPLE as u64);
+    let whole = [(0, ends), (size - ends, ends)];
+    let samples = (0..size / step).map(|i| i * step / SAMPLE as u64 * SAMPLE as u64);
+    let samples = samples.map(|at| (at, (size - at).min(SAMPLE as u64)));
+    let mut bytes = Vec::new();
+    for (at, len) in whole.into_iter().chain(samples) {
+        bytes.resize(len as usize, 0);
+        file.read_exact_at(&mut bytes, at)?;
+        if let Some(first) = bytes.iter().position(|byte| *byte != 0) {
+            return Ok(Some(at + first as u64));
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes of a file that were never written, or are known to be zeroes.
+fn holes(file: &File, size: u64) -> io::Result<u64> {
+    let (mut at, mut holes) = (0, 0);
+    while at < size {
+        let len = (size - at).min(u64::from(SURVEY)) as u32;
+        for extent in extents::survey(file, at, len, false)? {
+            holes += u64::from(if extent.hole { extent.len } else { 0 });
+            at += u64::from(extent.len);
+        }
+    }
+    Ok(holes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_what_it_holds_and_what_was_never_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("disk");
+        fs::write(&path, b"").expect("written");
+        assert_eq!(examine(&path).expect("readable").holds, [""; 0]);
+        let file = File::options().write(true).open(&path).expect("there");
+        file.set_len(8 << 20).expect("larger");
+        file.write_all_at(&[1; 1 << 20], 4 << 20).expect("written");
+        let found = examine(&path).expect("readable");
+        assert_eq!(found.holds, ["8388608 bytes"]);
+        assert_eq!(found.unwritten, Some((7 << 20, 8 << 20)));
+        file.write_all_at(b"QFI\xfb", 0).expect("written");
+        let found = examine(&path).expect("readable");
+        assert_eq!(found.holds, ["8388608 bytes", "a qcow2 image"]);
+        let other = dir.path().join("other");
+        fs::copy(&path, &other).expect("copied");
+        let other = examine(&other).expect("readable");
+        assert_ne!(other.identity, found.identity);
+    }
+
+    #[test]
+    fn what_lies_at_a_disks_start_is_recognised() {
+        let with = |at: usize, magic: &[u8]| {
+            let mut start = vec![0; 1 << 17];
+            start[at..at + magic.len()].copy_from_slice(magic);
+            start
+        };
+        for (at, magic, says) in [
+            (510, &b"\x55\xaa"[..], "partition table"),
+            (512, b"EFI PART", "GUID"),
+            (1080, b"\x53\xef", "ext4"),
+            (0x10040, b"_BHRfS_M", "btrfs"),
+            (4086, b"SWAPSPACE2", "swap"),
+        ] {
+            let found = recognise(&with(at, magic)).expect("recognised");
+            assert!(found.contains(says), "{found}");
+        }
+        assert_eq!(recognise(&[0; 1 << 17]), None);
+        assert_eq!(recognise(&[0; 16]), None);
+    }
+
+    #[test]
+    fn any_byte_at_the_ends_or_in_a_sampled_place_is_found() {
+        let file = tempfile::tempfile().expect("a file");
+        let size = 64 << 20;
+        file.set_len(size).expect("a size");
+        assert_eq!(any_byte(&file, size).expect("readable"), None);
+        for at in [0, 5000, size - 1, size - ENDS, size / SAMPLES * 77] {
+            file.write_all_at(&[7], at).expect("written");
+            assert_eq!(any_byte(&file, size).expect("readable"), Some(at));
+            file.write_all_at(&[0], at).expect("written");
+        }
+        // Smaller than what is looked at whole.
+        let small = tempfile::tempfile().expect("a file");
+        small.set_len(6000).expect("a size");
+        assert_eq!(any_byte(&small, 6000).expect("readable"), None);
+    }
+
+    #[test]
+    fn mounts_and_swaps_are_read() {
+        let mounts = "26 1 8:2 / / rw,noatime shared:1 - ext4 /dev/sda2 rw\n\
+                      97 26 8:17 / /srv rw - xfs /dev/sdb1 rw\n";
+        assert_eq!(mounted(mounts, "8:17"), Some("/srv"));
+        assert_eq!(mounted(mounts, "8:1"), None);
+        let swaps = "Filename Type Size Used Priority\n/no/such partition 1 0 -2\n";
+        assert_eq!(swaps_on(swaps).count(), 0);
+    }
+
+    /// Needs the rights to make a loop device, so not in continuous integration.
+    #[test]
+    #[ignore = "needs to be root with loop devices"]
+    fn a_block_device_in_use_is_told() {
+        let run = |words: &[&str]| {
+            let done = std::process::Command::new(words[0])
+                .args(&words[1..])
+                .output();
+            let done = done.expect("it runs");
+            assert!(done.status.success(), "{words:?}: {done:?}");
+            String::from_utf8_lossy(&done.stdout).trim().to_owned()
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = dir.path().join("image");
+        File::create(&image)
+            .expect("made")
+            .set_len(64 << 20)
+            .expect("a size");
+        let device = run(&["losetup", "--find", "--show", &image.display().to_string()]);
+        let path = Path::new(&device);
+        let empty = examine(path).expect("readable");
+        assert!(empty.holds.is_empty() && empty.only_zeroes && empty.used_by.is_none());
+        run(&["mkfs.ext4", "-q", &device]);
+        let formatted = examine(path).expect("readable");
+        assert!(formatted.holds[0].contains("ext4"), "{formatted:?}");
+        let at = dir.path().join("mounted");
+        fs::create_dir(&at).expect("made");
+        run(&["mount", &device, &at.display().to_string()]);
+        let used = examine(path).expect("readable").used_by;
+        run(&["umount", &device]);
+        run(&["losetup", "--detach", &device]);
+        assert!(used.expect("mounted").contains("is mounted at"));
+    }
+}

@@ -1,0 +1,169 @@
+//! A file is measured by real I/O: what is filled is written whole, what fails is said where it is.
+
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+use tidegate_profile::outcome::measured;
+use tidegate_profile::{Options, Outcome, Plan, Profiler, Taken, Target, virtual_time};
+use tidegate_server::profile::{Disk, DriveError, Ended, examine, measure_emulated};
+
+const SIZE: u64 = 32 << 20;
+
+/// The plan of a real disk, whose runs take a few milliseconds: what they measure is not asked.
+fn plan(disk: &Disk) -> Plan {
+    let target = Target {
+        name: "file".to_owned(),
+        span: disk.size(),
+        block: disk.block(),
+        max_io: 1 << 20,
+        depth_max: 16,
+        writes: true,
+        fill: true,
+        condition: false,
+    };
+    hasty(target)
+}
+
+fn hasty(target: Target) -> Plan {
+    let options = Options {
+        quick: true,
+        in_virtual_time: false,
+        depth: None,
+        seed: 1,
+    };
+    let mut plan = Plan::new(target, options).expect("large enough");
+    let pace = &mut plan.pace;
+    (pace.warm_up, pace.run) = (Nanos::from_millis(1), Nanos::from_millis(1));
+    (pace.run_max, pace.fill_max) = (Nanos::from_millis(5), Nanos::MAX);
+    plan
+}
+
+fn made(dir: &Path) -> Disk {
+    Disk::open(&dir.join("disk"), true, Some(SIZE)).expect("room for it")
+}
+
+fn go_on(profiler: &Profiler) -> ControlFlow<()> {
+    // Ids of ended I/Os are free again, so no more are in flight than there are ids.
+    assert!(profiler.in_flight() <= 16);
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn a_file_is_filled_and_measured() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = made(dir.path());
+    let mut profiler = Profiler::new(plan(&disk), Vec::new());
+    let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
+    assert_eq!(ended.expect("nothing fails"), Ended::Finished);
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    assert_eq!(result.span, SIZE);
+    assert!(result.profile().expect("complete").has_writes());
+    drop(disk);
+    let path = dir.path().join("disk");
+    assert_eq!(
+        examine(&path).expect("readable").unwritten,
+        Some((0, SIZE)),
+        "nothing is left unwritten"
+    );
+    let bytes = fs::read(&path).expect("readable");
+    assert!(
+        bytes
+            .chunks(4096)
+            .all(|page| page.iter().any(|byte| *byte != 0))
+    );
+}
+
+#[test]
+fn what_was_measured_before_an_error_is_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = made(dir.path());
+    let mut profiler = Profiler::new(plan(&disk), Vec::new());
+    // Somebody cuts the file short once a few steps are done.
+    let file = File::options().write(true).open(dir.path().join("disk"));
+    let file = file.expect("there");
+    let ended = disk.measure(&mut profiler, |profiler, _| {
+        if profiler.outcomes().len() == 4 {
+            file.set_len(4096).expect("cut");
+        }
+        go_on(profiler)
+    });
+    let error = ended.expect_err("reads come short");
+    assert!(
+        matches!(error, DriveError::Io { what: "read", .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("cannot read"), "{error}");
+    let outcomes = profiler.outcomes().to_vec();
+    assert!(outcomes.len() >= 4);
+    // Mended, it goes on behind them, and does not fill again.
+    file.set_len(SIZE).expect("as long as before");
+    let mut profiler = Profiler::new(plan(&disk), outcomes.clone());
+    let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
+    assert_eq!(ended.expect("mended"), Ended::Finished);
+    assert_eq!(profiler.outcomes()[..outcomes.len()], outcomes);
+    let is_fill = |outcome: &Outcome| matches!(outcome.taken, Taken::Wrote { .. });
+    let fills = profiler.outcomes().iter().filter(|o| is_fill(o)).count();
+    assert_eq!(fills, 1);
+}
+
+#[test]
+fn it_stops_when_it_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = made(dir.path());
+    let mut profiler = Profiler::new(plan(&disk), Vec::new());
+    let ended = disk.measure(&mut profiler, |profiler, _| {
+        match profiler.outcomes().len() {
+            3 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    assert_eq!(ended.expect("nothing fails"), Ended::Stopped);
+    assert_eq!(profiler.outcomes().len(), 3);
+}
+
+#[test]
+fn a_disk_that_is_served_is_not_measured() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let _served = made(dir.path());
+    for writes in [true, false] {
+        let error = Disk::open(&path, writes, None).expect_err("locked");
+        assert!(error.to_string().contains("in use"), "{error}");
+    }
+}
+
+#[test]
+fn reading_alone_leaves_every_byte() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    let bytes: Vec<u8> = (0..SIZE as u32 / 4).flat_map(u32::to_le_bytes).collect();
+    fs::write(&path, &bytes).expect("written");
+    let disk = Disk::open(&path, false, None).expect("there");
+    let mut target = plan(&disk).target;
+    (target.writes, target.fill) = (false, false);
+    let mut profiler = Profiler::new(hasty(target), Vec::new());
+    let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
+    assert_eq!(ended.expect("nothing fails"), Ended::Finished);
+    assert!(fs::read(&path).expect("readable") == bytes);
+}
+
+#[test]
+fn a_model_is_measured_in_real_time() {
+    let entry = catalogue::load("nvme-1tb").expect("built in");
+    let mut target = virtual_time::target(&entry);
+    (target.depth_max, target.max_io) = (16, 1 << 20);
+    let mut profiler = Profiler::new(hasty(target), Vec::new());
+    let ended = measure_emulated(&entry, &mut profiler, |profiler, _| go_on(profiler));
+    assert_eq!(ended.expect("nothing fails"), Ended::Finished);
+    let result = measured(profiler.plan(), profiler.outcomes(), "");
+    result.profile().expect("complete");
+    // It may be late, but never early: one read at a time takes what the model says.
+    let first = result.latency[0];
+    assert!(
+        first.depth == 1 && first.p50 >= Nanos::from_micros(52),
+        "{first:?}"
+    );
+}
