@@ -19,7 +19,7 @@ pub trait Library {
     /// Why there is none.
     fn model(&self, name: &str) -> Result<Entry, String>;
 
-    /// A saturation profile by its path.
+    /// A saturation profile by its path, or by the model of the catalogue that it is of.
     ///
     /// # Errors
     /// Why there is none.
@@ -32,7 +32,10 @@ impl<F: Fn(&str) -> Result<Entry, String>> Library for F {
     }
 
     fn profile(&self, path: &str) -> Result<Profile, String> {
-        Err(format!("{path:?} cannot be opened from here"))
+        match profile::built_in(path) {
+            Some(measured) => (measured.profile()).map_err(|error| format!("{path}: {error}")),
+            None => Err(format!("{path:?} cannot be opened from here")),
+        }
     }
 }
 
@@ -46,7 +49,7 @@ impl Library for Beside<'_> {
     }
 
     fn profile(&self, path: &str) -> Result<Profile, String> {
-        let measured = profile::load(&self.0.join(path))?;
+        let measured = profile::find(path, self.0)?;
         measured
             .profile()
             .map_err(|error| format!("{path}: {error}"))
@@ -59,9 +62,9 @@ pub fn model_from(field: &Field<'_>, library: &dyn Library) -> Option<Entry> {
     found(field, library.model(field.text()?), allowed)
 }
 
-/// Reads the path of a profile. `None`: there is none, which has been reported.
+/// Reads the name of a profile. `None`: there is none, which has been reported.
 pub fn profile_from(field: &Field<'_>, library: &dyn Library) -> Option<Profile> {
-    let allowed = "the path of a file that `tidegate profile` wrote";
+    let allowed = "the path of a file that `tidegate profile` wrote, or a model of the catalogue";
     found(field, library.profile(field.text()?), allowed)
 }
 

@@ -27,6 +27,7 @@ use std::path::Path as FilePath;
 
 use tidegate_core::profile::{Access, Curve, CurveError, DepthPoint, Direction, Profile};
 use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
 use tidegate_device::units::{format_bytes, format_duration};
 
 use crate::{ConfigErrors, Diagnostic, Field, Section, document};
@@ -271,6 +272,32 @@ fn op_word(mix: Mix) -> &'static str {
         Mix::All(direction) => word(&DIRECTIONS, direction),
         Mix::Reads(_) => "mixed",
     }
+}
+
+/// The profile of a model of the catalogue.
+///
+/// # Panics
+/// Never: a test parses them all.
+pub fn built_in(model: &str) -> Option<Measured> {
+    let text = catalogue::profile(model)?;
+    Some(parse(text, model).unwrap_or_else(|e| panic!("a built-in profile is wrong: {e}")))
+}
+
+/// A profile that is built in by its model's name, or the one of a file: what holds a slash or ends
+/// in `.toml` is a path, relative to `base`.
+///
+/// # Errors
+/// When there is none of that name, or the file cannot be read or is wrong.
+pub fn find(name: &str, base: &FilePath) -> Result<Measured, String> {
+    if name.contains('/') || name.ends_with(".toml") {
+        return load(&base.join(name));
+    }
+    built_in(name).ok_or_else(|| match catalogue::load(name) {
+        Err(error) => {
+            format!("{error}; a profile that was measured is named by its path, NAME.toml")
+        }
+        Ok(_) => format!("no profile of {name} is built in"),
+    })
 }
 
 /// Reads a profile's file.
@@ -521,6 +548,20 @@ mod tests {
         );
         let said = refused("reads_percent = 70.5\n", "");
         assert!(said.contains("`reads_percent` is missing"), "{said}");
+    }
+
+    #[test]
+    fn names_are_models_and_paths_are_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("p.toml"), example().to_toml()).expect("written");
+        assert_eq!(find("p.toml", dir.path()), Ok(example()));
+        for name in catalogue::names() {
+            let found = find(name, dir.path()).expect("built in");
+            assert_eq!(found.device, name);
+        }
+        let said = find("nvme-2tb", dir.path()).expect_err("there is none");
+        assert!(said.contains("did you mean \"nvme-1tb\"?"), "{said}");
+        assert!(find("q.toml", dir.path()).is_err());
     }
 
     #[test]

@@ -17,12 +17,16 @@ use toml::Spanned;
 
 macro_rules! built_in {
     ($($name:literal)*) => {
-        &[$(($name, include_str!(concat!("../../../devices/", $name, ".toml")))),*]
+        &[$((
+            $name,
+            include_str!(concat!("../../../devices/", $name, ".toml")),
+            include_str!(concat!("../../../devices/profiles/", $name, ".toml")),
+        )),*]
     };
 }
 
-/// Name and text of each built-in entry.
-const BUILT_IN: &[(&str, &str)] = built_in! {
+/// Name of each built-in entry, its text, and that of its saturation profile.
+const BUILT_IN: &[(&str, &str, &str)] = built_in! {
     "hdd-7200-1tb"
     "hdd-7200-1tb-cached"
     "hdd-7200-250gb"
@@ -159,7 +163,13 @@ struct RawRaid0 {
 
 /// The names of the built-in entries, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name)
+    BUILT_IN.iter().map(|(name, ..)| *name)
+}
+
+/// The text of a built-in entry's saturation profile, as `tidegate profile` writes it.
+pub fn profile(name: &str) -> Option<&'static str> {
+    let found = BUILT_IN.iter().find(|(known, ..)| *known == name)?;
+    Some(found.2)
 }
 
 /// The built-in entries themselves, in order: for listings with descriptions.
@@ -167,7 +177,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Panics
 /// Never: a test parses them all.
 pub fn entries() -> impl Iterator<Item = Entry> {
-    BUILT_IN.iter().map(|(name, text)| {
+    BUILT_IN.iter().map(|(name, text, _)| {
         parse(text, name).unwrap_or_else(|e| panic!("a built-in device is wrong: {e}"))
     })
 }
@@ -177,7 +187,7 @@ pub fn entries() -> impl Iterator<Item = Entry> {
 /// # Errors
 /// When there is none; the error lists those there are, and the nearest.
 pub fn load(name: &str) -> Result<Entry, CatalogueError> {
-    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+    if let Some((_, text, _)) = BUILT_IN.iter().find(|(known, ..)| *known == name) {
         return parse(text, name);
     }
     Err(CatalogueError::UnknownName {
@@ -443,7 +453,7 @@ mod tests {
 
     /// The text of a built-in entry.
     fn built_in(name: &str) -> &'static str {
-        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let found = BUILT_IN.iter().find(|(known, ..)| *known == name);
         found.expect("built in").1
     }
 

@@ -12,7 +12,11 @@ use crate::output::Output;
 use crate::problem::Problem;
 
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
-    let measured = profile::load(file).map_err(Problem::new)?;
+    let found = match file.is_file() {
+        true => profile::load(file),
+        false => profile::find(&file.to_string_lossy(), Path::new("")),
+    };
+    let measured = found.map_err(Problem::new)?;
     print(&measured, out)
 }
 
