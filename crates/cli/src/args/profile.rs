@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
 
+use super::PlotArgs;
 use super::value::{parse_size, whole};
 
 #[derive(Debug, ClapArgs)]
@@ -55,11 +56,14 @@ pub(crate) struct MeasureArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileCommand {
-    /// Show a profile that was measured: its rates and times
-    #[command(after_help = "Example:\n  tidegate profile show sdb.profile.toml")]
+    /// Show a profile: its rates and times, in tables and as curves
+    #[command(after_help = "Examples:\n  tidegate profile show sdb.profile.toml\n  \
+                            tidegate profile show nvme-1tb --svg nvme.svg")]
     Show {
         /// The profile, TOML, or the name of a model of the catalogue
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
+        #[command(flatten)]
+        plot: PlotArgs,
     },
 }

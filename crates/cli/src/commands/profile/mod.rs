@@ -1,5 +1,6 @@
 //! `tidegate profile`: what a device can do at most, measured and kept in a file.
 
+mod curves;
 mod live;
 mod part;
 mod show;
@@ -23,7 +24,7 @@ use source::Source;
 
 pub(super) fn run(args: ProfileArgs, out: Output) -> Result<()> {
     match args.command {
-        Some(ProfileCommand::Show { file }) => show::run(&file, out),
+        Some(ProfileCommand::Show { file, plot }) => show::run(&file, &plot, out),
         None => measure(&args.measure, out),
     }
 }
@@ -60,7 +61,7 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     part::forget(&file)?;
     show::print(&measured, out)?;
     output::tell(format_args!(
-        "kept in {}: name it as the `profile` of a [[device]]",
+        "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws it",
         file.display()
     ));
     Ok(())

@@ -8,16 +8,26 @@ use tidegate_config::profile::{self, Measured, MeasuredCurve, MeasuredPoint, Mix
 use tidegate_core::profile::{Access, DepthPoint, Direction};
 use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s, duration, exact_bytes, rate};
 
+use super::curves;
+use crate::args::PlotArgs;
+use crate::drawing;
 use crate::output::Output;
 use crate::problem::Problem;
 
-pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
     let found = match file.is_file() {
         true => profile::load(file),
         false => profile::find(&file.to_string_lossy(), Path::new("")),
     };
     let measured = found.map_err(Problem::new)?;
-    print(&measured, out)
+    let plots = curves::plots(&measured);
+    drawing::write_svg(&plots, plot)?;
+    print(&measured, out)?;
+    if out.is_json() {
+        return Ok(());
+    }
+    out.text("\n")?;
+    drawing::draw(out, &plots, plot)
 }
 
 /// A profile as JSON.

@@ -1,0 +1,91 @@
+//! A profile's curves: rates against size, and times against depth.
+
+use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredPoint, Mix};
+use tidegate_core::profile::DepthPoint;
+use tidegate_core::time::Nanos;
+use tidegate_report::{Axis, Plot, Point, Series, Unit, exact_bytes};
+
+/// All of them that there are points for.
+pub(super) fn plots(measured: &Measured) -> Vec<Plot> {
+    let of = |kind: fn(&Mix) -> bool, title| {
+        let some: Vec<_> = measured.curves.iter().filter(|c| kind(&c.mix)).collect();
+        (!some.is_empty()).then(|| rates(&format!("{}: {title}", measured.device), &some))
+    };
+    let pure = of(|mix| matches!(mix, Mix::All(_)), "IOPS at saturation");
+    let mixed = of(
+        |mix| matches!(mix, Mix::Reads(_)),
+        "IOPS of random mixes at saturation",
+    );
+    let times = measured.latency_by_kind().map(times);
+    pure.into_iter().chain(mixed).chain(times).collect()
+}
+
+fn rates(title: &str, curves: &[&MeasuredCurve]) -> Plot {
+    let mut plot = Plot::new(
+        title,
+        Axis::log2("request size (bytes)", Unit::Bytes),
+        Axis::log10("IOPS", Unit::Number),
+    );
+    for curve in curves {
+        plot.add(Series::line(curve.name()).points(curve.points.iter().map(rate)));
+    }
+    plot
+}
+
+fn rate(point: &MeasuredPoint) -> Point {
+    let at = Point::new(f64::from(point.size), point.iops);
+    // One run has no interval, and one of more than all of it no lower end.
+    match point.within_percent / 100.0 {
+        within if point.runs > 1 && within < 1.0 => {
+            at.between(point.iops * (1.0 - within), point.iops * (1.0 + within))
+        }
+        _ => at,
+    }
+}
+
+/// Of one kind and size.
+fn times(group: &[DepthPoint]) -> Plot {
+    let title = group.first().map_or(String::new(), |first| {
+        let kind = Mix::All(first.direction).with(first.access);
+        format!("{} {kind}: times", exact_bytes(first.size.into()))
+    });
+    let mut plot = Plot::new(
+        title,
+        Axis::log2("requests outstanding", Unit::Number),
+        Axis::log10("time", Unit::Nanos),
+    );
+    let series: [(&str, fn(&DepthPoint) -> Nanos); 3] =
+        [("mean", |p| p.mean), ("p50", |p| p.p50), ("p99", |p| p.p99)];
+    for (name, time) in series {
+        let points = group
+            .iter()
+            .map(|point| (f64::from(point.depth), time(point).0 as f64));
+        plot.add(Series::line(name).points(points));
+    }
+    plot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_curve_of_a_profile_is_drawn() {
+        let measured = tidegate_config::profile::built_in("nvme-1tb").expect("there");
+        let plots = plots(&measured);
+        let titles: Vec<_> = plots.iter().map(Plot::title).collect();
+        assert_eq!(
+            titles[..3],
+            [
+                "nvme-1tb: IOPS at saturation",
+                "nvme-1tb: IOPS of random mixes at saturation",
+                "4 KiB random reads: times"
+            ]
+        );
+        assert_eq!(titles.len(), 2 + 8);
+        let svg = tidegate_report::svg(&plots);
+        for name in ["sequential writes", "70 % reads", "p99"] {
+            assert!(svg.contains(name), "{name}");
+        }
+    }
+}
