@@ -110,6 +110,11 @@ fn options_that_mean_nothing_are_refused() {
     let dir = directory();
     let said = refused(dir.path(), &["nvme-1tb", "--size", "1 GiB"]);
     assert!(said.contains("--size is for disks"), "{said}");
+    let said = refused(dir.path(), &["hdd-7200-1tb", "--depth", "33"]);
+    assert!(
+        said.contains("--depth 33") && said.contains("1 to 32"),
+        "{said}"
+    );
     let said = refused(dir.path(), &["nvme-2tb"]);
     assert!(said.contains("did you mean \"nvme-1tb\""), "{said}");
     let said = refused(dir.path(), &["disk.raw", "--live"]);

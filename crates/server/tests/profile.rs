@@ -4,9 +4,11 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use tidegate_config::profile::{MeasuredCurve, Mix, built_in};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_profile::outcome::measured;
+use tidegate_profile::plan::{Depth, Step};
 use tidegate_profile::{Options, Outcome, Plan, Profiler, Taken, Target, virtual_time};
 use tidegate_server::profile::{Disk, DriveError, Ended, examine, measure_emulated};
 
@@ -166,4 +168,50 @@ fn a_model_is_measured_in_real_time() {
         first.depth == 1 && first.p50 >= Nanos::from_micros(52),
         "{first:?}"
     );
+}
+
+/// What a model does in real time is what it does in virtual time, as far as the machine keeps up:
+/// so on one that has nothing else to do.
+#[test]
+#[ignore = "four minutes, and says something on a quiet machine alone"]
+fn real_and_virtual_time_agree_within_a_twentieth() {
+    let name = "hdd-7200-1tb";
+    let entry = catalogue::load(name).expect("built in");
+    let known = built_in(name).expect("built in");
+    let options = Options {
+        quick: false,
+        in_virtual_time: false,
+        depth: Some(known.depth),
+        seed: 1,
+    };
+    let mut plan = Plan::new(virtual_time::target(&entry), options).expect("large enough");
+    plan.steps.retain(|step| match step {
+        Step::Measure(point) => {
+            point.depth == Depth::Saturating
+                && matches!(point.mix, Mix::All(_) | Mix::Reads(500))
+                && [1 << 12, 1 << 16, 1 << 20].contains(&point.size)
+        }
+        _ => false,
+    });
+    let mut profiler = Profiler::new(plan, Vec::new());
+    let ended = measure_emulated(&entry, &mut profiler, |_, _| ControlFlow::Continue(()));
+    assert_eq!(ended.expect("nothing fails"), Ended::Finished);
+    let mut compared = 0;
+    for curve in measured(profiler.plan(), profiler.outcomes(), "").curves {
+        let same = |of: &&MeasuredCurve| (of.mix, of.access) == (curve.mix, curve.access);
+        let truth = known.curves.iter().find(same).expect("all kinds");
+        for point in &curve.points {
+            let truth = truth.points.iter().find(|of| of.size == point.size);
+            let off = point.iops / truth.expect("all sizes").iops - 1.0;
+            println!(
+                "{} of {} bytes: {:+.1} %",
+                curve.name(),
+                point.size,
+                100.0 * off
+            );
+            assert!(off.abs() <= 0.05, "{point:?} for {truth:?}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 15);
 }

@@ -23,7 +23,7 @@ pub(super) fn plots(measured: &Measured) -> Vec<Plot> {
 fn rates(title: &str, curves: &[&MeasuredCurve]) -> Plot {
     let mut plot = Plot::new(
         title,
-        Axis::log2("request size (bytes)", Unit::Bytes),
+        Axis::log2("request size", Unit::Bytes),
         Axis::log10("IOPS", Unit::Number),
     );
     for curve in curves {
@@ -54,14 +54,15 @@ fn times(group: &[DepthPoint]) -> Plot {
         Axis::log2("requests outstanding", Unit::Number),
         Axis::log10("time", Unit::Nanos),
     );
-    let series: [(&str, fn(&DepthPoint) -> Nanos); 3] =
-        [("mean", |p| p.mean), ("p50", |p| p.p50), ("p99", |p| p.p99)];
-    for (name, time) in series {
+    let mut add = |name: &str, time: fn(&DepthPoint) -> Nanos| {
         let points = group
             .iter()
             .map(|point| (f64::from(point.depth), time(point).0 as f64));
         plot.add(Series::line(name).points(points));
-    }
+    };
+    add("mean", |point| point.mean);
+    add("p50", |point| point.p50);
+    add("p99", |point| point.p99);
     plot
 }
 

@@ -35,9 +35,11 @@ const BAR: u64 = 1000;
 pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<Measured> {
     let mut target = virtual_time::target(entry);
     target.writes = !read_only;
-    target.depth_max = target.depth_max.min(DEPTH_MAX);
+    target.depth_max = target.depth_max.min(depth_max(options.depth));
     target.max_io = target.max_io.min(MAX_IO);
     let mut profiler = Profiler::new(plan(target, options)?, Vec::new());
+    let (name, time) = (&entry.name, time(&profiler));
+    output::tell(format_args!("measuring {name} in real time: {time}"));
     let mut watcher = Watcher::new(&profiler)?;
     let ended = live::measure_emulated(entry, &mut profiler, |profiler, now| {
         watcher.look(profiler, now)
@@ -93,17 +95,11 @@ pub(super) fn disk(
     let disk = Disk::open(&place.path, place.writes, place.size)?;
     if place.scratch {
         place.found = examine(&place.path)?;
+    } else if place.writes && !args.overwrite {
+        // Again, now that nobody else may write to it.
+        refuse_what_it_holds(&place.path, &examine(&place.path)?)?;
     }
-    let target = Target {
-        name: path.display().to_string(),
-        span: disk.size(),
-        block: disk.block(),
-        max_io: MAX_IO,
-        depth_max: DEPTH_MAX,
-        writes: place.writes,
-        fill: place.writes,
-        condition: place.found.rotational == Some(false),
-    };
+    let target = target(path, &disk, &place, args.depth);
     let plan = plan(target, options).inspect_err(|_| {
         if place.new {
             // Nothing was learnt from it.
@@ -121,6 +117,7 @@ pub(super) fn disk(
     let mut profiler = Profiler::new(plan, part.outcomes.clone());
     tell_beginning(&profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
+    let disk_caveat = disk.caveat().map(str::to_owned);
     drop(disk);
     if let Err(error) = ended {
         return Err(stopped(&part, &profiler, &place, results, Some(error)));
@@ -130,8 +127,32 @@ pub(super) fn disk(
     }
     let mut all = measured(profiler.plan(), profiler.outcomes(), &when::today());
     all.notes.extend(notes(&place));
+    if args.depth.is_none() && all.depth == DEPTH_MAX {
+        all.notes.push(format!(
+            "more than {DEPTH_MAX} requests outstanding, the most that are tried, may reach more"
+        ));
+    }
+    all.notes.extend(disk_caveat);
     clean_up(args, &place)?;
     Ok(all)
+}
+
+fn target(path: &Path, disk: &Disk, place: &Place, depth: Option<u32>) -> Target {
+    Target {
+        name: path.display().to_string(),
+        span: disk.size(),
+        block: disk.block(),
+        max_io: MAX_IO,
+        depth_max: depth_max(depth),
+        writes: place.writes,
+        fill: place.writes,
+        condition: place.found.rotational == Some(false),
+    }
+}
+
+/// More than is usual where more is asked for.
+fn depth_max(asked: Option<u32>) -> u32 {
+    DEPTH_MAX.max(asked.unwrap_or(0))
 }
 
 fn drive(disk: &Disk, profiler: &mut Profiler, part: &mut Part, results: &Path) -> Result<Ended> {
@@ -222,10 +243,8 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
         let help = "end that first, or measure with --read-only";
         return Err(at(format!("{by}: it is not written to")).help(help).into());
     }
-    if writes && !ours && !found.holds.is_empty() && !args.overwrite {
-        let what = format!("it holds something: {}", found.holds.join("; "));
-        let help = "--read-only measures reads alone; --overwrite destroys what it holds";
-        return Err(at(what).help(help).into());
+    if writes && !ours && !args.overwrite {
+        refuse_what_it_holds(&path, &found)?;
     }
     if !writes && found.unwritten.is_some_and(|(holes, all)| holes == all) {
         let what = "nothing was ever written to it: reads of it measure nothing".to_owned();
@@ -240,6 +259,18 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
         found,
         path,
     })
+}
+
+fn refuse_what_it_holds(path: &Path, found: &Findings) -> Result<()> {
+    if found.holds.is_empty() {
+        return Ok(());
+    }
+    let what = format!("it holds something: {}", found.holds.join("; "));
+    let help = "--read-only measures reads alone; --overwrite destroys what it holds";
+    Err(Problem::new(what)
+        .at(path.display().to_string())
+        .help(help)
+        .into())
 }
 
 fn is_block_device(path: &Path) -> bool {
@@ -276,20 +307,24 @@ fn notes(place: &Place) -> Vec<String> {
     notes
 }
 
+/// How long it will take, as far as can be told.
+fn time(profiler: &Profiler) -> String {
+    match profiler.progress(Nanos::ZERO).left.0 / 1_000_000_000 {
+        left @ 0..100 => format!("about {left} s"),
+        left => format!("about {} min", left.div_ceil(60)),
+    }
+}
+
 fn tell_beginning(profiler: &Profiler, place: &Place) {
-    let left = profiler.progress(Nanos::ZERO).left.0 / 1_000_000_000;
-    let time = match left {
-        0..100 => format!("about {left} s"),
-        _ => format!("about {} min", left.div_ceil(60)),
-    };
     let (done, all) = profiler.steps();
     let already = match done {
         0 => String::new(),
         _ => format!(", {done} of {all} steps are known already"),
     };
     output::tell(format_args!(
-        "measuring {}: {time}{already}; Ctrl-C stops, and the same command goes on",
-        place.path.display()
+        "measuring {}: {}{already}; Ctrl-C stops, and the same command goes on",
+        place.path.display(),
+        time(profiler)
     ));
     for note in notes(place) {
         output::tell(format_args!("note: {note}"));

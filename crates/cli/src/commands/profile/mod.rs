@@ -44,6 +44,7 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     let measured = match &source {
         Source::Model(entry) => {
             refuse_disk_options(args)?;
+            refuse_depth(args, entry)?;
             match args.live {
                 true => live::model(entry, options(false), args.read_only)?,
                 false => model(entry, options(true), args.read_only)?,
@@ -101,6 +102,21 @@ fn refuse_disk_options(args: &MeasureArgs) -> Result<()> {
             let problem = Problem::new(format!("{option} is for disks, and this is a model"));
             Err(problem.help("./NAME is a file of that name").into())
         }
+    }
+}
+
+/// A depth that a model does not take.
+fn refuse_depth(args: &MeasureArgs, entry: &Entry) -> Result<()> {
+    let most = entry.spec().queue_depth;
+    match args.depth {
+        Some(depth) if depth > most => {
+            let what = format!(
+                "--depth {depth} is more than {} takes at a time",
+                entry.name
+            );
+            Err(Problem::new(what).help(format!("from 1 to {most}")).into())
+        }
+        _ => Ok(()),
     }
 }
 

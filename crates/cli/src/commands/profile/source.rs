@@ -12,7 +12,7 @@ use crate::problem::Problem;
 /// What is measured.
 pub(super) enum Source {
     /// A disk model.
-    Model(Entry),
+    Model(Box<Entry>),
     /// A file, a block device or a directory, or one of them that is yet to be made.
     Disk(PathBuf),
 }
@@ -20,7 +20,8 @@ pub(super) enum Source {
 /// What a name is: a model of the catalogue, then whatever is there of that path.
 pub(super) fn find(name: &str) -> Result<Source> {
     if catalogue::names().any(|known| known == name) {
-        return Ok(Source::Model(model::built_in(name).map_err(Problem::new)?));
+        let entry = model::built_in(name).map_err(Problem::new)?;
+        return Ok(Source::Model(Box::new(entry)));
     }
     let path = Path::new(name);
     if name.ends_with(".toml") && path.is_file() {
@@ -30,7 +31,7 @@ pub(super) fn find(name: &str) -> Result<Source> {
         }
         let entry =
             catalogue::parse(&text, name).map_err(|error| Problem::new(error.to_string()))?;
-        return Ok(Source::Model(entry));
+        return Ok(Source::Model(Box::new(entry)));
     }
     match model::built_in(name) {
         // A mistyped name of a model more likely than a file to be made.
