@@ -231,6 +231,9 @@ pub enum IoError {
     /// Its client went away, or its VM was removed, before it started.
     #[error("cancelled before it started")]
     Cancelled,
+    /// Its disk has become shorter than it reaches.
+    #[error("beyond the end of the disk, which has become shorter")]
+    BeyondEnd,
 }
 
 /// What became of a device I/O or a request.

@@ -201,7 +201,8 @@ impl CreditFeedback {
     }
 
     fn answered(&mut self, done: &Done) {
-        if done.op == Op::Flush || done.outcome == Err(IoError::Cancelled) {
+        let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
+        if done.op == Op::Flush || never_served {
             return;
         }
         let Some(deeds) = self.deeds(done.vm) else {

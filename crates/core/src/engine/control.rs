@@ -1,67 +1,14 @@
-//! VMs, disks, clients and policies come, change and go at run time.
+//! VMs and policies come, change and go at run time; disks and clients in `disks`.
 
 use super::{Ears, Engine, EngineError};
 use crate::facts::{Facts, Life, NIL, Vm, state};
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
-use crate::request::{ClientId, DiskId, Lane, VmId};
+use crate::request::{IoError, Lane, VmId};
 use crate::roles::{Consumed, Event, Regulator, Reopened, Stage};
 use crate::stats::Ledger;
 use crate::time::Nanos;
-
-/// A disk of a VM: a range of the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DiskSpec {
-    /// First byte on the device. Disks do not overlap; the driver sees to it.
-    pub base: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Refuse changes.
-    pub read_only: bool,
-}
-
-pub(super) struct Disk {
-    pub generation: u32,
-    pub live: bool,
-    pub vm: u32,
-    pub spec: DiskSpec,
-    /// Waiting flushes, linked by `chain_next`.
-    pub flush_first: u32,
-    pub flush_last: u32,
-    pub flushes: u32,
-    /// A flush is in flight.
-    pub flushing: bool,
-    pub next_free: u32,
-}
-
-impl Disk {
-    pub(super) fn id(&self, slot: u32) -> DiskId {
-        DiskId {
-            index: slot,
-            generation: self.generation,
-        }
-    }
-}
-
-pub(super) struct Client {
-    pub generation: u32,
-    pub connected: bool,
-    pub vm: u32,
-    pub disk: u32,
-    /// Its requests inside the engine.
-    pub requests: u32,
-    pub next_free: u32,
-}
-
-impl Client {
-    pub(super) fn id(&self, slot: u32) -> ClientId {
-        ClientId {
-            index: slot,
-            generation: self.generation,
-        }
-    }
-}
 
 impl Engine {
     /// Adds a VM.
@@ -160,7 +107,7 @@ impl Engine {
         self.facts.vms[vm.index()].life = Life::Leaving;
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.facts.vms[vm.index()].requests += 1;
-        self.cancel_waiting(vm.index, None);
+        self.cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
         for slot in 0..self.disks.len() as u32 {
             let disk = &self.disks[slot as usize];
             if disk.live && disk.vm == vm.index {
@@ -186,99 +133,15 @@ impl Engine {
         self.tell_limits(&Event::VmRemoved(id));
         self.emit(&Event::VmRemoved(id));
         for slot in 0..self.disks.len() as u32 {
-            let disk = &mut self.disks[slot as usize];
+            let disk = &self.disks[slot as usize];
             if disk.live && disk.vm == vm {
-                disk.live = false;
-                disk.generation = disk.generation.wrapping_add(1);
-                disk.next_free = self.free_disk;
-                self.free_disk = slot;
+                self.free_disk_slot(slot);
             }
         }
         let vacated = &mut self.facts.vms[vm as usize];
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
         self.free_vm.push(vm);
-    }
-
-    /// Gives a VM a disk.
-    ///
-    /// # Errors
-    /// When there is no such VM, or the range is empty or beyond 64 bits.
-    pub fn add_disk(&mut self, vm: VmId, spec: DiskSpec) -> Result<DiskId, EngineError> {
-        self.check_vm(vm)?;
-        if spec.size == 0 || spec.base.checked_add(spec.size).is_none() {
-            return Err(EngineError::DiskRange {
-                base: spec.base,
-                size: spec.size,
-            });
-        }
-        let disk = |generation| Disk {
-            generation,
-            live: true,
-            vm: vm.index,
-            spec,
-            flush_first: NIL,
-            flush_last: NIL,
-            flushes: 0,
-            flushing: false,
-            next_free: NIL,
-        };
-        let slot = self.free_disk;
-        let slot = if slot == NIL {
-            self.disks.push(disk(0));
-            self.express.reserve(self.disks.len());
-            self.disks.len() as u32 - 1
-        } else {
-            self.free_disk = self.disks[slot as usize].next_free;
-            self.disks[slot as usize] = disk(self.disks[slot as usize].generation);
-            slot
-        };
-        Ok(self.disks[slot as usize].id(slot))
-    }
-
-    /// A client opens a disk.
-    ///
-    /// # Errors
-    /// When there is no such disk.
-    pub fn connect(&mut self, disk: DiskId) -> Result<ClientId, EngineError> {
-        let vm = self.disk(disk)?.vm;
-        if self.facts.vms[vm as usize].life != Life::Live {
-            return Err(EngineError::Unknown { what: "the VM" });
-        }
-        let client = |generation| Client {
-            generation,
-            connected: true,
-            vm,
-            disk: disk.index,
-            requests: 0,
-            next_free: NIL,
-        };
-        let slot = self.free_client;
-        let slot = if slot == NIL {
-            self.clients.push(client(0));
-            self.clients.len() as u32 - 1
-        } else {
-            self.free_client = self.clients[slot as usize].next_free;
-            self.clients[slot as usize] = client(self.clients[slot as usize].generation);
-            slot
-        };
-        Ok(self.clients[slot as usize].id(slot))
-    }
-
-    /// The connection is gone; the slot is free once its last request is out.
-    pub(super) fn release_client(&mut self, slot: u32) {
-        let client = &mut self.clients[slot as usize];
-        client.connected = false;
-        if client.requests == 0 {
-            self.free_client_slot(slot);
-        }
-    }
-
-    pub(super) fn free_client_slot(&mut self, slot: u32) {
-        let client = &mut self.clients[slot as usize];
-        client.generation = client.generation.wrapping_add(1);
-        client.next_free = self.free_client;
-        self.free_client = slot;
     }
 
     /// Changes the policy under load: everything waiting goes into the new one in the order
@@ -433,7 +296,7 @@ impl Engine {
         }
     }
 
-    fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
+    pub(super) fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
         let known = self.facts.vms.get(vm.index());
         let live = known.is_some_and(|v| v.generation == vm.generation && v.life == Life::Live);
         if live {

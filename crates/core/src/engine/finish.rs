@@ -93,10 +93,14 @@ impl Engine {
         let hot = &self.facts.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let client = self.facts.cold[slot as usize].client;
-        if !self.clients[client as usize].connected
-            || self.facts.vms[vm as usize].life != Life::Live
-        {
-            self.facts.cold[slot as usize].error = Some(IoError::Cancelled);
+        let gone = !self.clients[client as usize].connected
+            || self.facts.vms[vm as usize].life != Life::Live;
+        if gone || self.is_beyond_end(slot) {
+            let error = match gone {
+                true => IoError::Cancelled,
+                false => IoError::BeyondEnd,
+            };
+            self.facts.cold[slot as usize].error = Some(error);
             self.finish(slot);
             return behind;
         }
@@ -205,24 +209,30 @@ impl Engine {
             return;
         };
         let (vm, disk) = (known.vm, known.disk);
-        self.cancel_waiting(vm, Some(client));
+        self.cancel_waiting(vm, IoError::Cancelled, |facts, slot| {
+            facts.cold[slot as usize].client == client.index
+        });
         self.cancel_flushes(disk, Some(client));
         self.release_client(client.index);
     }
 
-    /// Cancels what waits in a VM's lanes, of one client or of all.
-    pub(super) fn cancel_waiting(&mut self, vm: u32, of: Option<ClientId>) {
+    /// Takes out of a VM's lanes what is `meant`, and answers it with an error.
+    pub(super) fn cancel_waiting(
+        &mut self,
+        vm: u32,
+        error: IoError,
+        meant: impl Fn(&Facts, u32) -> bool,
+    ) {
         for lane in Lane::ALL {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {
-                let theirs =
-                    |slot: u32| of.is_none_or(|c| self.facts.cold[slot as usize].client == c.index);
+                let meant = |slot: u32| meant(&self.facts, slot);
                 let (mine, all) = (
-                    self.chain(unit).filter(|&slot| theirs(slot)).count() as u32,
+                    self.chain(unit).filter(|&slot| meant(slot)).count() as u32,
                     self.facts.hot[unit as usize].unit_reqs,
                 );
                 if mine > 0 && mine < all {
-                    // Company of several clients: split it, then look at each by itself.
+                    // Company of others: split it, then look at each by itself.
                     let prev = self.facts.hot[unit as usize].prev;
                     let first = self.facts.vms[vm as usize].lanes[lane.index()].head == unit;
                     self.break_up(unit);
@@ -234,7 +244,7 @@ impl Engine {
                 }
                 let next = self.facts.hot[unit as usize].next;
                 if mine > 0 {
-                    self.cancel_unit(unit);
+                    self.cancel_unit(unit, error);
                 }
                 unit = next;
             }
@@ -242,14 +252,14 @@ impl Engine {
         }
     }
 
-    fn cancel_unit(&mut self, unit: u32) {
+    fn cancel_unit(&mut self, unit: u32, error: IoError) {
         self.take_back(unit);
         let reqs = self.facts.hot[unit as usize].unit_reqs;
         let mut at = self.facts.hot[unit as usize].chain_first;
         for _ in 0..reqs {
             let this = at;
             at = self.facts.hot[this as usize].chain_next;
-            self.cancel_request(this);
+            self.cancel_request(this, error);
         }
     }
 
@@ -269,7 +279,7 @@ impl Engine {
     }
 
     #[cold]
-    fn cancel_request(&mut self, slot: u32) {
+    fn cancel_request(&mut self, slot: u32, error: IoError) {
         let hot = &mut self.facts.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let passenger = hot.state == state::PASSENGER;
@@ -277,7 +287,7 @@ impl Engine {
         let (shut, deliberate) = (self.shut_time(vm, lane), self.deliberate_time());
         let now = self.facts.now;
         let cold = &mut self.facts.cold[slot as usize];
-        cold.error.get_or_insert(IoError::Cancelled);
+        cold.error.get_or_insert(error);
         if cold.outstanding == 0 {
             cold.end_wait(now, passenger, shut, deliberate);
             self.finish(slot);
@@ -309,7 +319,7 @@ impl Engine {
             self.facts.hot[this as usize].chain_next = NIL;
             if of.is_none_or(|c| self.facts.cold[this as usize].client == c.index) {
                 self.facts.vms[self.facts.hot[this as usize].vm as usize].waiting -= 1;
-                self.cancel_request(this);
+                self.cancel_request(this, IoError::Cancelled);
                 continue;
             }
             let disk = &mut self.disks[disk_slot as usize];

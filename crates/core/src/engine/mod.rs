@@ -30,6 +30,7 @@ mod answers;
 mod arrive;
 mod config;
 mod control;
+mod disks;
 mod ears;
 mod error;
 mod finish;
@@ -42,7 +43,7 @@ mod tests;
 
 pub use crate::facts::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
-pub use control::DiskSpec;
+pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 
 use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
@@ -56,8 +57,8 @@ use crate::roles::{Event, Regulator, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use answers::Answers;
-use control::{Client, Disk};
 use core::cell::Ref;
+use disks::{Client, Disk};
 use ears::Ears;
 use std::collections::VecDeque;
 use std::sync::Arc;

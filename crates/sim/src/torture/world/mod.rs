@@ -381,5 +381,6 @@ fn figure(outcome: tidegate_core::request::Outcome) -> u64 {
         Err(IoError::ReadOnly) => 3,
         Err(IoError::Unsupported) => 4,
         Err(IoError::Cancelled) => 5,
+        Err(IoError::BeyondEnd) => 6,
     }
 }
