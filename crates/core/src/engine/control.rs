@@ -49,8 +49,10 @@ impl Engine {
         if self.facts.vms.len() <= slot {
             self.facts.vms.resize_with(slot + 1, Vm::vacant);
             self.facts.objectives.resize(slot + 1, Objective::default());
-            self.facts.ledgers.resize_with(slot + 1, Ledger::default);
             self.ears.reserve(slot + 1);
+        }
+        if self.facts.ledgers.len() <= slot {
+            self.facts.ledgers.resize_with(slot + 1, Ledger::default);
         }
         let generation = self.facts.vms[slot].generation;
         let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
@@ -142,6 +144,10 @@ impl Engine {
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
         self.free_vm.push(vm);
+        // A VM's histograms are by far the most of what it takes: after a crowd they go.
+        let there = |of_vm: &Vm| of_vm.life != Life::Free;
+        let needed = self.facts.vms.iter().rposition(there).map_or(0, |i| i + 1);
+        self.facts.ledgers.truncate(needed);
     }
 
     /// Changes the policy under load: everything waiting goes into the new one in the order

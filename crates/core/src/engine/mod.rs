@@ -254,7 +254,8 @@ impl Engine {
         &self.policy
     }
 
-    /// A VM's statistics, complete. Panics on a handle that was never given out.
+    /// A VM's statistics, complete. Panics on a handle that was never given out, or of a VM that
+    /// has gone.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'_, VmStats> {
         self.facts.stats(vm)
     }
