@@ -1,14 +1,54 @@
 //! What the control plane asks of an event loop, and what it answers.
 
+use std::fs::File;
+
 use tidegate_core::engine::DeviceFacts;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
+use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
 use tidegate_core::stats::VmStats;
+use tidegate_nbd::Export;
 use tokio::sync::oneshot;
 
+use crate::backing::Disk;
+use crate::backing::layout::NoRoom;
 use crate::fault::{Rule, RuleSnapshot};
+
+/// What a change of what is served is answered with.
+pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
+
+/// A disk that is open and is to be served.
+#[derive(Debug)]
+pub struct NewDisk {
+    /// It.
+    pub disk: Disk,
+    /// Where on the device it would like to lie.
+    pub at: Option<u64>,
+}
+
+/// A VM that is to be served.
+#[derive(Debug)]
+pub struct NewVm {
+    /// Its name, which nobody else has.
+    pub name: String,
+    /// A process of the host, not a VM.
+    pub background: bool,
+    /// What it is promised.
+    pub objective: Objective,
+    /// Its disks.
+    pub disks: Vec<NewDisk>,
+}
+
+/// A disk that waits to be given another size.
+#[derive(Debug)]
+pub struct Resizing {
+    /// A handle to its file, if it has one.
+    pub file: Option<File>,
+    /// Bytes that it has, or had.
+    pub before: u64,
+}
 
 /// A message to a device's event loop. A loop that is gone drops the reply's sender.
 #[derive(Debug)]
@@ -17,6 +57,13 @@ pub enum Command {
     Snapshot {
         /// The answer.
         reply: oneshot::Sender<DeviceSnapshot>,
+    },
+    /// One VM: with a thousand of them a snapshot takes a loop longer than it may.
+    Look {
+        /// The VM's name.
+        vm: String,
+        /// The answer.
+        reply: Reply<VmSnapshot>,
     },
     /// Changes a VM's objective.
     SetObjective {
@@ -50,6 +97,71 @@ pub enum Command {
         /// The answer.
         reply: oneshot::Sender<LearntPart>,
     },
+    /// Serves one more VM; answers with what clients are to be offered. Where it is refused its
+    /// disks are closed.
+    AddVm {
+        /// The VM.
+        vm: Box<NewVm>,
+        /// It as it stands, and its exports.
+        reply: Reply<(VmSnapshot, Vec<Export>)>,
+    },
+    /// Serves a VM no more: what waits is cancelled, what is in flight ends.
+    RemoveVm {
+        /// The VM's name.
+        vm: String,
+        /// Even while clients are connected, which are cut off.
+        force: bool,
+        /// Its disks, to be flushed and closed; nothing is in flight for them any more.
+        reply: Reply<Vec<Disk>>,
+    },
+    /// Gives a VM one more disk.
+    AddDisk {
+        /// The VM's name.
+        vm: String,
+        /// The disk.
+        disk: Box<NewDisk>,
+        /// The VM as it stands, and the disk's export.
+        reply: Reply<(VmSnapshot, Vec<Export>)>,
+    },
+    /// Takes a disk from a VM, as [`Command::RemoveVm`] does all of them.
+    RemoveDisk {
+        /// The VM's name.
+        vm: String,
+        /// The disk's export.
+        export: String,
+        /// Even while clients are connected.
+        force: bool,
+        /// The disk.
+        reply: Reply<Vec<Disk>>,
+    },
+    /// Makes room for a disk of another size. Shorter, requests beyond the new end fail from now
+    /// on, and it is answered once none is in flight there. [`Command::FinishResize`] must follow.
+    StartResize {
+        /// The VM's name.
+        vm: String,
+        /// The disk's export.
+        export: String,
+        /// Bytes it is to have.
+        size: u64,
+        /// Even shorter than it is.
+        force: bool,
+        /// What has to be given that size.
+        reply: Reply<Resizing>,
+    },
+    /// From now on a disk has this size: the one that was asked for, or the one it had where its
+    /// file could not be given another.
+    FinishResize {
+        /// The VM's name.
+        vm: String,
+        /// The disk's export.
+        export: String,
+        /// Bytes it has.
+        size: u64,
+        /// The VM as it stands, and the disk's export.
+        reply: Reply<(VmSnapshot, Vec<Export>)>,
+    },
+    /// Has the policy's controller go on with what was learnt of some VMs, by their names.
+    ImportLearnt(Vec<(String, Blob)>),
     /// A client whose handshake is done.
     Adopt(Box<crate::reception::Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
@@ -81,7 +193,29 @@ pub enum CommandError {
     /// No fault rule of that number.
     #[error("the disk has no fault rule {0}")]
     UnknownFault(u32),
-    /// The engine refused.
+    /// No such disk of this VM.
+    #[error("VM {vm:?} has no disk that is exported as {export:?}")]
+    UnknownDisk {
+        /// The VM.
+        vm: String,
+        /// The export.
+        export: String,
+    },
+    /// Clients are connected, and would be cut off.
+    #[error("{} connected: {}", counted(.0.len()), .0.join(", "))]
+    InUse(Vec<String>),
+    /// Bytes would be lost.
+    #[error("{size} bytes are less than the {now} it has: what lies beyond would be lost")]
+    Shrinks {
+        /// Bytes that it has.
+        now: u64,
+        /// Bytes that it was to have.
+        size: u64,
+    },
+    /// The device is full.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The engine refused, or the system did.
     #[error("{0}")]
     Refused(String),
 }
@@ -95,6 +229,13 @@ pub struct LearntPart {
     pub states: Vec<(String, Blob)>,
     /// Where to go on; `None`: those were the last.
     pub next: Option<usize>,
+}
+
+fn counted(clients: usize) -> String {
+    match clients {
+        1 => "1 client is".to_owned(),
+        n => format!("{n} clients are"),
+    }
 }
 
 /// A device as it stands.
@@ -121,8 +262,12 @@ pub struct DeviceSnapshot {
 pub struct VmSnapshot {
     /// Its name.
     pub name: String,
+    /// The engine's handle of it: no other VM of the device ever has the same.
+    pub id: VmId,
     /// Its device's name.
     pub device: String,
+    /// The name of the policy in force there.
+    pub policy: String,
     /// The objective in force.
     pub objective: Objective,
     /// Which parts of an objective the device's policy enforces.
@@ -137,7 +282,7 @@ pub struct VmSnapshot {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
-    /// Since the daemon started.
+    /// Since it was added.
     pub stats: Box<VmStats>,
 }
 

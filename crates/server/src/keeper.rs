@@ -119,7 +119,7 @@ async fn ask_all(handle: &DaemonHandle) -> Vec<Learnt> {
 /// `None`: its policy changed in between.
 async fn ask(handle: &DaemonHandle, device: usize) -> Result<Option<Learnt>, ControlError> {
     let mut learnt = Learnt {
-        device: handle.devices()[device].name.clone(),
+        device: handle.devices()[device].name().to_owned(),
         policy: String::new(),
         states: Vec::new(),
     };

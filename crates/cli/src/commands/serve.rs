@@ -34,6 +34,8 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
             .map_err(|error| no_control(error, config.control.place.as_ref()))?;
         tracing::info!("control API at {}", control.name());
         let daemon = Daemon::start(config).context("cannot start")?;
+        // Before the API answers: what it asks for must not meet what is only coming back.
+        daemon.restore().await;
         tracing::info!(devices, vms, "serving");
         let api = tokio::spawn(control::serve(control, daemon.handle()));
         let ended = daemon.run().await;

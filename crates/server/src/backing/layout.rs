@@ -8,6 +8,11 @@
 //! files that follow each other on the device do so here, and where a wish cannot be granted
 //! (a fragmented or sparse file is longer here than its first extent) only the guess of seek
 //! distances suffers.
+//!
+//! A disk that comes later is given the first free place behind where it wishes to lie, or else
+//! the first of all; one that grows stays where it is if there is room behind it, and else moves.
+
+use std::collections::BTreeMap;
 
 /// Disks begin at multiples of this.
 pub const STEP: u64 = 1 << 20;
@@ -68,6 +73,104 @@ pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
     Ok(bases)
 }
 
+/// There is no place for a disk among those there are.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "no room for {size} bytes on the device: the largest free place has {largest} of its \
+     {capacity}"
+)]
+pub struct NoRoom {
+    /// Bytes that were wanted.
+    pub size: u64,
+    /// Bytes of the largest free place.
+    pub largest: u64,
+    /// Bytes of the device.
+    pub capacity: u64,
+}
+
+/// The addresses of a device, and which of them are taken.
+#[derive(Debug)]
+pub struct Layout {
+    capacity: u64,
+    /// First address of each disk, and the one behind its last.
+    taken: BTreeMap<u64, u64>,
+}
+
+impl Layout {
+    /// With these disks from the start, and the first address of each.
+    ///
+    /// # Errors
+    /// When they do not fit `capacity`.
+    pub fn new(disks: &[Wanted], capacity: u64) -> Result<(Layout, Vec<u64>), TooSmall> {
+        let bases = place(disks, capacity)?;
+        let ends = bases.iter().zip(disks);
+        let taken = ends.map(|(&base, disk)| (base, base + disk.size));
+        let taken = taken.collect();
+        Ok((Layout { capacity, taken }, bases))
+    }
+
+    /// Takes a place for one more disk; its first address.
+    ///
+    /// # Errors
+    /// When no free place is large enough.
+    pub fn take(&mut self, wanted: Wanted) -> Result<u64, NoRoom> {
+        let wish = wanted.at.unwrap_or(0) / STEP * STEP;
+        let fits = |from: u64, to: u64| to.checked_sub(from).is_some_and(|n| n >= wanted.size);
+        let mut first = None;
+        let mut found = None;
+        let mut largest = 0;
+        for (from, to) in self.free() {
+            largest = largest.max(to - from);
+            first = first.or(fits(from, to).then_some(from));
+            let behind = from.max(wish);
+            found = found.or(fits(behind, to).then_some(behind));
+        }
+        let Some(base) = found.or(first) else {
+            return Err(NoRoom {
+                size: wanted.size,
+                largest,
+                capacity: self.capacity,
+            });
+        };
+        self.taken.insert(base, base + wanted.size);
+        Ok(base)
+    }
+
+    /// Gives back the place of the disk that begins at `base`. Panics where none does.
+    pub fn release(&mut self, base: u64) {
+        self.taken.remove(&base).expect("a disk begins there");
+    }
+
+    /// Gives the disk that begins at `base` another size; where it begins from now on. Panics
+    /// where none does.
+    ///
+    /// # Errors
+    /// When no free place is large enough; then it stays as it is.
+    pub fn resize(&mut self, base: u64, size: u64) -> Result<u64, NoRoom> {
+        let end = self.taken.remove(&base).expect("a disk begins there");
+        let next = self.taken.range(base..).next();
+        let limit = next.map_or(self.capacity, |(&next, _)| next);
+        if base.checked_add(size).is_some_and(|end| end <= limit) {
+            self.taken.insert(base, base + size);
+            return Ok(base);
+        }
+        let at = Some(base);
+        self.take(Wanted { size, at }).inspect_err(|_| {
+            self.taken.insert(base, end);
+        })
+    }
+
+    /// The free places, first and last address, from where a disk may begin.
+    fn free(&self) -> impl Iterator<Item = (u64, u64)> {
+        let begins = std::iter::once(0).chain(self.taken.values().copied());
+        let ends = (self.taken.keys().copied()).chain([self.capacity]);
+        begins.zip(ends).filter_map(|(from, to)| {
+            let from = from.checked_next_multiple_of(STEP)?;
+            (from < to).then_some((from, to))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +222,62 @@ mod tests {
             ranges.sort_unstable();
             assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0));
             assert!(bases.iter().all(|b| b % STEP == 0));
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_left_is_taken_again_and_what_grows_moves_only_if_it_must() {
+        let disks = [
+            wanted(2 * STEP, None),
+            wanted(STEP, None),
+            wanted(STEP, None),
+        ];
+        let (mut layout, bases) = Layout::new(&disks, 8 * STEP).unwrap();
+        assert_eq!(bases, [0, 2 * STEP, 3 * STEP]);
+        layout.release(2 * STEP);
+        assert_eq!(layout.take(wanted(STEP / 2, None)), Ok(2 * STEP));
+        assert_eq!(layout.resize(2 * STEP, STEP), Ok(2 * STEP));
+        assert_eq!(layout.resize(2 * STEP, STEP + 1), Ok(4 * STEP));
+        let refused = NoRoom {
+            size: 3 * STEP,
+            largest: 2 * STEP,
+            capacity: 8 * STEP,
+        };
+        assert_eq!(layout.take(wanted(3 * STEP, None)), Err(refused.clone()));
+        assert_eq!(layout.resize(3 * STEP, 3 * STEP), Err(refused));
+        // Still where it was: its place is not free.
+        assert_eq!(layout.take(wanted(STEP, Some(3 * STEP))), Ok(6 * STEP));
+        assert_eq!(layout.take(wanted(STEP, Some(7 * STEP + 9))), Ok(7 * STEP));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn places_that_are_taken_resized_and_left_never_overlap(
+            steps in proptest::collection::vec((0u8..3, 1u64..20 * STEP, 0u64..100 * STEP), 1..200),
+        ) {
+            let capacity = 100 * STEP;
+            let (mut layout, _) = Layout::new(&[], capacity).unwrap();
+            let mut disks: Vec<(u64, u64)> = Vec::new();
+            for (what, size, at) in steps {
+                let which = (!disks.is_empty()).then(|| at as usize % disks.len());
+                match (what, which) {
+                    (0, Some(which)) => layout.release(disks.swap_remove(which).0),
+                    (1, Some(which)) => {
+                        if let Ok(base) = layout.resize(disks[which].0, size) {
+                            disks[which] = (base, size);
+                        }
+                    }
+                    _ => {
+                        if let Ok(base) = layout.take(wanted(size, Some(at))) {
+                            disks.push((base, size));
+                        }
+                    }
+                }
+                let mut ranges: Vec<_> = disks.iter().map(|&(b, s)| (b, b + s)).collect();
+                ranges.sort_unstable();
+                assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0));
+                assert!(ranges.iter().all(|r| r.0 % STEP == 0 && r.1 <= capacity));
+            }
         }
     }
 }

@@ -4,18 +4,19 @@ pub mod extents;
 pub mod file;
 pub mod file_io;
 pub mod layout;
+pub mod memory;
 pub mod probe;
 pub mod range_lock;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::buffer::Region;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::fault::Rule;
 use crate::help::missing_directory;
 
 pub use file::OpenFile;
+pub use memory::Memory;
 
 /// An opened disk.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Disk {
 #[derive(Debug)]
 pub enum Medium {
     /// In memory.
-    Memory(Region),
+    Memory(Memory),
     /// In a file or a block device.
     File(OpenFile),
 }
@@ -165,9 +166,9 @@ impl Disk {
         let medium = match (&device.kind, &config.path) {
             (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => {
                 let size = config.size.ok_or(OpenError::NoSize)?;
-                let region = Region::new(size as usize)
+                let memory = Memory::new(size as usize)
                     .map_err(|source| OpenError::Memory { size, source })?;
-                Medium::Memory(region)
+                Medium::Memory(memory)
             }
             (_, Some(path)) => Medium::File(OpenFile::open(path, config)?),
             (DeviceKind::File, None) => return Err(OpenError::NoPath),

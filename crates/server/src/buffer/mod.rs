@@ -108,6 +108,35 @@ impl Region {
     }
 }
 
+impl Region {
+    /// Moves all of its pages to the front of a longer region that nobody has used; its own
+    /// bytes read as zeroes afterwards. Nobody else, and no kernel, may be at work on either.
+    /// Panics when the other is shorter.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then nothing has moved.
+    pub fn move_pages(&self, longer: &Region) -> io::Result<()> {
+        assert!(longer.len >= self.len, "the other region is shorter");
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: both ranges are private anonymous mappings owned by these regions and do not
+        // overlap. The target is mapped anew in place; the source stays mapped, empty
+        // (`MREMAP_DONTUNMAP`), so every `Mem` of either keeps meaning mapped memory.
+        let moved = unsafe {
+            libc::mremap(
+                self.base.cast(),
+                self.len,
+                self.len,
+                flags,
+                longer.base.cast::<libc::c_void>(),
+            )
+        };
+        match moved == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // Not unmapped, see the module's documentation.

@@ -34,12 +34,35 @@ const KINDS: [(&str, Kind); 3] = [
     ("emulated", Kind::Emulated),
 ];
 
-/// A device as far as it could be read: enough to check its VMs even where it is wrong itself.
-pub(crate) struct Draft<'a> {
+/// What is known of a device, even where it is wrong itself: enough to check its VMs.
+#[derive(Clone, Default)]
+pub(crate) struct Known {
     pub(crate) name: Option<String>,
     pub(crate) kind: Option<Kind>,
     pub(crate) policy: Option<PolicySpec>,
     pub(crate) capacity: Option<u64>,
+}
+
+impl Known {
+    /// What there is to know of one that is served. Its policy may be another one by now.
+    pub(crate) fn of(device: &DeviceConfig) -> Known {
+        let (kind, capacity) = match &device.kind {
+            DeviceKind::File => (Kind::File, None),
+            DeviceKind::Memory => (Kind::Memory, None),
+            DeviceKind::Emulated { model } => (Kind::Emulated, Some(model.spec().capacity)),
+        };
+        Known {
+            name: Some(device.name.clone()),
+            kind: Some(kind),
+            policy: None,
+            capacity,
+        }
+    }
+}
+
+/// A device as far as it could be read.
+pub(crate) struct Draft<'a> {
+    pub(crate) known: Known,
     pub(crate) config: Option<DeviceConfig>,
     pub(crate) field: Field<'a>,
 }
@@ -56,24 +79,22 @@ pub(crate) fn read_all<'a>(fields: &[Field<'a>], context: &Context<'_>) -> Vec<D
 fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draft<'a> {
     let field = field.labelled("device");
     let mut draft = Draft {
-        name: None,
-        kind: None,
-        policy: None,
-        capacity: None,
+        known: Known::default(),
         config: None,
         field: field.clone(),
     };
     let Some(mut section) = field.section() else {
         return draft;
     };
-    draft.name = section.own_name("device", "disk0", names);
+    let known = &mut draft.known;
+    known.name = section.own_name("device", "disk0", names);
     let kind = section.need("kind", "kind = \"file\", \"memory\" or \"emulated\"");
-    draft.kind = kind.and_then(|field| field.choice(&KINDS));
-    let model = model(&mut section, draft.kind, context);
+    known.kind = kind.and_then(|field| field.choice(&KINDS));
+    let model = model(&mut section, known.kind, context);
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
-    draft.capacity = spec.map(|spec| spec.capacity);
-    draft.policy = device::policy(&mut section);
-    let profile = device::profile(&mut section, context.library, draft.policy.as_ref());
+    known.capacity = spec.map(|spec| spec.capacity);
+    known.policy = device::policy(&mut section);
+    let profile = device::profile(&mut section, context.library, known.policy.as_ref());
     let bounds = Bounds::read(&mut section, spec);
     let buffers = Buffers::read(&mut section);
     section.finish();
@@ -89,7 +110,8 @@ fn complete(
     buffers: Option<Buffers>,
 ) -> Option<DeviceConfig> {
     let (bounds, buffers) = (bounds?, buffers?);
-    let kind = match (draft.kind?, model?) {
+    let known = &draft.known;
+    let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
         (Kind::Memory, _) => DeviceKind::Memory,
         (Kind::Emulated, model) => DeviceKind::Emulated {
@@ -97,9 +119,9 @@ fn complete(
         },
     };
     Some(DeviceConfig {
-        name: draft.name.clone()?,
+        name: known.name.clone()?,
         kind,
-        policy: draft.policy.clone()?,
+        policy: known.policy.clone()?,
         profile: profile?,
         depth: bounds.depth,
         max_io: bounds.max_io,

@@ -24,7 +24,7 @@ pub mod fault;
 mod parse;
 #[cfg(test)]
 mod tests;
-mod vm;
+pub mod vm;
 
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use tidegate_config::{
@@ -78,6 +78,8 @@ pub fn fuzz(data: &[u8]) {
     if let Ok(json) = serde_json::from_str(text) {
         let _ = objective::merge(&Objective::default(), &json);
         let _ = policy::read(&json);
+        let _ = vm::from_json(&json, &[], Path::new("/"));
+        let _ = vm::size_from_json(&json);
         let _ = fault::from_json(&json);
     }
     let _ = objective::parse_rate(text);
@@ -86,6 +88,8 @@ pub fn fuzz(data: &[u8]) {
 /// Everything `tidegate serve` needs.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What relative paths are relative to: the directory of the file.
+    pub base: PathBuf,
     /// The control API's socket.
     pub control: ControlConfig,
     /// Where changes are kept that shall survive a restart. `None`: nowhere.

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
 use tidegate_config::{Field, Names, Section};
+use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::{Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, vm};
@@ -29,23 +30,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// A path as the file means it.
     pub(crate) fn path(&self, field: &Field<'_>) -> Option<PathBuf> {
-        let text = field.text()?;
-        if text.is_empty() || text.contains('\0') {
-            field.error(
-                format!("{} is no path", field.describe()),
-                "the path of a file",
-            );
-            return None;
-        }
-        // Without its "." parts, so that one file has one name here. A leading one stands even in
-        // `components()`, and `base` is empty where the file itself was named without a directory.
-        let path: PathBuf = (self.base.join(text).components())
-            .filter(|part| *part != Component::CurDir)
-            .collect();
-        Some(match path.as_os_str().is_empty() {
-            true => ".".into(),
-            false => path,
-        })
+        path(self.base, field)
     }
 
     fn socket_path(&self, field: &Field<'_>) -> Option<PathBuf> {
@@ -60,6 +45,27 @@ impl Context<'_> {
         }
         Some(path)
     }
+}
+
+/// A path as a file in `base` means it.
+pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
+    let text = field.text()?;
+    if text.is_empty() || text.contains('\0') {
+        field.error(
+            format!("{} is no path", field.describe()),
+            "the path of a file",
+        );
+        return None;
+    }
+    // Without its "." parts, so that one file has one name here. A leading one stands even in
+    // `components()`, and `base` is empty where the file itself was named without a directory.
+    let path: PathBuf = (base.join(text).components())
+        .filter(|part| *part != Component::CurDir)
+        .collect();
+    Some(match path.as_os_str().is_empty() {
+        true => ".".into(),
+        false => path,
+    })
 }
 
 /// Where something listens already.
@@ -136,27 +142,23 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         "disks lie nowhere",
         "name = \"disk0\" and kind = \"file\"",
     );
-    need_some(
-        &section,
-        "vm",
-        "there is nobody to serve",
-        "name = \"oltp\" and a [[vm.disk]]",
-    );
 
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
-    let vms = vm::read_all(&vm_tables, &drafts, &mut exports, files, context);
+    let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
+    let vms = vm::read_all(&vm_tables, &known, &mut exports, files, context.base);
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
             draft.field.warn(
                 "no VM has a disk on it",
-                "add a [[vm]], or leave the device out",
+                "add a [[vm]], or one with `tidegate vm add` while it is served",
             );
         }
     }
     Some(Config {
+        base: context.base.to_owned(),
         control: control?,
         store: store?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
@@ -318,7 +320,13 @@ fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
             continue;
         };
         seen.claim(name, "export", &field);
-        field.reference("export", exports.iter());
+        if !exports.contains(name) {
+            let allowed = match nearest(name, exports.iter()) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => "it is offered here once a disk that is exported so was added".to_owned(),
+            };
+            field.warn(format!("no disk is exported as {name:?}"), &allowed);
+        }
         if let Some(offered) = &mut offered {
             offered.push(name.to_owned());
         }

@@ -1,21 +1,28 @@
 //! `[[vm]]` and `[[vm.disk]]`: who is served, and which bytes are theirs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnose::one_of;
-use tidegate_config::{Field, Names, Section, enforced};
+use tidegate_config::{Field, Names, Section, document, enforced};
 use tidegate_core::objective::Objective;
 use tidegate_device::units;
 
-use super::device::{Draft, Kind};
-use super::parse::Context;
-use super::{Create, DiskConfig, DiskFormat, VmConfig, fault, objective};
+use super::device::{Kind, Known};
+use super::{
+    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig, fault, objective, parse,
+};
+use crate::control::view::ObjectiveView;
 
 /// More than any file system holds, and well below the largest offset there is.
 const SIZE_MAX: u64 = 1 << 60;
 /// NBD's longest name.
 const EXPORT_NAME_MAX: usize = 4096;
 const DEFAULT_BLOCK_SIZE: u32 = 512;
+const CREATE: [(&str, Create); 3] = [
+    ("no", Create::No),
+    ("sparse", Create::Sparse),
+    ("preallocated", Create::Preallocated),
+];
 const BLOCK_SIZES: [u64; 3] = [1, 512, 4096];
 
 /// What must be unique over all VMs.
@@ -27,32 +34,127 @@ struct Seen<'a> {
     used: Vec<u64>,
 }
 
+impl<'a> Seen<'a> {
+    fn new(exports: &'a mut Names, files: Names, devices: usize) -> Seen<'a> {
+        Seen {
+            vms: Names::default(),
+            exports,
+            paths: files,
+            used: vec![0; devices],
+        }
+    }
+}
+
+/// Reads a VM in JSON, in the words of the configuration. Whether its names are free, and its
+/// disks fit beside those there are, is for whoever knows them to say.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn from_json(
+    json: &serde_json::Value,
+    devices: &[DeviceConfig],
+    base: &Path,
+) -> Result<VmConfig, ConfigErrors> {
+    let known: Vec<Known> = devices.iter().map(Known::of).collect();
+    let mut exports = Names::default();
+    document::read_json(json, "", |field| {
+        let mut all = read_all(
+            std::slice::from_ref(field),
+            &known,
+            &mut exports,
+            Names::default(),
+            base,
+        );
+        all.pop().flatten()
+    })
+}
+
+/// A VM in the words that [`from_json`] reads; `device` is its device's name.
+pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
+    let disks: Vec<serde_json::Value> = vm.disks.iter().map(disk_to_json).collect();
+    serde_json::json!({
+        "name": vm.name,
+        "device": device,
+        "background": vm.background,
+        "objective": ObjectiveView::new(&vm.objective),
+        "disk": disks,
+    })
+}
+
+fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
+    let create = CREATE.iter().find(|(_, create)| *create == disk.create);
+    let mut words = serde_json::json!({
+        "export": disk.export,
+        "create": create.map(|(word, _)| word),
+        "read_only": disk.read_only,
+        "block_size": units::format_bytes(disk.block_size.into()),
+    });
+    // What has no word is left out.
+    if let Some(path) = &disk.path {
+        words["path"] = path.display().to_string().into();
+    }
+    if let Some(size) = disk.size {
+        words["size"] = format!("{size} B").into();
+    }
+    if disk.format == DiskFormat::Raw {
+        words["format"] = "raw".into();
+    }
+    words
+}
+
+/// Reads a disk of a VM on this device in JSON, as [`from_json`].
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn disk_from_json(
+    json: &serde_json::Value,
+    vm: &str,
+    device: &DeviceConfig,
+    base: &Path,
+) -> Result<DiskConfig, ConfigErrors> {
+    let known = [Known::of(device)];
+    let mut exports = Names::default();
+    let mut seen = Seen::new(&mut exports, Names::default(), 1);
+    document::read_json(json, "", |field| {
+        disk(field, Some(vm), Some(0), &known, &mut seen, base)
+    })
+}
+
+/// Reads a size in JSON, `{"size": "2 GiB"}`.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
+    document::read_json(json, "", |field| {
+        let mut section = field.section()?;
+        let size = section.need("size", "size = \"20 GiB\"");
+        let size = size.and_then(|field| field.bytes(1..=SIZE_MAX));
+        section.finish();
+        size
+    })
+}
+
 /// Reads every VM. `None` where something was wrong with it, which has been reported. `files` are
 /// those that are taken already.
 pub(crate) fn read_all(
     fields: &[Field<'_>],
-    devices: &[Draft<'_>],
+    devices: &[Known],
     exports: &mut Names,
     files: Names,
-    context: &Context<'_>,
+    base: &Path,
 ) -> Vec<Option<VmConfig>> {
-    let mut seen = Seen {
-        vms: Names::default(),
-        exports,
-        paths: files,
-        used: vec![0; devices.len()],
-    };
+    let mut seen = Seen::new(exports, files, devices.len());
     fields
         .iter()
-        .map(|field| read(field, devices, &mut seen, context))
+        .map(|field| read(field, devices, &mut seen, base))
         .collect()
 }
 
 fn read(
     field: &Field<'_>,
-    devices: &[Draft<'_>],
+    devices: &[Known],
     seen: &mut Seen<'_>,
-    context: &Context<'_>,
+    base: &Path,
 ) -> Option<VmConfig> {
     let field = field.labelled("vm");
     let mut section = field.section()?;
@@ -76,7 +178,7 @@ fn read(
     }
     let disks: Vec<_> = fields
         .iter()
-        .map(|field| disk(field, name.as_deref(), device, devices, seen, context))
+        .map(|field| disk(field, name.as_deref(), device, devices, seen, base))
         .collect();
     section.finish();
     Some(VmConfig {
@@ -89,7 +191,7 @@ fn read(
 }
 
 /// Which device a VM lives on: the only one unless it says.
-fn device(section: &mut Section<'_>, devices: &[Draft<'_>]) -> Option<usize> {
+fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
     let Some(field) = section.take("device") else {
         if devices.len() > 1 {
@@ -108,14 +210,14 @@ fn disk(
     field: &Field<'_>,
     vm: Option<&str>,
     device: Option<usize>,
-    devices: &[Draft<'_>],
+    devices: &[Known],
     seen: &mut Seen<'_>,
-    context: &Context<'_>,
+    base: &Path,
 ) -> Option<DiskConfig> {
     let mut section = field.section()?;
     let kind = device.and_then(|device| devices[device].kind);
     let export = export(&mut section, field, vm, seen);
-    let path = path(&mut section, kind, seen, context);
+    let path = path(&mut section, kind, seen, base);
     let block_size = block_size(&mut section);
     let size = size(
         &mut section,
@@ -123,15 +225,7 @@ fn disk(
         kind,
         matches!(path, Some(Some(_))),
     );
-    let create = section.choice(
-        "create",
-        Create::No,
-        &[
-            ("no", Create::No),
-            ("sparse", Create::Sparse),
-            ("preallocated", Create::Preallocated),
-        ],
-    );
+    let create = section.choice("create", Create::No, &CREATE);
     let format = section.choice("format", DiskFormat::Probe, &[("raw", DiskFormat::Raw)]);
     let read_only = match section.take("read_only") {
         Some(field) => field.flag(),
@@ -190,7 +284,7 @@ fn path(
     section: &mut Section<'_>,
     kind: Option<Kind>,
     seen: &mut Seen<'_>,
-    context: &Context<'_>,
+    base: &Path,
 ) -> Option<Option<PathBuf>> {
     let Some(field) = section.take("path") else {
         if kind == Some(Kind::File) {
@@ -207,7 +301,7 @@ fn path(
         );
         return None;
     }
-    let path = context.path(&field)?;
+    let path = parse::path(base, &field)?;
     seen.paths
         .claim(&path.display().to_string(), "file", &field);
     Some(Some(path))
@@ -293,7 +387,7 @@ fn check_create(
     }
 }
 
-fn check_capacity(field: &Field<'_>, size: u64, device: &Draft<'_>, used: &mut u64) {
+fn check_capacity(field: &Field<'_>, size: u64, device: &Known, used: &mut u64) {
     let before = *used;
     *used = used.saturating_add(size);
     if let Some(capacity) = device.capacity.filter(|&capacity| *used > capacity) {
@@ -308,5 +402,35 @@ fn check_capacity(field: &Field<'_>, size: u64, device: &Draft<'_>, used: &mut u
             ),
             &format!("at most {} MiB", room >> 20),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_was_said_is_read_again_as_it_was() {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
+                    [[device]]\nname = \"m\"\nkind = \"memory\"\n\
+                    [[vm]]\nname = \"a\"\ndevice = \"d\"\nbackground = true\n\
+                    objective = { limit = { total = \"500 IOPS @ 16 KiB\", write = \"3 MB/s\" }, weight = 7 }\n\
+                    [[vm.disk]]\npath = \"a.raw\"\nsize = \"1000001 B\"\nblock_size = \"1 B\"\n\
+                    create = \"preallocated\"\n\
+                    [[vm.disk]]\npath = \"/b\"\nexport = \"b\"\nread_only = true\nformat = \"raw\"\n\
+                    [[vm]]\nname = \"c\"\ndevice = \"m\"\n[[vm.disk]]\nsize = \"1 MiB\"\n";
+        let base = Path::new("/etc/tidegate");
+        let loaded = super::super::parse(text, "t", base);
+        let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
+        for vm in &config.vms {
+            let words = to_json(vm, &config.devices[vm.device].name);
+            // Paths are whole by then: what they are relative to may be another one.
+            let again = from_json(&words, &config.devices, Path::new("/elsewhere"));
+            let mut again = again.unwrap_or_else(|e| panic!("{e}"));
+            for (again, disk) in again.disks.iter_mut().zip(&vm.disks) {
+                again.place = disk.place.clone();
+            }
+            assert_eq!(format!("{again:?}"), format!("{vm:?}"));
+        }
     }
 }

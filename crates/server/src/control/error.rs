@@ -79,13 +79,42 @@ impl ApiError {
             ControlError::UnknownDevice(_) | ControlError::UnknownVm(_) => StatusCode::NOT_FOUND,
             ControlError::Refused(
                 CommandError::UnknownVm(_)
+                | CommandError::UnknownDisk { .. }
                 | CommandError::UnknownExport(_)
                 | CommandError::UnknownFault(_),
             ) => StatusCode::NOT_FOUND,
-            ControlError::Refused(CommandError::Refused(_)) => StatusCode::CONFLICT,
+            ControlError::Refused(_)
+            | ControlError::Taken { .. }
+            | ControlError::LastDisk(_)
+            | ControlError::NoStore
+            | ControlError::Configured(_)
+            | ControlError::Disk { .. } => StatusCode::CONFLICT,
+            ControlError::Store { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             ControlError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        ApiError::new(status, error.to_string(), at)
+        let api = ApiError::new(status, error.to_string(), at);
+        match error {
+            ControlError::Disk {
+                help: Some(help), ..
+            }
+            | ControlError::Store {
+                help: Some(help), ..
+            } => api.allowing(help),
+            ControlError::NoStore => {
+                api.allowing("[store] path = \"/var/lib/tidegate/tidegate.redb\" in it")
+            }
+            ControlError::Configured(_) => api.allowing(
+                "take it out of the configuration; without persist it is removed until then",
+            ),
+            ControlError::LastDisk(_) => api.allowing("remove the VM"),
+            ControlError::Refused(CommandError::InUse(_)) => {
+                api.allowing("disconnect them, or cut them off with ?force=true")
+            }
+            ControlError::Refused(CommandError::Shrinks { .. }) => {
+                api.allowing("a larger size, or lose those bytes with ?force=true")
+            }
+            _ => api,
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::error::{ApiError, ApiResult, json};
 use super::plane::Plane;
 use super::stats::{StatsView, VmStatsView};
+use super::tenants::Wish;
 use super::view::{DeviceView, PolicyInfoView, VmView};
 use super::{ANSWER_WITHIN, Api, BODY_MAX};
-use crate::command::DeviceSnapshot;
+use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 use crate::daemon::ControlError;
 use crate::metrics;
@@ -52,19 +53,14 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// The device a VM lives on, with its number.
-    async fn device_of(&self, vm: &str) -> ApiResult<DeviceSnapshot> {
-        let devices = self.plane.devices();
-        match devices
-            .iter()
-            .position(|(_, vms)| vms.iter().any(|name| name == vm))
-        {
-            Some(index) => self.snapshot(index, &devices[index].0).await,
-            None => {
-                let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
-                Err(ApiError::not_found("vm", vm, &known))
-            }
+    /// A VM as it stands.
+    pub(super) async fn look(&self, vm: &str) -> ApiResult<VmSnapshot> {
+        if self.plane.vm(vm).is_some() {
+            return in_time(vm, self.plane.look(vm)).await;
         }
+        let devices = self.plane.devices();
+        let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
+        Err(ApiError::not_found("vm", vm, &known))
     }
 }
 
@@ -141,12 +137,9 @@ pub(super) async fn set_policy<P: Plane>(
 
 pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
-    let views = all.iter().flat_map(|device| {
-        device
-            .vms
-            .iter()
-            .map(|vm| VmView::new(vm, device.policy.name()))
-    });
+    let views = all
+        .iter()
+        .flat_map(|device| device.vms.iter().map(|vm| VmView::new(vm)));
     Ok(ok(&views.collect::<Vec<_>>()))
 }
 
@@ -154,32 +147,25 @@ pub(super) async fn vm<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
-    let device = api.device_of(&name).await?;
-    match device.vms.iter().find(|vm| vm.name == name) {
-        Some(vm) => Ok(ok(&VmView::new(vm, device.policy.name()))),
-        None => Err(ApiError::not_found("vm", &name, &[])),
-    }
+    Ok(ok(&VmView::new(&api.look(&name).await?)))
 }
 
 pub(super) async fn set_objective<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
+    uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
     let change = parse(body, example)?;
     // Read, merge and write without anybody in between.
     let _one_at_a_time = api.changing.lock().await;
-    let device = api.device_of(&name).await?;
-    let Some(before) = device.vms.iter().find(|vm| vm.name == name) else {
-        return Err(ApiError::not_found("vm", &name, &[]));
-    };
+    let before = api.look(&name).await?;
     let objective = config::objective::merge(&before.objective, &change)?;
-    let now = in_time(&name, api.plane.set_objective(&name, objective)).await?;
-    let view = VmView::new(&now, device.policy.name());
-    let objective = serde_json::to_string(&view.objective).unwrap_or_default();
-    tracing::info!(vm = name, %objective, "objective changed");
-    Ok(ok(&view))
+    api.admit(&name, None, before.background, &objective, wish)?;
+    let now = (api.promise(&name, objective, before.objective, wish)).await?;
+    Ok(ok(&VmView::new(&now)))
 }
 
 pub(super) async fn policies() -> Response {
@@ -218,7 +204,7 @@ pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiR
 }
 
 pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
-    let mut problems = Vec::new();
+    let mut problems = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
             Err(error) => problems.push(format!("device {name}: {}", error.body.error.what)),
@@ -263,6 +249,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../faults to change",
+        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../faults, PUT and DELETE \
+         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

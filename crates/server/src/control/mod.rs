@@ -7,6 +7,9 @@
 //!                                  PATCH /v1/vms/{name}/objective    GET  /v1/stats
 //!   GET, POST, DELETE /v1/disks/{export}/faults    DELETE /v1/disks/{export}/faults/{number}
 //!   GET   /healthz                 GET   /metrics
+//!
+//!   PUT, DELETE         /v1/vms/{name}
+//!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
 //!
 //! Every change answers with what is in force afterwards, and with what of it the policy in
@@ -14,11 +17,14 @@
 //! part of an objective do not undo each other. Nothing here is on the path of an I/O: an event
 //! loop is asked by message, and one that does not answer in time is an error of that request.
 
+mod admit;
+mod differ;
 mod error;
 mod faults;
 mod handlers;
 mod plane;
 pub mod stats;
+mod tenants;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod view;
@@ -36,6 +42,7 @@ use tokio::task::AbortHandle;
 
 pub use error::{ErrorBody, Problem};
 pub use handlers::Health;
+pub use tenants::Removed;
 
 use crate::config::{ControlConfig, ListenAddress};
 use crate::daemon::DaemonHandle;
@@ -46,6 +53,9 @@ use plane::Plane;
 const BODY_MAX: usize = 64 << 10;
 /// A loop that has not answered by then is stuck; its VMs' I/O may be as well.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// What a change of who is served may take before its asker is told to look again: files are made
+/// and flushed, and what is in flight ends first.
+const CHANGED_WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -116,13 +126,24 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
 }
 
 fn router<P: Plane>(plane: P) -> Router {
-    use handlers as h;
+    use {handlers as h, tenants as t};
     Router::new()
         .route("/v1/devices", get(h::devices::<P>))
         .route("/v1/devices/{name}", get(h::device::<P>))
         .route("/v1/devices/{name}/policy", put(h::set_policy::<P>))
         .route("/v1/vms", get(h::vms::<P>))
-        .route("/v1/vms/{name}", get(h::vm::<P>))
+        .route(
+            "/v1/vms/{name}",
+            get(h::vm::<P>)
+                .put(t::put_vm::<P>)
+                .delete(t::delete_vm::<P>),
+        )
+        .route(
+            "/v1/vms/{name}/disks/{export}",
+            put(t::put_disk::<P>)
+                .patch(t::resize_disk::<P>)
+                .delete(t::delete_disk::<P>),
+        )
         .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
         .route(
             "/v1/disks/{export}/faults",

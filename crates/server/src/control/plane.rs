@@ -1,17 +1,34 @@
 //! What the API needs of the daemon; the daemon's handle has it, tests bring their own.
 
 use std::future::Future;
+use std::path::PathBuf;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
+use crate::config::{DeviceConfig, DiskConfig, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
 
 /// The daemon as the API sees it: devices by their number.
 pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// The devices' names and their VMs' names.
     fn devices(&self) -> Vec<(String, Vec<String>)>;
+
+    /// What the devices were configured as, by their number.
+    fn device_configs(&self) -> Vec<DeviceConfig>;
+
+    /// What relative paths are relative to.
+    fn base(&self) -> PathBuf;
+
+    /// A VM that is served now, in the words of the configuration.
+    fn vm(&self, name: &str) -> Option<VmConfig>;
+
+    /// The VMs of a device that are served now, with what they are promised.
+    fn vms_of(&self, device: usize) -> Vec<VmConfig>;
+
+    /// A VM as it stands.
+    fn look(&self, vm: &str) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
     /// A device as it stands.
     fn snapshot(
@@ -40,14 +57,85 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         export: &str,
         change: FaultChange,
     ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
+
+    /// Serves one more VM.
+    fn add_vm(&self, vm: VmConfig)
+    -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Serves a VM no more; what could not be flushed.
+    fn remove_vm(
+        &self,
+        name: &str,
+        force: bool,
+    ) -> impl Future<Output = Result<Vec<String>, ControlError>> + Send;
+
+    /// Gives a VM one more disk.
+    fn add_disk(
+        &self,
+        vm: &str,
+        disk: DiskConfig,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Takes a disk from a VM; what could not be flushed.
+    fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        force: bool,
+    ) -> impl Future<Output = Result<Vec<String>, ControlError>> + Send;
+
+    /// Gives a disk another size in bytes; smaller only where that is forced.
+    fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Keeps a VM as it is now, so that a restart brings it back.
+    fn keep(&self, vm: &str) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Forgets what is kept of a VM; whether there was anything.
+    fn forget(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
+
+    /// Whether what is kept of a VM may be forgotten.
+    fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
+
+    /// Whether a VM is in the configuration.
+    fn is_configured(&self, vm: &str) -> bool;
+
+    /// What is wrong beside what the devices' snapshots show.
+    fn problems(&self) -> Vec<String>;
 }
 
 impl Plane for DaemonHandle {
     fn devices(&self) -> Vec<(String, Vec<String>)> {
         DaemonHandle::devices(self)
             .iter()
-            .map(|d| (d.name.clone(), d.vms.clone()))
+            .enumerate()
+            .map(|(i, d)| (d.name().to_owned(), self.names_of(i)))
             .collect()
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        DaemonHandle::device_configs(self)
+    }
+
+    fn base(&self) -> PathBuf {
+        DaemonHandle::base(self).to_owned()
+    }
+
+    fn vm(&self, name: &str) -> Option<VmConfig> {
+        DaemonHandle::vm(self, name)
+    }
+
+    fn vms_of(&self, device: usize) -> Vec<VmConfig> {
+        DaemonHandle::vms_of(self, device)
+    }
+
+    async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::look(self, vm).await
     }
 
     async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
@@ -77,5 +165,56 @@ impl Plane for DaemonHandle {
         change: FaultChange,
     ) -> Result<DiskSnapshot, ControlError> {
         DaemonHandle::change_faults(self, device, export, change).await
+    }
+
+    async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::add_vm(self, vm).await
+    }
+
+    async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
+        DaemonHandle::remove_vm(self, name, force).await
+    }
+
+    async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::add_disk(self, vm, disk).await
+    }
+
+    async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        force: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        DaemonHandle::remove_disk(self, vm, export, force).await
+    }
+
+    async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::resize_disk(self, vm, export, size, force).await
+    }
+
+    async fn keep(&self, vm: &str) -> Result<(), ControlError> {
+        DaemonHandle::keep(self, vm).await
+    }
+
+    async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
+        DaemonHandle::forget(self, vm).await
+    }
+
+    fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
+        DaemonHandle::may_forget(self, vm)
+    }
+
+    fn is_configured(&self, vm: &str) -> bool {
+        DaemonHandle::is_configured(self, vm)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        DaemonHandle::problems(self)
     }
 }

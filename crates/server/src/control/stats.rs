@@ -1,7 +1,7 @@
 //! `/v1/stats`: what was counted for each VM since the daemon started.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::request::{Lane, Op};
+use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::stats::{Histogram, VmStats};
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
@@ -217,12 +217,11 @@ impl VmStatsView {
     }
 }
 
-/// VMs are added to the engine in the order of the configuration and none is removed, so a
-/// VM's slot is its place in the snapshot.
-fn name_of(device: &DeviceSnapshot, vm: tidegate_core::request::VmId) -> String {
-    match device.vms.get(vm.index()) {
+/// What a VM is called that another one has waited behind, be it long gone.
+fn name_of(device: &DeviceSnapshot, id: VmId) -> String {
+    match device.vms.iter().find(|vm| vm.id == id) {
         Some(vm) => vm.name.clone(),
-        None => format!("{vm:?}"),
+        None => "(removed)".to_owned(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The API against a daemon that is only pretended: what it answers, and that what it refuses
 //! changes nothing.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use axum::body::Body;
@@ -10,12 +12,14 @@ use serde_json::{Value, json};
 use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::request::VmId;
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
 use tower::ServiceExt;
 
 use super::*;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
+use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig};
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 
@@ -25,8 +29,10 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     let engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");
     let vm = |(index, vm): (usize, &&str)| VmSnapshot {
         background: false,
+        id: VmId::from_bits(index as u64),
         name: (*vm).to_owned(),
         device: name.to_owned(),
+        policy: policy.name().to_owned(),
         objective: match index {
             0 => Objective {
                 reservation: tidegate_core::objective::Rate::iops(120),
@@ -59,8 +65,13 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     }
 }
 
+/// Devices, their VMs in the words of the configuration, and which of those are kept.
 #[derive(Clone)]
-struct Pretended(Arc<Mutex<Vec<DeviceSnapshot>>>);
+struct Pretended(
+    Arc<Mutex<Vec<DeviceSnapshot>>>,
+    Arc<Mutex<Vec<VmConfig>>>,
+    Arc<Mutex<BTreeSet<String>>>,
+);
 
 impl Pretended {
     fn new() -> Pretended {
@@ -68,7 +79,30 @@ impl Pretended {
             snapshot("disk0", &["oltp", "bulk"]),
             snapshot("disk1", &["dss"]),
         ];
-        Pretended(Arc::new(Mutex::new(devices)))
+        let vms = devices.iter().enumerate().flat_map(|(index, device)| {
+            let vms = device.vms.iter();
+            vms.map(move |vm| pretended_vm(&vm.name, index, vm.objective))
+        });
+        let vms = vms.collect();
+        Pretended(
+            Arc::new(Mutex::new(devices)),
+            Arc::new(Mutex::new(vms)),
+            Arc::default(),
+        )
+    }
+
+    fn vms<T>(&self, f: impl FnOnce(&mut Vec<VmConfig>) -> T) -> T {
+        f(&mut self.1.lock().expect("nobody panicked"))
+    }
+
+    /// The snapshot of a VM, changed.
+    fn change(&self, vm: &str, f: impl FnOnce(&mut VmSnapshot)) -> VmSnapshot {
+        self.with(|devices| {
+            let mut all = devices.iter_mut().flat_map(|device| &mut device.vms);
+            let vm = all.find(|it| it.name == vm).expect("the API looked it up");
+            f(vm);
+            vm.clone()
+        })
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Vec<DeviceSnapshot>) -> T) -> T {
@@ -76,7 +110,162 @@ impl Pretended {
     }
 }
 
+/// One disk, of a GiB in memory, exported under the VM's name.
+fn pretended_vm(name: &str, device: usize, objective: Objective) -> VmConfig {
+    VmConfig {
+        name: name.to_owned(),
+        device,
+        background: false,
+        objective,
+        disks: vec![DiskConfig {
+            export: name.to_owned(),
+            path: None,
+            size: Some(1 << 30),
+            create: Create::No,
+            format: DiskFormat::Probe,
+            read_only: false,
+            block_size: 512,
+            faults: Vec::new(),
+            place: None,
+        }],
+    }
+}
+
+fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
+    DiskSnapshot {
+        export: disk.export.clone(),
+        size: disk.size.expect("told"),
+        failed: None,
+        faults: Vec::new(),
+        faults_injected: 0,
+    }
+}
+
 impl Plane for Pretended {
+    fn vms_of(&self, device: usize) -> Vec<VmConfig> {
+        self.vms(|vms| {
+            let theirs = vms.iter().filter(|vm| vm.device == device);
+            theirs.cloned().collect()
+        })
+    }
+
+    async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        Ok(self.change(vm, |_| {}))
+    }
+
+    async fn keep(&self, vm: &str) -> Result<(), ControlError> {
+        if vm == "unkept" {
+            let what = "the disk is full".to_owned();
+            return Err(ControlError::Store { what, help: None });
+        }
+        self.2
+            .lock()
+            .expect("nobody panicked")
+            .insert(vm.to_owned());
+        Ok(())
+    }
+
+    async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
+        Ok(self.2.lock().expect("nobody panicked").remove(vm))
+    }
+
+    fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
+        match self.is_configured(vm) {
+            true => Err(ControlError::Configured(vm.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn is_configured(&self, vm: &str) -> bool {
+        ["oltp", "bulk", "dss"].contains(&vm)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        let text = ["disk0", "disk1"]
+            .map(|name| format!("[[device]]\nname = {name:?}\nkind = \"memory\"\n"))
+            .concat();
+        let text = format!("[[listen]]\nunix = \"s\"\n{text}");
+        let loaded = crate::config::parse(&text, "t", Path::new("/"));
+        loaded.unwrap_or_else(|e| panic!("{e}")).config.devices
+    }
+
+    fn base(&self) -> PathBuf {
+        "/etc/tidegate".into()
+    }
+
+    fn vm(&self, name: &str) -> Option<VmConfig> {
+        self.vms(|vms| vms.iter().find(|vm| vm.name == name).cloned())
+    }
+
+    async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        let now = self.with(|devices| {
+            let device = &mut devices[vm.device];
+            let mut now = snapshot(&device.name, &[&vm.name]).vms.remove(0);
+            now.objective = vm.objective;
+            now.disks = vm.disks.iter().map(pretended_disk).collect();
+            device.vms.push(now.clone());
+            now
+        });
+        self.vms(|vms| vms.push(vm));
+        Ok(now)
+    }
+
+    async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
+        if !force {
+            return Err(CommandError::InUse(vec!["uid 0 to \"oltp\"".to_owned()]).into());
+        }
+        self.with(|devices| {
+            let all = devices.iter_mut();
+            all.for_each(|device| device.vms.retain(|vm| vm.name != name));
+        });
+        self.vms(|vms| vms.retain(|vm| vm.name != name));
+        Ok(vec!["export \"oltp\" could not be flushed: EIO".to_owned()])
+    }
+
+    async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        let new = pretended_disk(&disk);
+        self.vms(|vms| {
+            let vm = vms.iter_mut().find(|it| it.name == vm);
+            vm.expect("looked up").disks.push(disk);
+        });
+        Ok(self.change(vm, |vm| vm.disks.push(new)))
+    }
+
+    async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        _: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        self.vms(|vms| {
+            let vm = vms.iter_mut().find(|it| it.name == vm);
+            (vm.expect("looked up").disks).retain(|disk| disk.export != export);
+        });
+        self.change(vm, |vm| vm.disks.retain(|disk| disk.export != export));
+        Ok(Vec::new())
+    }
+
+    async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        let now = 1 << 30;
+        if size < now && !force {
+            return Err(CommandError::Shrinks { now, size }.into());
+        }
+        Ok(self.change(vm, |vm| {
+            let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
+            disk.expect("looked up").size = size;
+        }))
+    }
+
     fn devices(&self) -> Vec<(String, Vec<String>)> {
         let names = |d: &DeviceSnapshot| d.vms.iter().map(|vm| vm.name.clone()).collect();
         self.with(|devices| devices.iter().map(|d| (d.name.clone(), names(d))).collect())
@@ -94,12 +283,7 @@ impl Plane for Pretended {
         if objective.weight == 13 {
             return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
         }
-        self.with(|devices| {
-            let mut all = devices.iter_mut().flat_map(|device| &mut device.vms);
-            let found = all.find(|it| it.name == vm).expect("the API looked it up");
-            found.objective = objective;
-            Ok(found.clone())
-        })
+        Ok(self.change(vm, |vm| vm.objective = objective))
     }
 
     async fn change_faults(
@@ -141,10 +325,10 @@ impl Plane for Pretended {
     ) -> Result<DeviceSnapshot, ControlError> {
         self.with(|devices| {
             let device = &mut devices[device];
-            device
-                .vms
-                .iter_mut()
-                .for_each(|vm| vm.honours = policy.honours());
+            device.vms.iter_mut().for_each(|vm| {
+                vm.honours = policy.honours();
+                vm.policy = policy.name().to_owned();
+            });
             device.policy = policy;
             Ok(device.clone())
         })
@@ -281,7 +465,89 @@ async fn what_is_refused_says_why_and_changes_nothing() {
         ("GET", "/v1/devices/disk9", "", 404, "device", "no device"),
         ("GET", "/v1/policies/best", "", 404, "policy", "no policy"),
         ("GET", "/v2/devices", "", 404, "path", "no /v2/devices"),
-        ("DELETE", "/v1/vms/oltp", "", 405, "method", "DELETE"),
+        ("DELETE", "/v1/stats", "", 405, "method", "DELETE"),
+        ("DELETE", "/v1/vms/olpt", "", 404, "vm", "no VM \"olpt\""),
+        (
+            "DELETE",
+            "/v1/vms/oltp",
+            "",
+            409,
+            "oltp",
+            "1 client is connected: uid 0",
+        ),
+        ("DELETE", "/v1/vms/oltp?sure=1", "", 400, "query", "sure"),
+        (
+            "DELETE",
+            "/v1/vms/oltp/disks/x",
+            "",
+            404,
+            "disk",
+            "no disk \"x\"",
+        ),
+        (
+            "PUT",
+            "/v1/vms/a",
+            "{}",
+            422,
+            "vm \"a\"",
+            "does not say which device",
+        ),
+        (
+            "PUT",
+            "/v1/vms/a",
+            "{\"device\": \"disk1\"}",
+            422,
+            "vm \"a\"",
+            "has no disk",
+        ),
+        (
+            "PUT",
+            "/v1/vms/a",
+            "{\"device\": \"disk1\", \"disk\": [{\"size\": 5}]}",
+            422,
+            "vm \"a\": disk[0].size",
+            "5 is a bare number",
+        ),
+        (
+            "PUT",
+            "/v1/vms/a",
+            "{\"name\": \"b\"}",
+            422,
+            "name",
+            "\"b\" in the body",
+        ),
+        (
+            "PUT",
+            "/v1/vms/.a",
+            "{}",
+            422,
+            "vm \".a\": name",
+            "cannot be a name",
+        ),
+        (
+            "PUT",
+            "/v1/vms/oltp/disks/x",
+            "{\"path\": \"/a\"}",
+            422,
+            "path",
+            "have no path",
+        ),
+        (
+            "PATCH",
+            "/v1/vms/oltp/disks/oltp",
+            "{\"size\": \"1 MiB\"}",
+            409,
+            "oltp",
+            "would be lost",
+        ),
+        (
+            "PATCH",
+            "/v1/vms/oltp/disks/x",
+            "{\"size\": \"1 MiB\"}",
+            404,
+            "disk",
+            "no disk",
+        ),
         ("GET", objective, "", 405, "method", "GET"),
         ("PATCH", objective, "{", 400, "body", "not JSON"),
         ("PATCH", objective, "", 400, "body", "not JSON"),
@@ -408,6 +674,143 @@ async fn fault_rules_are_set_shown_and_taken_away() {
 }
 
 #[tokio::test]
+async fn a_vm_is_put_once_and_what_differs_is_said() {
+    let plane = Pretended::new();
+    let new = json!({
+        "device": "disk1",
+        "objective": { "limit": "500 IOPS" },
+        "disk": [{ "size": "2 GiB" }, { "export": "new-logs", "size": "1 GiB" }],
+    });
+    let path = "/v1/vms/new";
+    let put = async |body: &Value| ask(&plane, "PUT", path, &body.to_string()).await;
+    let (status, vm) = put(&new).await;
+    assert_eq!(status, StatusCode::CREATED, "{vm}");
+    assert_eq!(
+        (&vm["device"], &vm["objective"]["limit"]["total"]),
+        (&json!("disk1"), &json!("500 IOPS"))
+    );
+    assert_eq!(vm["disks"][1]["export"], "new-logs");
+    let (status, again) = put(&new).await;
+    assert_eq!((status, again), (StatusCode::OK, vm.clone()));
+    // A promise is changed in place, and the whole of it is what was asked for.
+    let mut other = new.clone();
+    other["objective"] = json!({ "weight": 7 });
+    let (status, changed) = put(&other).await;
+    assert_eq!(status, StatusCode::OK, "{changed}");
+    assert_eq!(changed["objective"]["weight"], 7);
+    assert_eq!(changed["objective"]["limit"], Value::Null);
+
+    let differs = json!({
+        "device": "disk0",
+        "background": true,
+        "disk": [{ "size": "3 GiB", "block_size": "4 KiB" }, { "export": "x", "size": "1 GiB" }],
+    });
+    let (status, refused) = put(&differs).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let also = refused["also"].as_array().expect("a list");
+    let said: Vec<&str> = also.iter().filter_map(|p| p["what"].as_str()).collect();
+    let expected = [
+        "device is \"disk1\", not \"disk0\"",
+        "background is \"false\", not \"true\"",
+        "disk \"new\": block_size is \"512\", not \"4096\"",
+        "disk \"new\": size is \"2 GiB\", not \"3 GiB\"",
+        "it has no disk that is exported as \"x\"",
+        "it has a disk more, exported as \"new-logs\"",
+    ];
+    assert_eq!(said, expected);
+    let (_, same) = ask(&plane, "GET", path, "").await;
+    assert_eq!(same, changed);
+
+    let (status, removed) = ask(&plane, "DELETE", "/v1/vms/new?force=true", "").await;
+    assert_eq!(status, StatusCode::OK, "{removed}");
+    assert_eq!(removed["removed"], "new");
+    assert_eq!(removed["not_flushed"].as_array().map(Vec::len), Some(1));
+    let (status, _) = ask(&plane, "DELETE", "/v1/vms/new?force=true", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn what_is_to_survive_is_kept_or_does_not_happen() {
+    let plane = Pretended::new();
+    let kept = || plane.2.lock().expect("nobody panicked").clone();
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let put = async |path: &str| ask(&plane, "PUT", path, new).await.0;
+    assert_eq!(put("/v1/vms/brief").await, StatusCode::CREATED);
+    assert!(kept().is_empty());
+    // Asked for once more, to stay this time.
+    assert_eq!(put("/v1/vms/brief?persist=true").await, StatusCode::OK);
+    assert_eq!(put("/v1/vms/long?persist=true").await, StatusCode::CREATED);
+    assert_eq!(kept(), ["brief", "long"].map(str::to_owned).into());
+    let status = put("/v1/vms/unkept?persist=true").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    let (status, _) = ask(&plane, "GET", "/v1/vms/unkept", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "it is there all the same");
+
+    let delete = async |path: &str| ask(&plane, "DELETE", path, "").await;
+    let (status, _) = delete("/v1/vms/brief?persist=true&force=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    // Without it a restart brings it back; then there is only what is kept to be removed.
+    let (status, _) = delete("/v1/vms/long?force=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    let (status, _) = delete("/v1/vms/long?persist=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 0));
+    let (status, _) = delete("/v1/vms/long?persist=true").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+
+    // The configuration's own VMs.
+    let (status, refused) = delete("/v1/vms/oltp?persist=true&force=true").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let allowed = refused["error"]["allowed"].as_str().expect("text");
+    assert!(allowed.contains("out of the configuration"), "{refused}");
+    let size = "{\"size\": \"2 GiB\"}";
+    let disk = "/v1/vms/oltp/disks/oltp?persist=true";
+    let (status, _) = ask(&plane, "PATCH", disk, size).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let objective = "/v1/vms/oltp/objective?persist=true";
+    let (status, _) = ask(&plane, "PATCH", objective, "{\"weight\": 7}").await;
+    assert_eq!(
+        (status, kept()),
+        (StatusCode::OK, ["oltp".to_owned()].into())
+    );
+}
+
+#[tokio::test]
+async fn disks_are_put_resized_and_removed_by_themselves() {
+    let plane = Pretended::new();
+    let path = "/v1/vms/oltp/disks/logs";
+    for expected in [StatusCode::CREATED, StatusCode::OK] {
+        let (status, vm) = ask(&plane, "PUT", path, "{\"size\": \"2 GiB\"}").await;
+        assert_eq!(
+            (status, vm["disks"].as_array().map(Vec::len)),
+            (expected, Some(2))
+        );
+    }
+    let (status, refused) = ask(&plane, "PUT", path, "{\"size\": \"3 GiB\"}").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(refused["also"][0]["allowed"], "PATCH the disk's size");
+    for _ in 0..2 {
+        let (status, vm) = ask(&plane, "PATCH", path, "{\"size\": \"3 GiB\"}").await;
+        assert_eq!(
+            (status, &vm["disks"][1]["size_bytes"]),
+            (StatusCode::OK, &json!(3u64 << 30))
+        );
+    }
+    let shrink = "/v1/vms/oltp/disks/oltp?force=true";
+    let (status, vm) = ask(&plane, "PATCH", shrink, "{\"size\": \"1 MiB\"}").await;
+    assert_eq!(
+        (status, &vm["disks"][0]["size_bytes"]),
+        (StatusCode::OK, &json!(1 << 20))
+    );
+    let (status, removed) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(
+        (status, &removed["removed"]),
+        (StatusCode::OK, &json!("logs"))
+    );
+    let (status, _) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_failed_disk_makes_the_daemon_unhealthy() {
     let plane = Pretended::new();
     plane.with(|devices| devices[1].vms[0].disks[0].failed = Some("fsync: EIO".to_owned()));
@@ -421,6 +824,72 @@ async fn a_failed_disk_makes_the_daemon_unhealthy() {
 struct Stuck;
 
 impl Plane for Stuck {
+    fn vms_of(&self, _: usize) -> Vec<VmConfig> {
+        Vec::new()
+    }
+
+    async fn look(&self, _: &str) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn keep(&self, _: &str) -> Result<(), ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    async fn forget(&self, _: &str) -> Result<bool, ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    fn may_forget(&self, _: &str) -> Result<(), ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    fn is_configured(&self, _: &str) -> bool {
+        false
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        Vec::new()
+    }
+
+    fn base(&self) -> PathBuf {
+        PathBuf::new()
+    }
+
+    fn vm(&self, _: &str) -> Option<VmConfig> {
+        None
+    }
+
+    async fn add_vm(&self, _: VmConfig) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn remove_vm(&self, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn add_disk(&self, _: &str, _: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn remove_disk(&self, _: &str, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn resize_disk(
+        &self,
+        _: &str,
+        _: &str,
+        _: u64,
+        _: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
     fn devices(&self) -> Vec<(String, Vec<String>)> {
         vec![("disk0".to_owned(), vec!["oltp".to_owned()])]
     }

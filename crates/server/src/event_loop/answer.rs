@@ -5,9 +5,10 @@ use tidegate_nbd::NbdError;
 use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
 
 use super::client::{Client, HEADS, RECEIVE, State};
+use super::places::Places;
 use super::slots::{Answer, ClientRef, Kind, Slot};
 use super::{Loop, Token};
-use crate::buffer::{Mem, sub_ranges};
+use crate::buffer::{Mem, Pool, sub_ranges};
 
 /// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
 /// client can be told from one that takes nothing.
@@ -29,6 +30,7 @@ impl Loop {
                 IoError::ReadOnly => Answer::Error(NbdError::Eperm, "the disk is read-only"),
                 IoError::Unsupported => Answer::Error(NbdError::Einval, "not supported"),
                 IoError::Cancelled => Answer::Error(NbdError::Eshutdown, "shutting down"),
+                IoError::BeyondEnd => slot.kind.beyond_end(),
             };
         }
         let who = slot.client;
@@ -278,7 +280,7 @@ fn push_joined(ranges: &mut Vec<Mem>, range: Mem) {
 }
 
 /// Gives a slot's memory back.
-fn release(slot: &mut Slot, pool: &mut crate::buffer::Pool, vms: &mut [super::Vm]) {
+fn release(slot: &mut Slot, pool: &mut Pool, vms: &mut Places<super::Vm>) {
     if let Some(buffer) = slot.buffer.take() {
         vms[slot.vm as usize].payload -= buffer.size();
         pool.put(buffer);

@@ -18,6 +18,12 @@ impl Loop {
         let (offset, len) = (entry.offset, entry.len);
         let disk = self.clients.get(client).expect("it asks").disk;
         let state = &mut self.device.disks[disk];
+        if offset + u64::from(len) > state.disk.size {
+            // The disk has become shorter than the client knows.
+            let slot = self.slots.get_mut(slot);
+            slot.answer = slot.kind.beyond_end();
+            return self.answer(token as u32);
+        }
         let Medium::File(open) = &state.disk.medium else {
             // Memory does not keep account of what was never written.
             let all = Extent {

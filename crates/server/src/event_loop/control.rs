@@ -7,6 +7,7 @@ use tidegate_core::policy::PolicySpec;
 
 use super::answer_ended;
 use super::client::{Client, RECEIVE, Rx, State, Tx};
+use super::device::DiskState;
 use super::{Loop, Phase};
 use crate::backing::Medium;
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
@@ -33,6 +34,10 @@ impl Loop {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Snapshot { reply } => answer_ended(reply.send(self.snapshot())),
+            Command::Look { vm, reply } => {
+                let found = self.vm_named(&vm).map(|at| self.vm_snapshot(at));
+                answer_ended(reply.send(found));
+            }
             Command::SetObjective {
                 vm,
                 objective,
@@ -53,6 +58,31 @@ impl Loop {
             Command::ExportLearnt { from, reply } => {
                 answer_ended(reply.send(self.export_learnt(from)));
             }
+            Command::AddVm { vm, reply } => answer_ended(reply.send(self.add_vm(*vm))),
+            Command::RemoveVm { vm, force, reply } => self.remove_vm(&vm, force, reply),
+            Command::AddDisk { vm, disk, reply } => {
+                answer_ended(reply.send(self.add_disk(&vm, *disk)));
+            }
+            Command::RemoveDisk {
+                vm,
+                export,
+                force,
+                reply,
+            } => self.remove_disk(&vm, &export, force, reply),
+            Command::StartResize {
+                vm,
+                export,
+                size,
+                force,
+                reply,
+            } => self.start_resize(&vm, &export, size, force, reply),
+            Command::FinishResize {
+                vm,
+                export,
+                size,
+                reply,
+            } => answer_ended(reply.send(self.finish_resize(&vm, &export, size))),
+            Command::ImportLearnt(learnt) => self.import_learnt(&learnt),
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),
             Command::Abort => {
@@ -77,11 +107,7 @@ impl Loop {
         vm: &str,
         objective: &Objective,
     ) -> Result<VmSnapshot, CommandError> {
-        let index = self
-            .vms
-            .iter()
-            .position(|v| v.name == vm)
-            .ok_or_else(|| CommandError::UnknownVm(vm.to_owned()))?;
+        let index = self.vm_named(vm)?;
         self.engine
             .set_objective(self.now, self.vms[index].id, objective)
             .map_err(|e| CommandError::Refused(e.to_string()))?;
@@ -95,16 +121,20 @@ impl Loop {
             policy: self.engine.policy().clone(),
             facts: self.engine.facts(),
             waits: self.engine.waits(),
-            vms: (0..self.vms.len()).map(|i| self.vm_snapshot(i)).collect(),
+            vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
+                .map(|(at, _)| self.vm_snapshot(at))
+                .collect(),
             taken_at: self.now,
         }
     }
 
-    fn vm_snapshot(&self, index: usize) -> VmSnapshot {
+    pub(super) fn vm_snapshot(&self, index: usize) -> VmSnapshot {
         let vm = &self.vms[index];
         VmSnapshot {
             name: vm.name.clone(),
+            id: vm.id,
             device: self.name.clone(),
+            policy: self.engine.policy().name().to_owned(),
             objective: *self.engine.objective(vm.id),
             background: self.engine.view().is_background(vm.id),
             honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
@@ -134,15 +164,23 @@ impl Loop {
 
     /// Takes a connection over from the reception.
     fn adopt(&mut self, adopted: Adopted) {
-        let export = self.device.disks[adopted.disk].disk.export.clone();
+        let export = adopted.opened.export.name.clone();
         if self.phase != Phase::Running {
             return;
         }
+        // It may have gone since the client chose it, and another one have taken its place.
+        let chosen = |(_, state): &(usize, &DiskState)| {
+            state.serial == adopted.opened.export.id && !self.vms[state.vm].leaving
+        };
+        let Some(disk) = self.device.disks.iter().find(chosen).map(|(at, _)| at) else {
+            tracing::info!(%export, peer = %adopted.peer, "client refused: the export has gone");
+            return;
+        };
         let Some(who) = self.clients.vacant() else {
             tracing::warn!(%export, peer = %adopted.peer, "client refused: too many on this device");
             return;
         };
-        let engine = match self.engine.connect(self.device.disks[adopted.disk].id) {
+        let engine = match self.engine.connect(self.device.disks[disk].id) {
             Ok(engine) => engine,
             Err(error) => {
                 tracing::warn!(%export, peer = %adopted.peer, "client refused: {error}");
@@ -165,7 +203,7 @@ impl Loop {
             style: adopted.opened.style,
             allocation_context: adopted.opened.allocation_context,
             session: adopted.session,
-            disk: adopted.disk,
+            disk,
             engine,
             peer: adopted.peer,
             state: State::Open,
@@ -225,7 +263,7 @@ impl Loop {
         if busy {
             return;
         }
-        for state in &mut self.device.disks {
+        for state in self.device.disks.values_mut() {
             if let Medium::File(open) = &mut state.disk.medium
                 && !state.disk.read_only
                 && let Err(error) = open.file.sync_data()
@@ -235,7 +273,7 @@ impl Loop {
             }
         }
         let mut disks = self.device.disks.iter();
-        self.flushed = disks.all(|state| state.disk.failure().is_none());
+        self.flushed = disks.all(|(_, state)| state.disk.failure().is_none());
         self.phase = Phase::Ended;
     }
 }

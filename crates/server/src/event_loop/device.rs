@@ -15,17 +15,21 @@ use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 
 use super::inject::Stalls;
+use super::places::Places;
 use super::{Loop, Token};
 use crate::backing::file_io::{FileIo, Step, ZEROES};
+use crate::backing::layout::Layout;
 use crate::backing::range_lock::RangeLocks;
-use crate::backing::{Disk, Medium};
-use crate::buffer::{Mem, Region, copy_ranges};
+use crate::backing::{Disk, Medium, Memory};
+use crate::buffer::{Mem, copy_ranges};
 use crate::fault::Faults;
 use crate::ring::FileId;
 
 /// What the engine calls the device.
 pub(super) struct Device {
-    pub(super) disks: Vec<DiskState>,
+    pub(super) disks: Places<DiskState>,
+    /// Where they lie.
+    pub(super) layout: Layout,
     /// The loop's number of each of the engine's disks.
     pub(super) by_id: Vec<usize>,
     /// One for each I/O that may be in flight.
@@ -40,6 +44,10 @@ pub(super) struct Device {
 /// An opened disk inside the loop.
 pub(super) struct DiskState {
     pub(super) disk: Disk,
+    /// No other disk of this process ever has the same.
+    pub(super) serial: u32,
+    /// Its first address on the device.
+    pub(super) base: u64,
     /// Index into the loop's VMs.
     pub(super) vm: usize,
     pub(super) id: DiskId,
@@ -87,6 +95,12 @@ impl Io {
             answer: Ok(()),
             locked: false,
         }
+    }
+
+    /// Whether it is in flight on this disk beyond `end`.
+    pub(super) fn is_beyond(&self, disk: usize, end: u64) -> bool {
+        let io = self.io.filter(|_| self.disk == disk);
+        io.is_some_and(|io| io.offset + u64::from(io.len) > end)
     }
 
     fn id(&self) -> IoId {
@@ -177,10 +191,10 @@ impl Loop {
         });
         let state = &mut self.device.disks[disk];
         match &state.disk.medium {
-            Medium::Memory(region) => {
+            Medium::Memory(memory) => {
                 self.scratch.clear();
                 self.scratch.extend(ranges);
-                memory_io(region, io, &self.scratch);
+                memory_io(memory, io, &self.scratch);
                 self.medium_ended(index, Ok(()));
             }
             Medium::File(file) => {
@@ -334,14 +348,14 @@ fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
 }
 
 /// An I/O on bytes in memory.
-fn memory_io(region: &Region, io: &DeviceIo, ranges: &[Mem]) {
+fn memory_io(memory: &Memory, io: &DeviceIo, ranges: &[Mem]) {
     let (offset, len) = (io.offset as usize, io.len as usize);
     match io.op {
-        Op::Read => copy_ranges(ranges, &[region.mem(offset, len)]),
-        Op::Write => copy_ranges(&[region.mem(offset, len)], ranges),
+        Op::Read => copy_ranges(ranges, &[memory.mem(offset, len)]),
+        Op::Write => copy_ranges(&[memory.mem(offset, len)], ranges),
         // Nothing is ever allocated in memory for good, so there is nothing to keep: filling
         // gigabytes page by page would only hold up everybody else for seconds.
-        Op::Discard | Op::WriteZeroes => region.discard(offset, len),
+        Op::Discard | Op::WriteZeroes => memory.discard(offset, len),
         Op::Flush => {}
     }
 }

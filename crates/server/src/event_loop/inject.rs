@@ -175,7 +175,9 @@ impl Loop {
         change: FaultChange,
     ) -> Result<DiskSnapshot, CommandError> {
         let disks = &mut self.device.disks;
-        let index = (disks.iter().position(|state| state.disk.export == export))
+        let of_vms = self.vms.iter().flat_map(|(_, vm)| &vm.disks);
+        let index = (of_vms.copied())
+            .find(|&at| disks[at].disk.export == export)
             .ok_or_else(|| CommandError::UnknownExport(export.to_owned()))?;
         let state = &mut disks[index];
         match change {

@@ -20,12 +20,31 @@ impl Loop {
         if policy.parts().0.is_none() {
             return part;
         }
-        let to = from.saturating_add(AT_ONCE).min(self.vms.len());
-        let vms = self.vms.get(from..to).unwrap_or_default();
-        part.states
-            .extend(vms.iter().filter_map(|vm| self.learnt_of(vm)));
-        part.next = (to < self.vms.len()).then_some(to);
+        let mut vms = self.vms.iter().skip_while(|&(at, _)| at < from);
+        let some = vms.by_ref().take(AT_ONCE);
+        part.states = some.filter_map(|(_, vm)| self.learnt_of(vm)).collect();
+        part.next = vms.next().map(|(at, _)| at);
         part
+    }
+
+    /// Has the policy's controller go on with what was learnt of some VMs, by their names.
+    pub(super) fn import_learnt(&mut self, learnt: &[(String, Blob)]) {
+        let vms = self.vms.iter();
+        let known = vms.flat_map(|(_, vm)| {
+            let of_vm = learnt.iter().find(|(name, _)| *name == vm.name);
+            of_vm.map(|(_, blob)| (vm.id, blob))
+        });
+        let known: Vec<_> = known.collect();
+        let device = &self.name;
+        let vms = known.len();
+        let refused = self.engine.import_learnt(self.now, known);
+        for (id, error) in &refused {
+            let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
+            let vm = vm.map_or("?", |(_, vm)| &vm.name);
+            tracing::info!(%device, %vm, "what was learnt of it is not taken over: {error}");
+        }
+        let vms = vms - refused.len();
+        tracing::info!(%device, vms, "the policy goes on with what it had learnt");
     }
 
     fn learnt_of(&self, vm: &Vm) -> Option<(String, Blob)> {

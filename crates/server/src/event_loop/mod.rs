@@ -26,9 +26,12 @@ mod inject;
 #[cfg(test)]
 mod inject_tests;
 mod learnt;
+mod leave;
+mod places;
 mod receive;
 mod setup;
 mod slots;
+mod tenants;
 mod turns;
 
 use std::collections::VecDeque;
@@ -47,9 +50,12 @@ use crate::command::Command;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use client::Clients;
 use device::Device;
+use leave::Leaving;
+use places::Places;
 use slots::{ClientRef, Slots};
+use tenants::Shrinking;
 
-pub use setup::{Files, Prepared, SetupError};
+pub use setup::{Files, Prepared, SetupError, open_disk, wish};
 
 /// The way to a loop.
 #[derive(Clone, Debug)]
@@ -120,6 +126,8 @@ struct Vm {
     disks: Vec<usize>,
     /// Bytes of payload memory its requests hold.
     payload: u64,
+    /// It was removed.
+    leaving: bool,
 }
 
 /// See the module's documentation.
@@ -128,7 +136,11 @@ struct Loop {
     ring: Ring,
     engine: Engine,
     device: Device,
-    vms: Vec<Vm>,
+    vms: Places<Vm>,
+    /// What was removed and is not quite gone.
+    leaving: Vec<Leaving>,
+    /// Disks that become shorter, once nothing is in flight beyond their new ends.
+    shrinking: Vec<Shrinking>,
     clients: Clients,
     slots: Slots,
     /// Payloads.
@@ -190,6 +202,8 @@ impl Loop {
             self.serve();
             self.dispatch();
             self.exchange();
+            self.leave_further();
+            self.shrink_further();
             self.upkeep();
         }
         Ok(self.flushed)

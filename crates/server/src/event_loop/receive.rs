@@ -191,8 +191,8 @@ impl Loop {
             index,
             generation: client.generation,
         };
-        let vm = self.device.vm_of(client.disk) as u32;
-        self.slots.insert(who, vm, kind, cookie)
+        let of = (self.device.vm_of(client.disk) as u32, client.disk as u32);
+        self.slots.insert(who, of, kind, cookie)
     }
 
     /// Whether a VM may have a buffer for `len` bytes now.
@@ -312,9 +312,7 @@ impl Loop {
             }
             Err(Refusal::ReadOnly) => Answer::Error(NbdError::Eperm, "the disk is read-only"),
             Err(Refusal::NotConnected) => Answer::Error(NbdError::Eshutdown, "the VM was removed"),
-            Err(Refusal::OutOfRange { .. } | Refusal::Empty) => {
-                Answer::Error(NbdError::Einval, "outside of the disk")
-            }
+            Err(Refusal::OutOfRange { .. } | Refusal::Empty) => entry.kind.beyond_end(),
         };
         self.slots.get_mut(slot).answer = error;
         self.answer(slot);

@@ -12,8 +12,9 @@ pub(super) struct Slot {
     generation: u32,
     /// Whose it is: a client's place in the loop, and which of its users.
     pub(super) client: ClientRef,
-    /// The VM that its memory is counted for.
+    /// The VM that its memory is counted for, and the disk it is about.
     pub(super) vm: u32,
+    pub(super) disk: u32,
     /// The client's name for it.
     pub(super) cookie: u64,
     pub(super) kind: Kind,
@@ -43,6 +44,17 @@ pub(super) enum Kind {
     BlockStatus,
 }
 
+impl Kind {
+    /// What is said of one that reaches beyond the end of its disk, as the protocol has it.
+    pub(super) fn beyond_end(self) -> Answer {
+        let error = match self {
+            Kind::Write | Kind::WriteZeroes { .. } => NbdError::Enospc,
+            _ => NbdError::Einval,
+        };
+        Answer::Error(error, "outside of the disk")
+    }
+}
+
 /// How it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
@@ -67,7 +79,13 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Takes a slot; its number.
-    pub(super) fn insert(&mut self, client: ClientRef, vm: u32, kind: Kind, cookie: u64) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        client: ClientRef,
+        (vm, disk): (u32, u32),
+        kind: Kind,
+        cookie: u64,
+    ) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.generations.push(0);
@@ -78,6 +96,7 @@ impl Slots {
             generation: self.generations[index as usize],
             client,
             vm,
+            disk,
             cookie,
             kind,
             offset: 0,
@@ -127,6 +146,11 @@ impl Slots {
             "answered twice"
         );
         index
+    }
+
+    /// Whether any in use is such a one.
+    pub(super) fn any_of(&self, such: impl Fn(&Slot) -> bool) -> bool {
+        self.slots.iter().flatten().any(such)
     }
 
     /// Slots in use.

@@ -10,24 +10,24 @@
 //! the loop of its device, with what was received beyond the handshake.
 
 mod listen;
+mod offers;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
+use tidegate_nbd::{Fatal, Limits, Opened, Session, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::command::Command;
-use crate::config::ListenConfig;
-use crate::event_loop::LoopHandle;
 
 pub(crate) use listen::Listener;
 use listen::Stream;
 pub use listen::{BindError, Bound};
+pub use offers::{Catalogue, Offer, Offers};
 
 /// A handshake takes at most so long.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -47,70 +47,8 @@ pub struct Adopted {
     pub opened: Opened,
     /// What was received beyond the handshake, at most 4 KiB.
     pub leftover: Vec<u8>,
-    /// The index of its disk within the loop.
-    pub disk: usize,
     /// Who it is, for the log.
     pub peer: String,
-}
-
-/// An export and the loop that serves it.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// As it is offered; `id` is the disk's index within its loop.
-    pub export: Export,
-    /// The loop.
-    pub handle: LoopHandle,
-}
-
-/// What one listener offers.
-#[derive(Clone, Debug)]
-pub struct Offers {
-    offers: Vec<Offer>,
-    /// The first one is offered under the empty name too.
-    has_default: bool,
-}
-
-impl Offers {
-    /// What a listener is configured to offer, out of `all`.
-    ///
-    /// # Errors
-    /// Names an export that does not exist.
-    pub fn new(config: &ListenConfig, all: &[Offer]) -> Result<Offers, String> {
-        if config.exports.is_empty() {
-            return Ok(Offers {
-                offers: all.to_vec(),
-                has_default: false,
-            });
-        }
-        let find = |name: &String| {
-            let found = all.iter().find(|o| o.export.name == *name);
-            found.cloned().ok_or_else(|| name.clone())
-        };
-        let offers = config.exports.iter().map(find).collect::<Result<_, _>>()?;
-        Ok(Offers {
-            offers,
-            has_default: true,
-        })
-    }
-
-    fn find(&self, name: &str) -> Option<usize> {
-        if name.is_empty() && self.has_default {
-            return Some(0);
-        }
-        self.offers.iter().position(|o| o.export.name == name)
-    }
-}
-
-impl Exports for Offers {
-    fn lookup(&self, name: &str) -> Option<Export> {
-        self.find(name).map(|i| self.offers[i].export.clone())
-    }
-
-    fn list(&self, f: &mut dyn FnMut(&str, &str)) {
-        self.offers
-            .iter()
-            .for_each(|o| f(&o.export.name, &o.export.description));
-    }
 }
 
 /// Why a handshake came to nothing.
@@ -159,10 +97,9 @@ async fn welcome(mut stream: Stream, peer: String, offers: &Offers) {
     match timeout(DEADLINE, shake_hands(&mut stream, offers)).await {
         Ok(Ok(Some((session, opened, leftover)))) => {
             let name = opened.export.name.clone();
-            let Some(offer) = offers.find(&name).map(|i| &offers.offers[i]) else {
-                return;
+            let Some(offer) = offers.find(&name) else {
+                return tracing::info!(%peer, export = %name, "client refused: it has gone");
             };
-            let disk = opened.export.id as usize;
             let fd = match stream.into_fd() {
                 Ok(fd) => fd,
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
@@ -172,7 +109,6 @@ async fn welcome(mut stream: Stream, peer: String, offers: &Offers) {
                 session,
                 opened,
                 leftover,
-                disk,
                 peer,
             };
             if offer

@@ -236,6 +236,16 @@ pub fn precise_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
+/// Gives memory that was freed back to the system, where the allocator would keep it. It looks at
+/// all of the heap, and threads that allocate meanwhile wait: nothing for an event loop.
+pub fn trim_heap() {
+    // SAFETY: takes nothing but how much to leave; it may be called at any time, by any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

@@ -27,6 +27,7 @@ use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 /// A configuration with one listener and no devices.
 pub fn config(dir: &Path) -> Config {
     Config {
+        base: dir.to_owned(),
         control: ControlConfig {
             socket: dir.join("control"),
             mode: 0o600,
@@ -139,6 +140,7 @@ impl Server {
                         return Ok(());
                     }
                 };
+                daemon.restore().await;
                 started.send(Ok(daemon.handle())).unwrap();
                 daemon.run().await
             })

@@ -111,6 +111,9 @@ pub struct VmView {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
+    /// What somebody has to do for the change that was just made to last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A disk as it stands.
@@ -172,12 +175,12 @@ impl DeviceView {
 }
 
 impl VmView {
-    /// Shows a snapshot; `policy` is the name of the one in force on its device.
-    pub fn new(snapshot: &VmSnapshot, policy: &str) -> VmView {
+    /// Shows a snapshot.
+    pub fn new(snapshot: &VmSnapshot) -> VmView {
         VmView {
             name: snapshot.name.clone(),
             device: snapshot.device.clone(),
-            policy: policy.to_owned(),
+            policy: snapshot.policy.clone(),
             background: snapshot.background,
             objective: ObjectiveView::new(&snapshot.objective),
             not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
@@ -193,6 +196,7 @@ impl VmView {
             clients: snapshot.clients,
             pending: snapshot.pending,
             in_flight: snapshot.in_flight,
+            notes: Vec::new(),
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::ring::sys;
 
 /// The files that the disks of a configuration have open, over all its devices.
 #[derive(Debug, Default)]
-pub struct Files(HashMap<(bool, u64, u64), User>);
+pub struct Files(HashMap<(bool, u64, u64), Vec<User>>);
 
-/// The first disk on a file.
+/// A disk on a file.
 #[derive(Clone, Debug)]
 pub struct User {
     pub(super) vm: String,
@@ -30,16 +30,17 @@ impl Files {
         path: &Path,
     ) -> Result<(), SetupError> {
         let meta = std::fs::metadata(path);
-        let user = meta.ok().and_then(|m| self.0.get(&sys::identity(&m)));
-        match user {
-            Some(user) if !(user.read_only && disk.read_only) => Err(SetupError::SameFile {
+        let users = meta.ok().and_then(|m| self.0.get(&sys::identity(&m)));
+        let other = (users.into_iter().flatten()).find(|user| !(user.read_only && disk.read_only));
+        match other {
+            Some(user) => Err(SetupError::SameFile {
                 vm: vm.to_owned(),
                 export: disk.export.clone(),
                 path: path.to_owned(),
                 place: disk.place.clone().map(Box::new),
                 first: Box::new(user.clone()),
             }),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -47,13 +48,22 @@ impl Files {
         if let Medium::File(open) = &disk.medium
             && let Ok(meta) = open.file.metadata()
         {
-            self.0.entry(sys::identity(&meta)).or_insert_with(|| User {
+            let users = self.0.entry(sys::identity(&meta)).or_default();
+            users.push(User {
                 vm: vm.to_owned(),
                 export: disk.export.clone(),
                 path: path.to_owned(),
                 read_only: disk.read_only,
             });
         }
+    }
+
+    /// A disk has been closed.
+    pub fn remove(&mut self, export: &str) {
+        self.0.retain(|_, users| {
+            users.retain(|user| user.export != export);
+            !users.is_empty()
+        });
     }
 }
 

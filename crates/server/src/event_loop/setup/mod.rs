@@ -1,35 +1,40 @@
 //! From the configuration to a device that is ready: its disks opened and laid out, its engine
 //! told of them; then, in `start`, its loop on a thread of its own.
 
+mod add;
 mod files;
-mod import;
 mod start;
 
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, EngineError};
+use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
-use tidegate_nbd::{Abilities, BlockSize, Export};
+use tidegate_nbd::Export;
 
 use super::Vm;
 use super::client::{CLIENTS_MAX, HEADS, RECEIVE};
-use super::device::{Device, DiskState, Io};
-use super::inject::{self, Stalls};
+use super::device::{Device, Io};
+use super::inject::Stalls;
+use super::places::Places;
 use crate::backing::file_io::ZEROES;
-use crate::backing::layout::{self, TooSmall, Wanted};
-use crate::backing::range_lock::RangeLocks;
+use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::{Disk, Medium, OpenError};
 use crate::buffer::Pool;
-use crate::config::{Config, DeviceConfig, DeviceKind, Place, VmConfig};
-use crate::ring::{clock, sys};
+use crate::config::{Config, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
+use crate::ring::sys;
 
+pub(super) use add::add_vm;
 pub use files::Files;
 use files::User;
 
 /// Longest request that carries data, as advertised.
 pub(super) const PAYLOAD_MAX: u32 = Pool::BUFFER_MAX as u32;
+/// VMs that a device has room for, beyond those of the configuration; twice as many as those
+/// where they are more.
+const VMS: usize = 4096;
+
 /// Why a device could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -114,7 +119,7 @@ pub struct Prepared {
     name: String,
     engine: Engine,
     device: Device,
-    vms: Vec<Vm>,
+    vms: Places<Vm>,
     buffer_memory: u64,
     payload_per_vm: u64,
     plumbing: u64,
@@ -143,8 +148,14 @@ impl Prepared {
         };
         let spec = model.as_ref().map(|model| model.spec());
         let capacity = spec.map_or(1 << 62, |s| s.capacity);
-        let place = place(&disks, matches!(device.kind, DeviceKind::File), capacity);
-        let bases = place.map_err(|source| SetupError::Layout {
+        let wanted: Vec<Wanted> = (disks.iter())
+            .map(|(_, disk)| Wanted {
+                size: disk.size,
+                at: wish(&device.kind, disk),
+            })
+            .collect();
+        let laid_out = Layout::new(&wanted, capacity);
+        let (layout, bases) = laid_out.map_err(|source| SetupError::Layout {
             device: device.name.clone(),
             place: device.place.clone().map(Box::new),
             source,
@@ -158,26 +169,32 @@ impl Prepared {
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         engine.set_profile(device.profile.clone());
         let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
-        let disks = disks.into_iter().zip(bases);
-        let (disks, by_id) = add_disks(&mut engine, &mut vms, disks).map_err(refused)?;
         let DeviceSpec {
             depth,
             max_io,
             physical_block: block,
             ..
         } = engine_config.device;
+        let mut own = Device {
+            disks: Places::default(),
+            layout,
+            by_id: Vec::new(),
+            ios: Vec::new(),
+            description: describe(&device.kind, spec),
+            model: None,
+            stalls: Stalls::new(depth),
+        };
+        for ((vm, disk), base) in disks.into_iter().zip(bases) {
+            let added = own.add_disk(&mut engine, &mut vms, vm, disk, base);
+            added.map_err(refused)?;
+        }
         let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
+        own.ios = (0..depth).map(|_| Io::new()).collect();
+        own.model = model;
         Ok(Prepared {
             name: device.name.clone(),
             engine,
-            device: Device {
-                disks,
-                by_id,
-                ios: (0..depth).map(|_| Io::new()).collect(),
-                description: describe(&device.kind, spec),
-                model,
-                stalls: Stalls::new(depth),
-            },
+            device: own,
             vms,
             buffer_memory: device.buffer_memory,
             payload_per_vm: device.buffer_memory_per_vm,
@@ -186,17 +203,10 @@ impl Prepared {
         })
     }
 
-    /// What clients are offered, with the index of each disk as the export's `id`.
+    /// What clients are offered, with the serial number of each disk as the export's `id`.
     pub fn exports(&self) -> Vec<Export> {
-        let states = self.device.disks.iter().enumerate();
-        states
-            .map(|(i, state)| export(i as u32, state, self.device.model.as_deref()))
-            .collect()
-    }
-
-    /// The names of its VMs.
-    pub fn vm_names(&self) -> Vec<String> {
-        self.vms.iter().map(|vm| vm.name.clone()).collect()
+        let disks = self.device.disks.iter();
+        disks.map(|(at, _)| self.device.export(at)).collect()
     }
 }
 
@@ -209,22 +219,43 @@ fn open_disks(
     let mut disks = Vec::new();
     for (index, vm) in tenants.iter().enumerate() {
         for disk in &vm.disks {
-            if let Some(path) = &disk.path {
-                files.refuse_shared(&vm.name, disk, path)?;
-            }
-            let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
-                vm: vm.name.clone(),
-                export: disk.export.clone(),
-                place: disk.place.clone().map(Box::new),
-                source,
-            })?;
-            if let Some(path) = &disk.path {
-                files.add(&vm.name, &opened, path);
-            }
-            disks.push((index, opened));
+            disks.push((index, open_disk(device, &vm.name, disk, files)?));
         }
     }
     Ok(disks)
+}
+
+/// Opens a disk of a VM.
+///
+/// # Errors
+/// When another disk is on the same file, or it cannot be opened.
+pub fn open_disk(
+    device: &DeviceConfig,
+    vm: &str,
+    disk: &DiskConfig,
+    files: &mut Files,
+) -> Result<Disk, SetupError> {
+    if let Some(path) = &disk.path {
+        files.refuse_shared(vm, disk, path)?;
+    }
+    let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
+        vm: vm.to_owned(),
+        export: disk.export.clone(),
+        place: disk.place.clone().map(Box::new),
+        source,
+    })?;
+    if let Some(path) = &disk.path {
+        files.add(vm, &opened, path);
+    }
+    Ok(opened)
+}
+
+/// Where on its device a disk would like to lie: where its first byte does.
+pub fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
+    match (kind, &disk.medium) {
+        (DeviceKind::File, Medium::File(open)) => sys::first_extent(&open.file),
+        _ => None,
+    }
 }
 
 /// What the engine has to keep to: what the configuration says, within what the model, the disks'
@@ -255,49 +286,24 @@ fn engine_config(
         max_requests: device.max_requests,
         max_pending_per_vm: device.max_pending_per_vm,
         merge_limit: device.merge_limit.min(max_io),
-        max_vms: vms.max(1) as u32,
+        max_vms: (2 * vms).max(VMS) as u32,
     }
 }
 
 /// Tells the engine of the VMs, which have no disks yet.
-fn add_vms(engine: &mut Engine, tenants: &[&VmConfig]) -> Result<Vec<Vm>, EngineError> {
-    let add = |vm: &&VmConfig| {
-        let id = match vm.background {
-            true => engine.add_background(Nanos::ZERO, &vm.objective),
-            false => engine.add_vm(Nanos::ZERO, &vm.objective),
-        }?;
-        Ok(Vm {
-            name: vm.name.clone(),
-            id,
-            disks: Vec::new(),
-            payload: 0,
-        })
-    };
-    tenants.iter().map(add).collect()
-}
-
-/// Tells the engine, and each VM, of the disks, which come with the index of their VM and their
-/// first byte on the device. Returns them with their places by the engine's index.
-fn add_disks(
-    engine: &mut Engine,
-    vms: &mut [Vm],
-    disks: impl Iterator<Item = ((usize, Disk), u64)>,
-) -> Result<(Vec<DiskState>, Vec<usize>), EngineError> {
-    let mut states: Vec<DiskState> = Vec::new();
-    let mut by_id = Vec::new();
-    for ((vm, disk), base) in disks {
-        let spec = DiskSpec {
-            base,
-            size: disk.size,
-            read_only: disk.read_only,
-        };
-        let id = engine.add_disk(vms[vm].id, spec)?;
-        vms[vm].disks.push(states.len());
-        by_id.resize(by_id.len().max(id.index() + 1), usize::MAX);
-        by_id[id.index()] = states.len();
-        states.push(disk_state(disk, vm, id));
+fn add_vms(engine: &mut Engine, tenants: &[&VmConfig]) -> Result<Places<Vm>, EngineError> {
+    let mut vms = Places::default();
+    for vm in tenants {
+        add_vm(
+            engine,
+            &mut vms,
+            Nanos::ZERO,
+            &vm.name,
+            vm.background,
+            &vm.objective,
+        )?;
     }
-    Ok((states, by_id))
+    Ok(vms)
 }
 
 fn describe(kind: &DeviceKind, model: Option<&Spec>) -> String {
@@ -306,61 +312,4 @@ fn describe(kind: &DeviceKind, model: Option<&Spec>) -> String {
         DeviceKind::Memory => "memory".to_owned(),
         DeviceKind::Emulated { .. } => format!("emulated {}", model.map_or("", |s| &s.name)),
     }
-}
-
-/// The first byte of each disk on its device.
-fn place(disks: &[(usize, Disk)], by_extent: bool, capacity: u64) -> Result<Vec<u64>, TooSmall> {
-    let wanted: Vec<Wanted> = disks
-        .iter()
-        .map(|(_, disk)| Wanted {
-            size: disk.size,
-            at: match &disk.medium {
-                Medium::File(open) if by_extent => sys::first_extent(&open.file),
-                _ => None,
-            },
-        })
-        .collect();
-    layout::place(&wanted, capacity)
-}
-
-fn disk_state(disk: Disk, vm: usize, id: tidegate_core::request::DiskId) -> DiskState {
-    let (unaligned, instant) = match &disk.medium {
-        Medium::Memory(_) => (false, false),
-        Medium::File(open) => (open.facts.align > disk.block_size, open.facts.in_memory),
-    };
-    DiskState {
-        vm,
-        id,
-        file: None,
-        locks: unaligned.then(RangeLocks::default),
-        instant,
-        in_flight: 0,
-        survey: None,
-        faults: inject::armed(&disk, clock()),
-        injected: 0,
-        disk,
-    }
-}
-
-fn export(id: u32, state: &DiskState, model: Option<&dyn tidegate_device::Model>) -> Export {
-    let disk = &state.disk;
-    let mut export = Export::new(id, disk.export.clone(), disk.size);
-    let preferred = disk.physical_block().max(disk.block_size);
-    export.block = BlockSize::new(disk.block_size, preferred, PAYLOAD_MAX)
-        .expect("block sizes are powers of two up to 64 KiB");
-    export.abilities = Abilities {
-        read_only: disk.read_only,
-        flush: true,
-        fua: true,
-        rotational: model.is_some_and(|m| m.spec().rotational),
-        trim: true,
-        write_zeroes: true,
-        fast_zero: true,
-        df: true,
-        // A flush is a flush of the whole file, whichever connection it comes on.
-        multi_conn: true,
-        cache: true,
-        block_status: true,
-    };
-    export
 }

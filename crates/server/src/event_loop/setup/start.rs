@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 
 use super::super::{Loop, LoopHandle, Phase};
 use super::{Prepared, SetupError};
-use crate::backing::Medium;
 use crate::backing::file_io::ZEROES;
 use crate::buffer::{Pool, Region};
 use crate::command::Command;
@@ -74,10 +73,8 @@ impl Prepared {
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
-        for state in &mut self.device.disks {
-            if let Medium::File(open) = &state.disk.medium {
-                state.file = Some(ring.add_file(open.file.try_clone()?.into())?);
-            }
+        for state in self.device.disks.values_mut() {
+            state.register(&mut ring)?;
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing, 0)?;
@@ -87,6 +84,8 @@ impl Prepared {
             engine: self.engine,
             device: self.device,
             vms: self.vms,
+            leaving: Vec::new(),
+            shrinking: Vec::new(),
             clients: Default::default(),
             slots: Default::default(),
             pool: Pool::new(self.buffer_memory, 0)?,

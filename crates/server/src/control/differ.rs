@@ -1,0 +1,93 @@
+//! What is there already, and what is asked for under its name: where they differ.
+
+use axum::http::StatusCode;
+use tidegate_device::units::format_bytes;
+
+use super::error::{ApiError, Problem};
+use crate::command::VmSnapshot;
+use crate::config::{DeviceConfig, DiskConfig, VmConfig};
+
+/// What cannot be changed by asking for another VM of the same name.
+pub(super) fn vms(
+    config: &VmConfig,
+    now: &VmSnapshot,
+    vm: &VmConfig,
+    devices: &[DeviceConfig],
+) -> Vec<Problem> {
+    let mut all = Vec::new();
+    if config.device != vm.device {
+        let name = devices.get(vm.device).map(|device| device.name.as_str());
+        all.push(differs("device", &now.device, name.unwrap_or("another")));
+    }
+    if config.background != vm.background {
+        all.push(differs("background", config.background, vm.background));
+    }
+    for disk in &vm.disks {
+        match config.disks.iter().find(|old| old.export == disk.export) {
+            Some(old) => all.extend(disks(old, now, disk)),
+            None => all.push(Problem {
+                what: format!("it has no disk that is exported as {:?}", disk.export),
+                at: "disk".to_owned(),
+                allowed: Some("PUT the disk by itself".to_owned()),
+            }),
+        }
+    }
+    for old in &config.disks {
+        if vm.disks.iter().all(|disk| disk.export != old.export) {
+            all.push(Problem {
+                what: format!("it has a disk more, exported as {:?}", old.export),
+                at: "disk".to_owned(),
+                allowed: Some("DELETE the disk by itself".to_owned()),
+            });
+        }
+    }
+    all
+}
+
+fn differs(at: &str, now: impl ToString, asked: impl ToString) -> Problem {
+    let (now, asked) = (now.to_string(), asked.to_string());
+    Problem {
+        what: format!("{at} is {now:?}, not {asked:?}"),
+        at: at.to_owned(),
+        allowed: Some("remove it, and add it anew".to_owned()),
+    }
+}
+
+/// What cannot be changed by asking for another disk of the same export.
+pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Vec<Problem> {
+    let mut all = Vec::new();
+    let at = |field: &str| format!("disk {:?}: {field}", disk.export);
+    let path = |disk: &DiskConfig| match &disk.path {
+        Some(path) => path.display().to_string(),
+        None => "none".to_owned(),
+    };
+    if old.path != disk.path {
+        all.push(differs(&at("path"), path(old), path(disk)));
+    }
+    if old.read_only != disk.read_only {
+        all.push(differs(&at("read_only"), old.read_only, disk.read_only));
+    }
+    if old.block_size != disk.block_size {
+        all.push(differs(&at("block_size"), old.block_size, disk.block_size));
+    }
+    let is = now.disks.iter().find(|now| now.export == disk.export);
+    if let (Some(is), Some(size)) = (is, disk.size)
+        && is.size != size
+    {
+        let mut problem = differs(&at("size"), format_bytes(is.size), format_bytes(size));
+        problem.allowed = Some("PATCH the disk's size".to_owned());
+        all.push(problem);
+    }
+    all
+}
+
+/// `None`: nothing differs.
+pub(super) fn refuse(name: &str, differences: Vec<Problem>) -> Option<ApiError> {
+    if differences.is_empty() {
+        return None;
+    }
+    let what = format!("{name:?} is there already, and differs");
+    let mut error = ApiError::new(StatusCode::CONFLICT, what, name);
+    error.body.also = differences;
+    Some(error)
+}

@@ -1,0 +1,372 @@
+//! VMs and disks that are added, resized and removed. Every change is idempotent: asked for once
+//! more it changes nothing, and answers with what is in force.
+
+use std::future::Future;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate_core::objective::Objective;
+
+use super::admit::{self, Proposal};
+use super::differ;
+use super::error::{ApiError, ApiResult, json};
+use super::handlers::{Body, in_time, ok, parse};
+use super::plane::Plane;
+use super::view::{ObjectiveView, VmView};
+use super::{Api, CHANGED_WITHIN};
+use crate::command::VmSnapshot;
+use crate::config::{self, DiskConfig, VmConfig};
+
+const VM: &str =
+    "{\"disk\": [{\"path\": \"/vm/oltp.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}]}";
+const DISK: &str = "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}";
+const SIZE: &str = "{\"size\": \"40 GiB\"}";
+
+/// What every change may be asked with.
+#[derive(Clone, Copy, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Wish {
+    /// Even where it would be refused for what it does to others.
+    pub(super) force: bool,
+    /// Survives a restart: it is durable when it is answered.
+    pub(super) persist: bool,
+}
+
+impl Wish {
+    pub(super) fn read(uri: &Uri) -> ApiResult<Wish> {
+        let query = Query::<Wish>::try_from_uri(uri).map_err(|rejection| {
+            ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
+                .allowing("?force=true or ?persist=true")
+        })?;
+        Ok(query.0)
+    }
+}
+
+/// What a removal is answered with.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Removed {
+    /// The VM, or the disk's export.
+    pub removed: String,
+    /// What could not be flushed, and why; its last writes may be lost.
+    pub not_flushed: Vec<String>,
+}
+
+impl<P: Plane> Api<P> {
+    /// Makes a change that nobody else changes anything beside. It is carried through even if
+    /// whoever asked hangs up, or gives up waiting.
+    async fn change<T: Send + 'static>(
+        &self,
+        at: &str,
+        change: impl Future<Output = ApiResult<T>> + Send + 'static,
+    ) -> ApiResult<T> {
+        let one_at_a_time = self.changing.clone().lock_owned().await;
+        let made = tokio::spawn(async move {
+            let made = change.await;
+            drop(one_at_a_time);
+            made
+        });
+        match tokio::time::timeout(CHANGED_WITHIN, made).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(_)) => Err(ApiError::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the change failed: this is a bug",
+                at,
+            )),
+            Err(_) => {
+                let seconds = CHANGED_WITHIN.as_secs();
+                let what = format!("not done in {seconds} s; it goes on");
+                Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at))
+            }
+        }
+    }
+
+    /// A VM that is there, in the words of the configuration, and as it stands.
+    async fn there(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
+        let now = self.look(name).await?;
+        match self.plane.vm(name) {
+            Some(config) => Ok((config, now)),
+            None => Err(ApiError::not_found("vm", name, &[])),
+        }
+    }
+
+    /// Whether a VM may be promised this. `device` is the number of the one it is to be on, where
+    /// it is not there yet.
+    pub(super) fn admit(
+        &self,
+        vm: &str,
+        device: Option<usize>,
+        background: bool,
+        objective: &Objective,
+        wish: Wish,
+    ) -> ApiResult<()> {
+        let device = device.or_else(|| self.plane.vm(vm).map(|vm| vm.device));
+        let configs = self.plane.device_configs();
+        let Some((index, config)) = device.and_then(|at| Some((at, configs.get(at)?))) else {
+            return Err(ApiError::not_found("vm", vm, &[]));
+        };
+        let proposal = Proposal {
+            device: config,
+            vms: &self.plane.vms_of(index),
+            vm,
+            background,
+            objective,
+        };
+        admit::check(&proposal, wish.force)
+    }
+
+    /// Keeps a VM as it is now, where that was wished for.
+    pub(super) async fn keep(&self, vm: &str, wish: Wish) -> ApiResult<()> {
+        match wish.persist {
+            true => {
+                let kept = self.plane.keep(vm).await;
+                kept.map_err(|error| ApiError::control(&error, vm))
+            }
+            false => Ok(()),
+        }
+    }
+
+    async fn put_vm(&self, vm: VmConfig, wish: Wish) -> ApiResult<Response> {
+        let name = vm.name.clone();
+        if self.plane.vm(&name).is_some() {
+            return self.keep_vm(vm, wish).await;
+        }
+        let (device, background) = (vm.device, vm.background);
+        self.admit(&name, Some(device), background, &vm.objective, wish)?;
+        let added = self.plane.add_vm(vm).await;
+        let now = added.map_err(|error| ApiError::control(&error, &name))?;
+        if let Err(error) = self.keep(&name, wish).await {
+            // It was asked for to stay, or not at all.
+            let _ = self.plane.remove_vm(&name, true).await;
+            return Err(error);
+        }
+        let kept = wish.persist;
+        tracing::info!(vm = name, device = now.device, kept, "VM added");
+        Ok(json(StatusCode::CREATED, &VmView::new(&now)))
+    }
+
+    /// A VM that is there already is to be like this.
+    async fn keep_vm(&self, vm: VmConfig, wish: Wish) -> ApiResult<Response> {
+        let (config, now) = self.there(&vm.name).await?;
+        let devices = self.plane.device_configs();
+        let differences = differ::vms(&config, &now, &vm, &devices);
+        if let Some(refusal) = differ::refuse(&vm.name, differences) {
+            return Err(refusal);
+        }
+        if now.objective == vm.objective {
+            self.keep(&vm.name, wish).await?;
+            return Ok(ok(&VmView::new(&now)));
+        }
+        self.admit(&vm.name, None, vm.background, &vm.objective, wish)?;
+        let now = (self.promise(&vm.name, vm.objective, now.objective, wish)).await?;
+        Ok(ok(&VmView::new(&now)))
+    }
+
+    /// Puts an objective in force, in place of the one before.
+    pub(super) async fn promise(
+        &self,
+        vm: &str,
+        objective: Objective,
+        before: Objective,
+        wish: Wish,
+    ) -> ApiResult<VmSnapshot> {
+        let now = in_time(vm, self.plane.set_objective(vm, objective)).await?;
+        if let Err(error) = self.keep(vm, wish).await {
+            // It was asked for to stay, or not at all.
+            let _ = in_time(vm, self.plane.set_objective(vm, before)).await;
+            return Err(error);
+        }
+        let view = ObjectiveView::new(&now.objective);
+        let objective = serde_json::to_string(&view).unwrap_or_default();
+        let kept = wish.persist;
+        tracing::info!(vm, %objective, kept, "objective changed");
+        Ok(now)
+    }
+
+    async fn put_disk(&self, name: &str, disk: DiskConfig, wish: Wish) -> ApiResult<Response> {
+        self.may_keep_disks(name, wish)?;
+        let (config, now) = self.there(name).await?;
+        if let Some(old) = config.disks.iter().find(|old| old.export == disk.export) {
+            return match differ::refuse(&disk.export, differ::disks(old, &now, &disk)) {
+                Some(refusal) => Err(refusal),
+                None => {
+                    self.keep(name, wish).await?;
+                    Ok(ok(&VmView::new(&now)))
+                }
+            };
+        }
+        let export = disk.export.clone();
+        let added = self.plane.add_disk(name, disk).await;
+        let now = added.map_err(|error| ApiError::control(&error, &export))?;
+        if let Err(error) = self.keep(name, wish).await {
+            let _ = self.plane.remove_disk(name, &export, true).await;
+            return Err(error);
+        }
+        tracing::info!(vm = name, export, kept = wish.persist, "disk added");
+        Ok(json(StatusCode::CREATED, &VmView::new(&now)))
+    }
+
+    /// The disks of a VM of the configuration are the configuration's business.
+    fn may_keep_disks(&self, vm: &str, wish: Wish) -> ApiResult<()> {
+        if !wish.persist || !self.plane.is_configured(vm) {
+            return Ok(());
+        }
+        let what = format!("the disks of VM {vm:?} are those of the configuration");
+        let error = ApiError::new(StatusCode::CONFLICT, what, vm);
+        Err(error.allowing("change them there; without persist they are changed until the end"))
+    }
+
+    async fn resize(&self, name: &str, export: &str, size: u64, wish: Wish) -> ApiResult<Response> {
+        self.may_keep_disks(name, wish)?;
+        let (config, now) = self.there(name).await?;
+        let Some(disk) = now.disks.iter().find(|disk| disk.export == export) else {
+            let known: Vec<_> = now.disks.into_iter().map(|disk| disk.export).collect();
+            return Err(ApiError::not_found("disk", export, &known));
+        };
+        let before = disk.size;
+        if before == size {
+            self.keep(name, wish).await?;
+            return Ok(ok(&VmView::new(&now)));
+        }
+        let resized = self.plane.resize_disk(name, export, size, wish.force).await;
+        let now = resized.map_err(|error| ApiError::control(&error, export))?;
+        tracing::info!(vm = name, export, before, size, "disk resized");
+        // Its file has the new size whatever becomes of this.
+        self.keep(name, wish).await?;
+        let mut view = VmView::new(&now);
+        let said = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
+        if self.plane.is_configured(name) && said.is_some_and(|disk| disk.path.is_some()) {
+            let bytes = tidegate_device::units::format_bytes;
+            view.notes.push(format!(
+                "the configuration says that export {export:?} has {}: change that to {}, or the \
+                 next start refuses it",
+                bytes(before),
+                bytes(size)
+            ));
+        }
+        Ok(ok(&view))
+    }
+}
+
+/// The name stands in the path; the body may repeat it.
+fn named(mut json: Value, key: &str, name: &str) -> ApiResult<Value> {
+    if let Value::Object(fields) = &mut json {
+        let said = fields.entry(key).or_insert_with(|| name.into());
+        if said != name {
+            let what = format!("{said} in the body, and {name:?} in the path");
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            return Err(ApiError::new(status, what, key).allowing("the same, or leave it out"));
+        }
+    }
+    Ok(json)
+}
+
+pub(super) async fn put_vm<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let body = named(parse(body, VM)?, "name", &name)?;
+    let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.base())?;
+    let own = api.clone();
+    api.change(&name, async move { own.put_vm(vm, wish).await })
+        .await
+}
+
+pub(super) async fn delete_vm<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        let refused = |error| ApiError::control(&error, &vm);
+        if wish.persist {
+            own.plane.may_forget(&vm).map_err(refused)?;
+        }
+        let there = own.there(&vm).await;
+        let not_flushed = match &there {
+            Ok(_) => (own.plane.remove_vm(&vm, wish.force).await).map_err(refused)?,
+            Err(_) => Vec::new(),
+        };
+        let forgotten = wish.persist && own.plane.forget(&vm).await.map_err(refused)?;
+        if !forgotten {
+            // One that is only kept, because it could not be served, is there to be removed, too.
+            there?;
+        }
+        tracing::info!(vm, forgotten, "VM removed");
+        let removed = vm;
+        Ok(ok(&Removed {
+            removed,
+            not_flushed,
+        }))
+    })
+    .await
+}
+
+pub(super) async fn put_disk<P: Plane>(
+    State(api): State<Api<P>>,
+    Path((name, export)): Path<(String, String)>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let body = named(parse(body, DISK)?, "export", &export)?;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        let (config, _) = own.there(&vm).await?;
+        let devices = own.plane.device_configs();
+        let device = &devices[config.device];
+        let disk = config::vm::disk_from_json(&body, &vm, device, &own.plane.base())?;
+        own.put_disk(&vm, disk, wish).await
+    })
+    .await
+}
+
+pub(super) async fn resize_disk<P: Plane>(
+    State(api): State<Api<P>>,
+    Path((name, export)): Path<(String, String)>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let size = config::vm::size_from_json(&parse(body, SIZE)?)?;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(
+        &name,
+        async move { own.resize(&vm, &export, size, wish).await },
+    )
+    .await
+}
+
+pub(super) async fn delete_disk<P: Plane>(
+    State(api): State<Api<P>>,
+    Path((name, export)): Path<(String, String)>,
+    uri: Uri,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        own.may_keep_disks(&vm, wish)?;
+        let (config, _) = own.there(&vm).await?;
+        if config.disks.iter().all(|disk| disk.export != export) {
+            let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
+            return Err(ApiError::not_found("disk", &export, &known));
+        }
+        let removed = own.plane.remove_disk(&vm, &export, wish.force).await;
+        let not_flushed = removed.map_err(|error| ApiError::control(&error, &export))?;
+        tracing::info!(vm, export, "disk removed");
+        own.keep(&vm, wish).await?;
+        let removed = export;
+        Ok(ok(&Removed {
+            removed,
+            not_flushed,
+        }))
+    })
+    .await
+}

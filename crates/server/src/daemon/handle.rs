@@ -1,0 +1,328 @@
+//! The way to control a daemon that runs: what it serves, and the questions to its loops.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_nbd::Export;
+use tokio::sync::{Notify, oneshot};
+
+use crate::command::{
+    Command, CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
+};
+use crate::config::{Config, DeviceConfig, VmConfig};
+use crate::event_loop::{Files, LoopHandle};
+use crate::reception::{Catalogue, Offer};
+use crate::store::Store;
+
+/// What there is to control, cloneable: the control API's view of the running daemon.
+#[derive(Clone, Debug)]
+pub struct DaemonHandle {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    devices: Vec<DeviceEntry>,
+    /// What relative paths are relative to.
+    base: PathBuf,
+    /// Who is served now, in the order in which they came. Each change is made whole while this
+    /// is held, and nothing is waited for.
+    pub(super) vms: Mutex<Vec<VmConfig>>,
+    /// Held while disks are opened, by one change at a time.
+    pub(super) files: Arc<Mutex<Files>>,
+    pub(super) catalogue: Arc<Catalogue>,
+    store: Option<Arc<Store>>,
+    learnt_every: Nanos,
+    /// The VMs that the configuration names.
+    pub(super) configured: BTreeSet<String>,
+    /// VMs that are kept and not served, and why.
+    pub(super) not_served: Mutex<BTreeMap<String, String>>,
+    /// Memory of what was removed is about to be given back.
+    pub(super) trimming: Arc<AtomicBool>,
+    stop: Notify,
+}
+
+/// A device's fixed facts and the way to its loop.
+#[derive(Debug)]
+pub struct DeviceEntry {
+    /// What it was configured as.
+    pub(super) config: DeviceConfig,
+    pub(super) handle: LoopHandle,
+}
+
+impl DeviceEntry {
+    /// Its name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// An export of it, as clients are offered it.
+    pub(super) fn offer(&self, export: Export) -> Offer {
+        let handle = self.handle.clone();
+        Offer { export, handle }
+    }
+}
+
+/// Why a control request came to nothing. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No device of that name or number.
+    #[error("no device {0}")]
+    UnknownDevice(String),
+    /// No VM of that name on any device.
+    #[error("no VM named {0:?}")]
+    UnknownVm(String),
+    /// The device's event loop has ended.
+    #[error("device {0:?} has shut down")]
+    Gone(String),
+    /// A name that somebody has already.
+    #[error("{what} {name:?} is there already: {by} has it")]
+    Taken {
+        /// `VM` or `export`.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Who has it.
+        by: String,
+    },
+    /// A VM has at least one disk.
+    #[error("{0:?} is the only disk of its VM")]
+    LastDisk(String),
+    /// A disk could not be opened, or not be given another size.
+    #[error("{what}")]
+    Disk {
+        /// Which, and why.
+        what: String,
+        /// What would help.
+        help: Option<String>,
+    },
+    /// There is nowhere to keep anything.
+    #[error("the configuration names no store, so nothing survives a restart")]
+    NoStore,
+    /// The configuration names it.
+    #[error("VM {0:?} is in the configuration, which brings it back at the next start")]
+    Configured(String),
+    /// It could not be kept.
+    #[error("{what}")]
+    Store {
+        /// What was to be kept, and why it is not.
+        what: String,
+        /// What would help.
+        help: Option<String>,
+    },
+    /// The loop refused.
+    #[error(transparent)]
+    Refused(#[from] CommandError),
+}
+
+impl DaemonHandle {
+    pub(super) fn new(
+        devices: Vec<DeviceEntry>,
+        config: Config,
+        files: Files,
+        catalogue: Arc<Catalogue>,
+        store: Option<Arc<Store>>,
+    ) -> DaemonHandle {
+        let configured = config.vms.iter().map(|vm| vm.name.clone()).collect();
+        let shared = Arc::new(Shared {
+            devices,
+            learnt_every: (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every),
+            base: config.base,
+            vms: Mutex::new(config.vms),
+            files: Arc::new(Mutex::new(files)),
+            catalogue,
+            store,
+            configured,
+            not_served: Mutex::default(),
+            trimming: Arc::default(),
+            stop: Notify::new(),
+        });
+        DaemonHandle { shared }
+    }
+
+    /// What keeps changes that shall survive a restart; `None` where the configuration names no
+    /// store. Its calls may wait for the disk: make them where a thread may block.
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.shared.store.as_ref()
+    }
+
+    /// How often what controllers have learnt is kept.
+    pub(crate) fn learnt_every(&self) -> Duration {
+        Duration::from_nanos(self.shared.learnt_every.0)
+    }
+
+    /// What relative paths are relative to: the directory of the configuration.
+    pub fn base(&self) -> &Path {
+        &self.shared.base
+    }
+
+    /// What the devices were configured as.
+    pub fn device_configs(&self) -> Vec<DeviceConfig> {
+        let devices = self.devices().iter();
+        devices.map(|device| device.config.clone()).collect()
+    }
+
+    /// A VM that is served now, in the words of the configuration.
+    pub fn vm(&self, name: &str) -> Option<VmConfig> {
+        self.vms().iter().find(|vm| vm.name == name).cloned()
+    }
+
+    /// The VMs of a device, in the words of the configuration, with what they are promised now.
+    pub fn vms_of(&self, device: usize) -> Vec<VmConfig> {
+        let vms = self.vms();
+        let theirs = vms.iter().filter(|vm| vm.device == device);
+        theirs.cloned().collect()
+    }
+
+    /// The names of the VMs of a device.
+    pub fn names_of(&self, device: usize) -> Vec<String> {
+        let vms = self.vms();
+        let theirs = vms.iter().filter(|vm| vm.device == device);
+        theirs.map(|vm| vm.name.clone()).collect()
+    }
+
+    pub(super) fn vms(&self) -> MutexGuard<'_, Vec<VmConfig>> {
+        // Each change is whole, whoever panicked.
+        (self.shared.vms.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn stopped(&self) {
+        self.shared.stop.notified().await;
+    }
+
+    /// The devices in the order of the configuration.
+    pub fn devices(&self) -> &[DeviceEntry] {
+        &self.shared.devices
+    }
+
+    /// The index of the device that a VM lives on.
+    pub fn device_of(&self, vm: &str) -> Option<usize> {
+        self.vm(vm).map(|vm| vm.device)
+    }
+
+    /// Sends a command to the loop of a device.
+    ///
+    /// # Errors
+    /// When there is no such device or its loop has ended.
+    pub fn send(&self, device: usize, command: Command) -> Result<(), ControlError> {
+        let entry = self
+            .devices()
+            .get(device)
+            .ok_or_else(|| ControlError::UnknownDevice(device.to_string()))?;
+        entry
+            .handle
+            .send(command)
+            .map_err(|_| ControlError::Gone(entry.name().to_owned()))
+    }
+
+    /// A device as it stands.
+    ///
+    /// # Errors
+    /// When there is no such device or its loop has ended.
+    pub async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        self.ask(device, |reply| Command::Snapshot { reply }).await
+    }
+
+    /// A VM as it stands.
+    ///
+    /// # Errors
+    /// When there is no such VM or its loop has ended.
+    pub async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        let device = self
+            .device_of(vm)
+            .ok_or_else(|| ControlError::UnknownVm(vm.to_owned()))?;
+        let vm = vm.to_owned();
+        Ok(self
+            .ask(device, |reply| Command::Look { vm, reply })
+            .await??)
+    }
+
+    /// Replaces a VM's objective; answers with what is in force.
+    ///
+    /// # Errors
+    /// When there is no such VM, the engine refuses the objective, or the loop has ended.
+    pub async fn set_objective(
+        &self,
+        vm: &str,
+        objective: Objective,
+    ) -> Result<VmSnapshot, ControlError> {
+        let device = self
+            .device_of(vm)
+            .ok_or_else(|| ControlError::UnknownVm(vm.to_string()))?;
+        let vm = vm.to_string();
+        let (name, promised) = (vm.clone(), objective);
+        let objective = Box::new(objective);
+        let answer = self
+            .ask(device, |reply| Command::SetObjective {
+                vm,
+                objective,
+                reply,
+            })
+            .await??;
+        if let Some(vm) = self.vms().iter_mut().find(|vm| vm.name == name) {
+            vm.objective = promised;
+        }
+        Ok(answer)
+    }
+
+    /// Replaces a device's policy; answers with what is in force.
+    ///
+    /// # Errors
+    /// When there is no such device, the engine refuses the policy, or the loop has ended.
+    pub async fn set_policy(
+        &self,
+        device: usize,
+        policy: PolicySpec,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        let answer = self
+            .ask(device, |reply| Command::SetPolicy { policy, reply })
+            .await?;
+        Ok(answer?)
+    }
+
+    /// Changes what goes wrong on purpose with a disk of a device; answers with what is in force.
+    ///
+    /// # Errors
+    /// When there is no such device, export or rule, the rule is refused, or the loop has ended.
+    pub async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        let export = export.to_owned();
+        let answer = self
+            .ask(device, |reply| Command::ChangeFaults {
+                export,
+                change,
+                reply,
+            })
+            .await?;
+        Ok(answer?)
+    }
+
+    /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns when
+    /// it is done.
+    pub fn shut_down(&self) {
+        self.shared.stop.notify_one();
+    }
+
+    /// Sends a command and waits for the answer to it.
+    pub(crate) async fn ask<T>(
+        &self,
+        device: usize,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(device, command(reply))?;
+        answer
+            .await
+            .map_err(|_| ControlError::Gone(self.devices()[device].name().to_owned()))
+    }
+}

@@ -1,0 +1,276 @@
+//! What survives a restart: VMs that were added for good, and promises to those of the
+//! configuration that were changed for good.
+//!
+//! ```text
+//!   start:  configuration --kept objectives win--> loops --+--> served
+//!                                        kept VMs ---------+
+//! ```
+//!
+//! A VM of the configuration whose disk is missing keeps the daemon from starting: whoever
+//! wrote it there is told. One that is kept only misses itself, and `/healthz` says so.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use tokio::task::spawn_blocking;
+
+use tidegate_core::learnt::Blob;
+use tidegate_core::objective::Objective;
+
+use super::Daemon;
+use super::handle::{ControlError, DaemonHandle};
+use crate::command::Command;
+use crate::config::{self, ConfigErrors, Create, VmConfig};
+use crate::control::view::ObjectiveView;
+use crate::store::{Change, Scope, Store, StoreError, VmRecord};
+
+/// Puts the objectives that are kept in place of those of the configuration.
+pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
+    let records = match store.vms() {
+        Ok(records) => records,
+        Err(error) => return tracing::error!("what is kept cannot be read: {error}"),
+    };
+    for record in records {
+        let vm = &record.name;
+        let configured = vms.iter_mut().find(|configured| configured.name == *vm);
+        match (record.scope, configured) {
+            (Scope::Whole, None) => {}
+            (Scope::Whole, Some(_)) => {
+                tracing::warn!(vm, "kept, and in the configuration: the configuration wins");
+            }
+            (Scope::Objective, None) => {
+                tracing::warn!(vm, "an objective is kept of a VM that is not configured");
+            }
+            (Scope::Objective, Some(configured)) => match objective(&record) {
+                Ok(kept) if kept == configured.objective => {}
+                Ok(kept) => {
+                    tracing::info!(vm, "its kept objective wins over the configuration's");
+                    configured.objective = kept;
+                }
+                Err(why) => tracing::error!(
+                    vm,
+                    "what is kept of its objective cannot be had, the configuration's is: {why}"
+                ),
+            },
+        }
+    }
+}
+
+fn objective(record: &VmRecord) -> Result<Objective, String> {
+    let words = record.words()?;
+    config::objective::merge(&Objective::default(), &words).map_err(|errors| in_line(&errors))
+}
+
+fn in_line(errors: &ConfigErrors) -> String {
+    let said = errors.0.iter().map(|d| match d.field.as_str() {
+        "" => d.what.clone(),
+        field => format!("{field}: {}", d.what),
+    });
+    said.collect::<Vec<_>>().join("; ")
+}
+
+impl Daemon {
+    /// Serves the VMs that are kept, beside those of the configuration, and has the policies go on
+    /// with what they had learnt. A VM that cannot be served keeps no other from being: that is
+    /// logged, and a problem of `/healthz`. To be called before anybody is served.
+    pub async fn restore(&self) {
+        self.handle.restore().await;
+    }
+}
+
+impl DaemonHandle {
+    async fn restore(&self) {
+        let Some(store) = self.store().cloned() else {
+            return;
+        };
+        let records = spawn_blocking(move || store.vms()).await;
+        // That they cannot be read was said when objectives were.
+        let Ok(Ok(records)) = records else { return };
+        let devices = self.device_configs();
+        for record in records {
+            let name = record.name.clone();
+            if record.scope != Scope::Whole || self.shared.configured.contains(&name) {
+                continue;
+            }
+            let words = record.words();
+            let vm = words.and_then(|words| {
+                let read = config::vm::from_json(&words, &devices, self.base());
+                read.map_err(|errors| in_line(&errors))
+            });
+            let served = match vm {
+                Ok(vm) => self.serve_again(vm).await.map_err(|e| e.to_string()),
+                Err(why) => Err(why),
+            };
+            match served {
+                Ok(()) => tracing::info!(vm = name, "kept, and served again"),
+                Err(why) => {
+                    tracing::error!(vm = name, "kept, and cannot be served: {why}");
+                    self.not_served().insert(name, why);
+                }
+            }
+        }
+        // Once all VMs are there: one that comes afterwards may void it.
+        for device in 0..devices.len() {
+            self.go_on(device).await;
+        }
+    }
+
+    /// Has the policy of a device go on with what it had learnt of its VMs. What does not fit them
+    /// any more is left; without any of it the device is served all the same.
+    async fn go_on(&self, device: usize) {
+        let Some(store) = self.store().cloned() else {
+            return;
+        };
+        let Ok(now) = self.snapshot(device).await else {
+            return;
+        };
+        let learnt = spawn_blocking(move || {
+            let mut learnt = Vec::new();
+            for vm in now.vms {
+                let state = store.learnt(&now.name, now.policy.name(), &vm.name)?;
+                learnt.extend(state.map(|state| (vm.name, Blob::from_bytes(state))));
+            }
+            Ok::<_, StoreError>(learnt)
+        });
+        match learnt.await {
+            Ok(Ok(learnt)) if learnt.is_empty() => {}
+            Ok(Ok(learnt)) => {
+                // A loop that has ended needs none of it.
+                let _ = self.send(device, Command::ImportLearnt(learnt));
+            }
+            Ok(Err(error)) => {
+                let device = self.devices()[device].name();
+                tracing::warn!(%device, "what was learnt of its VMs is not taken over: {error}");
+            }
+            // It has said so.
+            Err(_) => {}
+        }
+    }
+
+    /// Serves a VM that was served before: its files have to be there, and have the size that
+    /// they have. An empty disk in place of one that is gone would be the worst of answers.
+    async fn serve_again(&self, vm: VmConfig) -> Result<(), ControlError> {
+        let mut there = vm.clone();
+        for disk in &mut there.disks {
+            if let Some(path) = &disk.path {
+                disk.create = Create::No;
+                if !is_block_device(path) {
+                    disk.size = None;
+                }
+            }
+        }
+        self.add_vm(there).await?;
+        self.change_vm(&vm.name, |served| {
+            for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
+                served.create = disk.create;
+            }
+        });
+        Ok(())
+    }
+
+    /// Keeps a VM as it is now: all of it, or the objective of one that the configuration names.
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// When there is no store, no such VM, or the store cannot be written.
+    pub async fn keep(&self, name: &str) -> Result<(), ControlError> {
+        let store = self.store().cloned().ok_or(ControlError::NoStore)?;
+        let vm = self
+            .vm(name)
+            .ok_or_else(|| ControlError::UnknownVm(name.to_owned()))?;
+        let record = match self.shared.configured.contains(name) {
+            true => {
+                let words = serde_json::to_value(ObjectiveView::new(&vm.objective));
+                let words = words.unwrap_or_default();
+                VmRecord::new(name, Scope::Objective, &words)
+            }
+            false => {
+                let device = self.devices()[vm.device].name();
+                let words = config::vm::to_json(&whole_paths(vm), device);
+                VmRecord::new(name, Scope::Whole, &words)
+            }
+        };
+        store_it(store, name, move |store| store.put_vm(&record)).await
+    }
+
+    /// Forgets what is kept of a VM, and what was learnt of it. Whether there was anything.
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// When there is no store, the configuration names the VM, or the store cannot be written.
+    pub async fn forget(&self, name: &str) -> Result<bool, ControlError> {
+        let store = self.store().cloned().ok_or(ControlError::NoStore)?;
+        self.may_forget(name)?;
+        let vm = name.to_owned();
+        let forgotten = store_it(store, name, move |store| {
+            store.apply(&[Change::RemoveVm(&vm), Change::ForgetLearnt { vm: &vm }])
+        });
+        let forgotten = forgotten.await? > 0;
+        self.not_served().remove(name);
+        Ok(forgotten)
+    }
+
+    /// Whether what is kept of a VM may be forgotten.
+    ///
+    /// # Errors
+    /// When there is no store, or the configuration names the VM and would bring it back.
+    pub fn may_forget(&self, name: &str) -> Result<(), ControlError> {
+        if self.store().is_none() {
+            return Err(ControlError::NoStore);
+        }
+        match self.shared.configured.contains(name) {
+            true => Err(ControlError::Configured(name.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a VM is in the configuration.
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.shared.configured.contains(name)
+    }
+
+    /// VMs that are kept and not served, and why.
+    pub fn problems(&self) -> Vec<String> {
+        let not_served = self.not_served();
+        let served = |name: &String| self.vm(name).is_some();
+        (not_served.iter().filter(|(name, _)| !served(name)))
+            .map(|(name, why)| format!("vm {name} is kept and not served: {why}"))
+            .collect()
+    }
+
+    fn not_served(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        (self.shared.not_served.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// With paths that mean the same wherever the daemon is started.
+fn whole_paths(mut vm: VmConfig) -> VmConfig {
+    for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
+        if let Ok(whole) = std::path::absolute(&*path) {
+            *path = whole;
+        }
+    }
+    vm
+}
+
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
+}
+
+async fn store_it<T: Send + 'static>(
+    store: Arc<Store>,
+    vm: &str,
+    act: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let done = spawn_blocking(move || act(&store)).await;
+    let failed = |why: &str, help| ControlError::Store {
+        what: format!("VM {vm:?} cannot be kept: {why}"),
+        help,
+    };
+    match done {
+        Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
+        Err(_) => Err(failed("it panicked", None)),
+    }
+}

@@ -1,0 +1,383 @@
+//! VMs and disks that come, go and change their size while the daemon runs.
+//!
+//! Files are opened, given their size, flushed and closed on threads where that may take its
+//! time; the loops only ever get a disk that is ready, and give back one that is at rest. A
+//! change is made by one caller at a time, and must be carried through: whoever asks for one
+//! runs it as a task of its own, so that a client of the API that hangs up leaves nothing half
+//! done.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tidegate_device::units::format_bytes;
+use tidegate_nbd::Export;
+use tokio::task::spawn_blocking;
+
+use super::handle::{ControlError, DaemonHandle};
+use crate::backing::{Disk, Medium};
+use crate::command::{Command, NewDisk, NewVm, Resizing, VmSnapshot};
+use crate::config::{Create, DiskConfig, VmConfig};
+use crate::event_loop::{SetupError, open_disk, wish};
+use crate::ring::sys;
+
+/// Between a removal and giving its memory back: of many removals all but the first are one.
+const TRIM_AFTER: Duration = Duration::from_secs(1);
+
+impl DaemonHandle {
+    /// Serves one more VM; answers with what is in force. Its files are made and opened as at the
+    /// start.
+    ///
+    /// # Errors
+    /// When a name is taken, a disk cannot be opened, or there is no room. Then nothing has
+    /// changed, but files that were made are left.
+    pub async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        if let Some(there) = self.vm(&vm.name) {
+            let by = self.devices()[there.device].name().to_owned();
+            return Err(taken("VM", &vm.name, format!("device {by:?}")));
+        }
+        let disks = self.open(vm.device, &vm.name, &vm.disks).await?;
+        let new = Box::new(NewVm {
+            name: vm.name.clone(),
+            background: vm.background,
+            objective: vm.objective,
+            disks,
+        });
+        let added = (self.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
+        let (snapshot, exports) = self.settle(added, &vm.disks)?;
+        self.offer(vm.device, exports);
+        self.vms().push(vm);
+        Ok(snapshot)
+    }
+
+    /// Serves a VM no more. What could not be flushed is said, disk by disk.
+    ///
+    /// # Errors
+    /// When there is no such VM, or clients are connected and it is not forced.
+    pub async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
+        let vm = self.known(name)?;
+        let asked = name.to_owned();
+        let removed = self.ask(vm.device, |reply| Command::RemoveVm {
+            vm: asked,
+            force,
+            reply,
+        });
+        let disks = removed.await??;
+        self.vms().retain(|vm| vm.name != name);
+        let failed = self.close(disks).await;
+        self.give_memory_back();
+        Ok(failed)
+    }
+
+    /// Gives a VM one more disk; answers with what is in force.
+    ///
+    /// # Errors
+    /// As [`DaemonHandle::add_vm`].
+    pub async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        let there = self.known(vm)?;
+        let asked = std::slice::from_ref(&disk);
+        let new = self.open(there.device, vm, asked).await?.pop();
+        let new = Box::new(new.expect("one was opened"));
+        let name = vm.to_owned();
+        let added = self.ask(there.device, |reply| Command::AddDisk {
+            vm: name,
+            disk: new,
+            reply,
+        });
+        let (snapshot, exports) = self.settle(added.await, asked)?;
+        self.offer(there.device, exports);
+        self.change_vm(vm, |vm| vm.disks.push(disk));
+        Ok(snapshot)
+    }
+
+    /// Takes a disk from a VM. What could not be flushed is said.
+    ///
+    /// # Errors
+    /// When there is no such disk, it is the only one, or clients are connected and it is not
+    /// forced.
+    pub async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        force: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        let there = self.known(vm)?;
+        if there.disks.len() == 1 && there.disks[0].export == export {
+            return Err(ControlError::LastDisk(export.to_owned()));
+        }
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let removed = self.ask(there.device, |reply| Command::RemoveDisk {
+            vm: name,
+            export: asked,
+            force,
+            reply,
+        });
+        let disks = removed.await??;
+        self.change_vm(vm, |vm| vm.disks.retain(|disk| disk.export != export));
+        Ok(self.close(disks).await)
+    }
+
+    /// Gives a disk another size in bytes; answers with what is in force. `force`: even a
+    /// smaller one.
+    ///
+    /// # Errors
+    /// When there is no such disk, the size cannot be had, or it is smaller and that is not
+    /// forced. Then it stays as it was.
+    pub async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        let there = self.known(vm)?;
+        let disk = there.disks.iter().find(|disk| disk.export == export);
+        let create = disk.map_or(Create::No, |disk| disk.create);
+        let read_only = disk.is_some_and(|disk| disk.read_only);
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let started = self.ask(there.device, |reply| Command::StartResize {
+            vm: name,
+            export: asked,
+            size,
+            force,
+            reply,
+        });
+        let Resizing { file, before } = started.await??;
+        let given = spawn_blocking(move || match file {
+            Some(file) => give_size(&file, create, read_only, before, size),
+            None => Ok(()),
+        });
+        let given = given.await.unwrap_or_else(|_| Err("it panicked".into()));
+        let has = if given.is_ok() { size } else { before };
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let finished = self.ask(there.device, |reply| Command::FinishResize {
+            vm: name,
+            export: asked,
+            size: has,
+            reply,
+        });
+        let (snapshot, exports) = finished.await??;
+        self.offer(there.device, exports);
+        given.map_err(|what| ControlError::Disk {
+            what: format!("export {export:?} cannot be given {size} bytes: {what}"),
+            help: None,
+        })?;
+        self.change_vm(vm, |vm| {
+            let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
+            if let Some(size_said) = disk.and_then(|disk| disk.size.as_mut()) {
+                *size_said = size;
+            }
+        });
+        Ok(snapshot)
+    }
+
+    /// Once nobody has been removed for as long as it takes to look, or at least not many.
+    fn give_memory_back(&self) {
+        let trimming = self.shared.trimming.clone();
+        if trimming.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let over = OnDrop(trimming);
+        tokio::spawn(async move {
+            tokio::time::sleep(TRIM_AFTER).await;
+            // Who is removed from here on is the next one's.
+            drop(over);
+            let _ = spawn_blocking(sys::trim_heap).await;
+        });
+    }
+
+    fn known(&self, vm: &str) -> Result<VmConfig, ControlError> {
+        self.vm(vm)
+            .ok_or_else(|| ControlError::UnknownVm(vm.to_owned()))
+    }
+
+    pub(super) fn change_vm(&self, name: &str, change: impl FnOnce(&mut VmConfig)) {
+        if let Some(vm) = self.vms().iter_mut().find(|vm| vm.name == name) {
+            change(vm);
+        }
+    }
+
+    fn offer(&self, device: usize, exports: Vec<Export>) {
+        let entry = &self.devices()[device];
+        for export in exports {
+            self.shared.catalogue.put(entry.offer(export));
+        }
+    }
+
+    /// Opens the disks of a VM, all of them or none.
+    async fn open(
+        &self,
+        device: usize,
+        vm: &str,
+        disks: &[DiskConfig],
+    ) -> Result<Vec<NewDisk>, ControlError> {
+        for disk in disks {
+            let has = |vm: &&VmConfig| vm.disks.iter().any(|other| other.export == disk.export);
+            if let Some(other) = self.vms().iter().find(has) {
+                let by = format!("VM {:?}", other.name);
+                return Err(taken("export", &disk.export, by));
+            }
+        }
+        let own = self.store().map(|store| store.path().to_owned());
+        let device = self.devices()[device].config.clone();
+        let (vm, disks) = (vm.to_owned(), disks.to_vec());
+        let files = self.shared.files.clone();
+        let opened = spawn_blocking(move || {
+            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut opened = Vec::new();
+            for disk in &disks {
+                let one = match is_same_file(disk.path.as_deref(), own.as_deref()) {
+                    true => Err(ControlError::Disk {
+                        what: format!("export {:?}: its file is the daemon's store", disk.export),
+                        help: None,
+                    }),
+                    false => open_disk(&device, &vm, disk, &mut files).map_err(|e| refused(&e)),
+                };
+                match one {
+                    Ok(disk) => {
+                        let at = wish(&device.kind, &disk);
+                        opened.push(NewDisk { disk, at });
+                    }
+                    Err(error) => {
+                        let before: &[NewDisk] = &opened;
+                        before.iter().for_each(|new| files.remove(&new.disk.export));
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(opened)
+        });
+        opened.await.unwrap_or_else(|_| {
+            Err(ControlError::Disk {
+                what: "opening the disks panicked".to_owned(),
+                help: None,
+            })
+        })
+    }
+
+    /// Whether the loop has taken what was opened. What it has not is closed by now.
+    fn settle<T>(
+        &self,
+        taken: Result<Result<T, crate::command::CommandError>, ControlError>,
+        disks: &[DiskConfig],
+    ) -> Result<T, ControlError> {
+        let taken = taken.and_then(|taken| Ok(taken?));
+        if taken.is_err() {
+            let mut files = (self.shared.files.lock()).unwrap_or_else(PoisonError::into_inner);
+            disks.iter().for_each(|disk| files.remove(&disk.export));
+        }
+        taken
+    }
+
+    /// Flushes and closes disks that the loop has given back; what could not be flushed.
+    async fn close(&self, disks: Vec<Disk>) -> Vec<String> {
+        for disk in &disks {
+            self.shared.catalogue.remove(&disk.export);
+        }
+        let files = self.shared.files.clone();
+        let closed = spawn_blocking(move || {
+            let mut failed = Vec::new();
+            for disk in disks {
+                if let Err(error) = flush(&disk) {
+                    let what = format!("export {:?} could not be flushed: {error}", disk.export);
+                    tracing::error!("{what}");
+                    failed.push(what);
+                }
+                let export = disk.export.clone();
+                // The lock goes before somebody else may have the file.
+                drop(disk);
+                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                files.remove(&export);
+            }
+            failed
+        });
+        let panicked = |_| vec!["closing the disks panicked".to_owned()];
+        closed.await.unwrap_or_else(panicked)
+    }
+}
+
+/// Puts a flag down, even where the runtime ends first.
+struct OnDrop(Arc<AtomicBool>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn taken(what: &'static str, name: &str, by: String) -> ControlError {
+    let name = name.to_owned();
+    ControlError::Taken { what, name, by }
+}
+
+fn refused(error: &SetupError) -> ControlError {
+    let help = match error {
+        SetupError::Disk { source, .. } => source.help(),
+        _ => None,
+    };
+    let what = error.to_string();
+    ControlError::Disk { what, help }
+}
+
+fn is_same_file(a: Option<&Path>, b: Option<&Path>) -> bool {
+    let identity = |path: Option<&Path>| {
+        let meta = std::fs::metadata(path?).ok()?;
+        Some(sys::identity(&meta))
+    };
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
+fn flush(disk: &Disk) -> io::Result<()> {
+    match &disk.medium {
+        Medium::File(open) if !disk.read_only => open.file.sync_data(),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a disk's file its size, durably. Where that fails it has the one it had.
+fn give_size(
+    file: &File,
+    create: Create,
+    read_only: bool,
+    before: u64,
+    size: u64,
+) -> Result<(), String> {
+    let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
+    let meta = file.metadata().map_err(|error| failed("inspect", &error))?;
+    if !meta.is_file() {
+        let has = sys::block_device_size(file).map_err(|error| failed("measure", &error))?;
+        return match has >= size {
+            true => Ok(()),
+            false => Err(format!("the block device has {}", format_bytes(has))),
+        };
+    }
+    let has = meta.len();
+    if has == size {
+        // Whoever made it longer has done this already.
+        return Ok(());
+    }
+    if read_only {
+        let has = format_bytes(has);
+        return Err(format!("it is served read-only, and its file has {has}"));
+    }
+    if has != before {
+        let (has, before) = (format_bytes(has), format_bytes(before));
+        return Err(format!("its file has {has} where the disk has {before}"));
+    }
+    let given = || {
+        if size > before && create == Create::Preallocated {
+            sys::allocate(file, 0, before, size - before)?;
+        }
+        file.set_len(size)?;
+        file.sync_all()
+    };
+    given().map_err(|error| {
+        if size > before {
+            let _ = file.set_len(before);
+        }
+        failed("resize", &error)
+    })
+}

@@ -1,0 +1,167 @@
+//! VMs and disks that go: their clients are cut off as if they had vanished, what waits is
+//! cancelled, what is in flight ends first and keeps its memory until then.
+//!
+//! ```text
+//!   there --RemoveVm, RemoveDisk--> leaving --nothing in flight, no client--> given back
+//! ```
+//!
+//! The disks go back to whoever asked: flushing and closing a file takes its time.
+
+use super::client::State;
+use super::{Loop, answer_ended};
+use crate::backing::Disk;
+use crate::command::{CommandError, Reply};
+
+/// A VM or a disk that was removed and is not quite gone.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    disks: Vec<usize>,
+    /// The VM goes, too.
+    vm: Option<usize>,
+    reply: Reply<Vec<Disk>>,
+}
+
+impl Loop {
+    /// A VM's place among the loop's.
+    pub(super) fn vm_named(&self, name: &str) -> Result<usize, CommandError> {
+        let found = (self.vms.iter()).find(|(_, vm)| vm.name == name && !vm.leaving);
+        found
+            .map(|(at, _)| at)
+            .ok_or_else(|| CommandError::UnknownVm(name.to_owned()))
+    }
+
+    /// The places of a VM and of one of its disks.
+    pub(super) fn disk_named(
+        &self,
+        vm: &str,
+        export: &str,
+    ) -> Result<(usize, usize), CommandError> {
+        let of = self.vm_named(vm)?;
+        let mut disks = self.vms[of].disks.iter().copied();
+        disks
+            .find(|&at| self.device.disks[at].disk.export == export)
+            .map(|at| (of, at))
+            .ok_or_else(|| CommandError::UnknownDisk {
+                vm: vm.to_owned(),
+                export: export.to_owned(),
+            })
+    }
+
+    pub(super) fn remove_vm(&mut self, name: &str, force: bool, reply: Reply<Vec<Disk>>) {
+        let removable = self.vm_named(name).and_then(|at| {
+            self.may_remove(&self.vms[at].disks, force)?;
+            Ok(at)
+        });
+        let at = match removable {
+            Ok(at) => at,
+            Err(error) => return answer_ended(reply.send(Err(error))),
+        };
+        let vm = &mut self.vms[at];
+        vm.leaving = true;
+        let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
+        self.cut_off(&disks, "its VM was removed");
+        let removed = self.engine.remove_vm(self.now, id);
+        removed.expect("a VM of the loop is one of the engine");
+        let vm = Some(at);
+        self.leaving.push(Leaving { disks, vm, reply });
+    }
+
+    pub(super) fn remove_disk(
+        &mut self,
+        vm: &str,
+        export: &str,
+        force: bool,
+        reply: Reply<Vec<Disk>>,
+    ) {
+        let removable = self.disk_named(vm, export).and_then(|(of, at)| {
+            self.may_remove(&[at], force)?;
+            Ok((of, at))
+        });
+        let (of, at) = match removable {
+            Ok(places) => places,
+            Err(error) => return answer_ended(reply.send(Err(error))),
+        };
+        self.vms[of].disks.retain(|&disk| disk != at);
+        self.cut_off(&[at], "its disk was removed");
+        let removed = self.engine.remove_disk(self.now, self.device.disks[at].id);
+        removed.expect("a disk of the loop is one of the engine");
+        let disks = vec![at];
+        self.leaving.push(Leaving {
+            disks,
+            vm: None,
+            reply,
+        });
+    }
+
+    fn may_remove(&self, disks: &[usize], force: bool) -> Result<(), CommandError> {
+        if self.is_shrinking(disks) {
+            return Err(CommandError::Refused(
+                "a disk of it is being made shorter".to_owned(),
+            ));
+        }
+        let theirs = |client: &&super::client::Client| {
+            disks.contains(&client.disk) && client.state != State::Gone
+        };
+        let connected = self.clients.iter().filter(theirs).map(|client| {
+            let export = &self.device.disks[client.disk].disk.export;
+            format!("{} to {export:?}", client.peer)
+        });
+        let connected: Vec<String> = connected.collect();
+        match force || connected.is_empty() {
+            true => Ok(()),
+            false => Err(CommandError::InUse(connected)),
+        }
+    }
+
+    fn cut_off(&mut self, disks: &[usize], why: &str) {
+        for index in self.clients.indices() {
+            let client = self.clients.get(index).expect("it is there");
+            if !disks.contains(&client.disk) || client.state == State::Gone {
+                continue;
+            }
+            let export = &self.device.disks[client.disk].disk.export;
+            tracing::info!(%export, peer = %client.peer, "client cut off: {why}");
+            self.close(index);
+        }
+        // What a fault rule holds up would hold up the end.
+        disks.iter().for_each(|&disk| self.end_stalls(Some(disk)));
+    }
+
+    /// Lets go what was removed and has come to rest.
+    pub(super) fn leave_further(&mut self) {
+        let mut at = 0;
+        while at < self.leaving.len() {
+            if self.is_busy(&self.leaving[at]) {
+                at += 1;
+                continue;
+            }
+            let Leaving { disks, vm, reply } = self.leaving.swap_remove(at);
+            let disks = disks.into_iter().map(|disk| self.take_out(disk)).collect();
+            if let Some(vm) = vm {
+                self.vms.remove(vm);
+            }
+            answer_ended(reply.send(Ok(disks)));
+        }
+    }
+
+    fn is_busy(&self, leaving: &Leaving) -> bool {
+        let of_disk = |disk: &usize| {
+            self.device.disks[*disk].in_flight > 0
+                || self.slots.any_of(|slot| slot.disk as usize == *disk)
+                || self.clients.iter().any(|client| client.disk == *disk)
+        };
+        let of_vm = |vm: usize| self.slots.any_of(|slot| slot.vm as usize == vm);
+        leaving.disks.iter().any(of_disk) || leaving.vm.is_some_and(of_vm)
+    }
+
+    /// Takes a disk out of the loop: its place on the device and in the tables is free.
+    pub(super) fn take_out(&mut self, at: usize) -> Disk {
+        let state = self.device.disks.remove(at);
+        self.device.by_id[state.id.index()] = usize::MAX;
+        self.device.layout.release(state.base);
+        if let Some(file) = state.file {
+            self.ring.remove_file(file);
+        }
+        state.disk
+    }
+}

@@ -1,0 +1,81 @@
+//! Things in numbered places.
+
+use std::ops::{Index, IndexMut};
+
+/// Each thing keeps its number until it goes; then the number is another's.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    places: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Places<T> {
+        Places {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Places<T> {
+    /// Takes a place; its number.
+    pub(super) fn insert(&mut self, thing: T) -> usize {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[at] = Some(thing);
+        at
+    }
+
+    /// Gives a place back. Panics where nothing is.
+    pub(super) fn remove(&mut self, at: usize) -> T {
+        let thing = self.places[at].take().expect("the place is taken");
+        self.free.push(at);
+        thing
+    }
+
+    /// What there is, with its number, in the order of the numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        (self.places.iter().enumerate()).filter_map(|(at, thing)| Some((at, thing.as_ref()?)))
+    }
+
+    /// What there is, to be changed.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+}
+
+impl<T> Index<usize> for Places<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, at: usize) -> &T {
+        self.places[at].as_ref().expect("the place is taken")
+    }
+}
+
+impl<T> IndexMut<usize> for Places<T> {
+    #[inline]
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        self.places[at].as_mut().expect("the place is taken")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_was_left_is_taken_again_and_the_others_keep_theirs() {
+        let mut places = Places::default();
+        let numbers = ["a", "b", "c"].map(|thing| places.insert(thing));
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(places.remove(1), "b");
+        let there: Vec<_> = places.iter().map(|(at, &thing)| (at, thing)).collect();
+        assert_eq!(there, [(0, "a"), (2, "c")]);
+        assert_eq!(places.insert("d"), 1);
+        assert_eq!((places[1], places[2]), ("d", "c"));
+    }
+}

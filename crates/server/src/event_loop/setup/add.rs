@@ -1,0 +1,124 @@
+//! A VM, and a disk, among those of a device: at the start, and while it is served.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate_core::engine::{DiskSpec, Engine, EngineError};
+use tidegate_core::objective::Objective;
+use tidegate_core::time::Nanos;
+use tidegate_nbd::{Abilities, BlockSize, Export};
+
+use super::super::Vm;
+use super::super::device::{Device, DiskState};
+use super::super::inject;
+use super::super::places::Places;
+use super::PAYLOAD_MAX;
+use crate::backing::range_lock::RangeLocks;
+use crate::backing::{Disk, Medium};
+use crate::ring::{Ring, clock};
+
+/// Tells the engine of a VM, which has no disks yet; its place among the loop's.
+pub(in super::super) fn add_vm(
+    engine: &mut Engine,
+    vms: &mut Places<Vm>,
+    now: Nanos,
+    name: &str,
+    background: bool,
+    objective: &Objective,
+) -> Result<usize, EngineError> {
+    let id = match background {
+        true => engine.add_background(now, objective),
+        false => engine.add_vm(now, objective),
+    }?;
+    Ok(vms.insert(Vm {
+        name: name.to_owned(),
+        id,
+        disks: Vec::new(),
+        payload: 0,
+        leaving: false,
+    }))
+}
+
+impl Device {
+    /// Tells the engine, and its VM, of a disk that lies at `base`; its place. It is closed where
+    /// the engine refuses.
+    pub(in super::super) fn add_disk(
+        &mut self,
+        engine: &mut Engine,
+        vms: &mut Places<Vm>,
+        vm: usize,
+        disk: Disk,
+        base: u64,
+    ) -> Result<usize, EngineError> {
+        let spec = DiskSpec {
+            base,
+            size: disk.size,
+            read_only: disk.read_only,
+        };
+        let id = engine.add_disk(vms[vm].id, spec)?;
+        let (unaligned, instant) = match &disk.medium {
+            Medium::Memory(_) => (false, false),
+            Medium::File(open) => (open.facts.align > disk.block_size, open.facts.in_memory),
+        };
+        let at = self.disks.insert(DiskState {
+            serial: next_serial(),
+            base,
+            vm,
+            id,
+            file: None,
+            locks: unaligned.then(RangeLocks::default),
+            instant,
+            in_flight: 0,
+            survey: None,
+            faults: inject::armed(&disk, clock()),
+            injected: 0,
+            disk,
+        });
+        vms[vm].disks.push(at);
+        let places = self.by_id.len().max(id.index() + 1);
+        self.by_id.resize(places, usize::MAX);
+        self.by_id[id.index()] = at;
+        Ok(at)
+    }
+
+    /// What clients are offered of a disk.
+    pub(in super::super) fn export(&self, at: usize) -> Export {
+        let state = &self.disks[at];
+        let disk = &state.disk;
+        let mut export = Export::new(state.serial, disk.export.clone(), disk.size);
+        let preferred = disk.physical_block().max(disk.block_size);
+        export.block = BlockSize::new(disk.block_size, preferred, PAYLOAD_MAX)
+            .expect("block sizes are powers of two up to 64 KiB");
+        export.abilities = Abilities {
+            read_only: disk.read_only,
+            flush: true,
+            fua: true,
+            rotational: self.model.as_ref().is_some_and(|m| m.spec().rotational),
+            trim: true,
+            write_zeroes: true,
+            fast_zero: true,
+            df: true,
+            // A flush is a flush of the whole file, whichever connection it comes on.
+            multi_conn: true,
+            cache: true,
+            block_status: true,
+        };
+        export
+    }
+}
+
+impl DiskState {
+    /// Takes its file, if it has one, into the ring's table.
+    pub(in super::super) fn register(&mut self, ring: &mut Ring) -> io::Result<()> {
+        if let Medium::File(open) = &self.disk.medium {
+            self.file = Some(ring.add_file(open.file.try_clone()?.into())?);
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that a client's choice of a disk is recognised by, whatever happened since.
+fn next_serial() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

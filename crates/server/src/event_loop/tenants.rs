@@ -1,0 +1,233 @@
+//! VMs and disks that come, and disks that become longer or shorter.
+//!
+//! ```text
+//!   StartResize --longer---> place taken ---------------------------+
+//!       |                                                           v
+//!       +-----shorter--> requests beyond fail; those in       file given its size
+//!                        flight there end ------------------> by whoever asked
+//!                                                                   |
+//!   served with the new size <--FinishResize------------------------+
+//! ```
+//!
+//! A client knows the size of its disk from the handshake and keeps to that until it connects
+//! again: of a disk that has become longer it sees the old part, of one that has become shorter
+//! what lies beyond the end is refused with the protocol's errors.
+
+use tidegate_nbd::Export;
+
+use super::setup::add_vm;
+use super::{Loop, Phase, answer_ended};
+use crate::backing::Medium;
+use crate::backing::layout::Wanted;
+use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
+
+/// A disk that becomes shorter, once nothing is in flight beyond its new end.
+#[derive(Debug)]
+pub(super) struct Shrinking {
+    disk: usize,
+    before: u64,
+    reply: Reply<Resizing>,
+}
+
+impl Loop {
+    pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+        self.takes_more()?;
+        let (engine, vms) = (&mut self.engine, &mut self.vms);
+        let added = add_vm(
+            engine,
+            vms,
+            self.now,
+            &new.name,
+            new.background,
+            &new.objective,
+        );
+        let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
+        for disk in new.disks {
+            if let Err(error) = self.place_disk(vm, disk) {
+                let removed = self.engine.remove_vm(self.now, self.vms[vm].id);
+                removed.expect("it was just added");
+                for disk in self.vms.remove(vm).disks {
+                    self.take_out(disk);
+                }
+                return Err(error);
+            }
+        }
+        let exports = (self.vms[vm].disks.iter()).map(|&disk| self.device.export(disk));
+        Ok((self.vm_snapshot(vm), exports.collect()))
+    }
+
+    pub(super) fn add_disk(
+        &mut self,
+        vm: &str,
+        new: NewDisk,
+    ) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+        self.takes_more()?;
+        let vm = self.vm_named(vm)?;
+        let at = self.place_disk(vm, new)?;
+        Ok((self.vm_snapshot(vm), vec![self.device.export(at)]))
+    }
+
+    fn takes_more(&self) -> Result<(), CommandError> {
+        match self.phase {
+            Phase::Running => Ok(()),
+            _ => Err(CommandError::Refused("the daemon is ending".to_owned())),
+        }
+    }
+
+    /// Takes a disk among those of a VM; its place. Nothing has changed where it is refused.
+    fn place_disk(&mut self, vm: usize, new: NewDisk) -> Result<usize, CommandError> {
+        let NewDisk { disk, at } = new;
+        let (needs, has) = (
+            disk.physical_block(),
+            self.engine.config().device.physical_block,
+        );
+        if needs > has {
+            // Splits fall on the device's blocks, which are settled when its loop starts.
+            return Err(CommandError::Refused(format!(
+                "export {:?} has blocks of {needs} bytes, and its device was started with {has}; \
+                 a disk of the configuration may have them",
+                disk.export
+            )));
+        }
+        let size = disk.size;
+        let base = self.device.layout.take(Wanted { size, at })?;
+        let (engine, vms) = (&mut self.engine, &mut self.vms);
+        let place = match self.device.add_disk(engine, vms, vm, disk, base) {
+            Ok(place) => place,
+            Err(error) => {
+                self.device.layout.release(base);
+                return Err(CommandError::Refused(error.to_string()));
+            }
+        };
+        let state = &mut self.device.disks[place];
+        if let Err(error) = state.register(&mut self.ring) {
+            let (id, export) = (state.id, state.disk.export.clone());
+            self.vms[vm].disks.retain(|&disk| disk != place);
+            let removed = self.engine.remove_disk(self.now, id);
+            removed.expect("it was just added");
+            self.take_out(place);
+            let what = format!("export {export:?}: cannot take its file: {error}");
+            return Err(CommandError::Refused(what));
+        }
+        Ok(place)
+    }
+
+    pub(super) fn start_resize(
+        &mut self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+        reply: Reply<Resizing>,
+    ) {
+        match self.try_start_resize(vm, export, size, force) {
+            Ok((disk, before)) if size < before => self.shrinking.push(Shrinking {
+                disk,
+                before,
+                reply,
+            }),
+            Ok((disk, before)) => answer_ended(reply.send(self.resizing(disk, before))),
+            Err(error) => answer_ended(reply.send(Err(error))),
+        }
+    }
+
+    /// The disk's place, and the bytes that it had.
+    fn try_start_resize(
+        &mut self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<(usize, u64), CommandError> {
+        self.takes_more()?;
+        let (_, at) = self.disk_named(vm, export)?;
+        let state = &mut self.device.disks[at];
+        let now = state.disk.size;
+        if size < now && !force {
+            return Err(CommandError::Shrinks { now, size });
+        }
+        let unit = match &state.disk.medium {
+            Medium::Memory(_) => state.disk.block_size,
+            Medium::File(open) => open.facts.align.max(state.disk.block_size),
+        };
+        if size == 0 || !size.is_multiple_of(u64::from(unit)) {
+            return Err(CommandError::Refused(format!(
+                "{size} bytes are not a positive multiple of {unit}, the disk's block"
+            )));
+        }
+        state.base = self.device.layout.resize(state.base, size)?;
+        state.disk.size = size.min(now);
+        let resized = self
+            .engine
+            .resize_disk(self.now, state.id, state.base, state.disk.size);
+        resized.expect("a disk of the loop is one of the engine");
+        if size < now {
+            // What a fault rule holds up would hold up the end of what is beyond.
+            self.end_stalls(Some(at));
+        }
+        Ok((at, now))
+    }
+
+    pub(super) fn finish_resize(
+        &mut self,
+        vm: &str,
+        export: &str,
+        size: u64,
+    ) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+        let (vm, at) = self.disk_named(vm, export)?;
+        let state = &mut self.device.disks[at];
+        let memory = match &mut state.disk.medium {
+            Medium::Memory(memory) => memory.resize(size as usize),
+            Medium::File(open) => {
+                open.facts.size = size;
+                Ok(())
+            }
+        };
+        // What cannot be had stays as long as it was.
+        let size = memory.as_ref().map_or(state.disk.size, |()| size);
+        state.base = self.device.layout.resize(state.base, size)?;
+        state.disk.size = size;
+        let resized = self
+            .engine
+            .resize_disk(self.now, state.id, state.base, size);
+        resized.expect("a disk of the loop is one of the engine");
+        memory.map_err(|error| {
+            CommandError::Refused(format!("cannot reserve {size} bytes of memory: {error}"))
+        })?;
+        Ok((self.vm_snapshot(vm), vec![self.device.export(at)]))
+    }
+
+    /// Whether one of these becomes shorter.
+    pub(super) fn is_shrinking(&self, disks: &[usize]) -> bool {
+        self.shrinking.iter().any(|s| disks.contains(&s.disk))
+    }
+
+    /// Goes on with those that nothing reaches beyond the new end of any more.
+    pub(super) fn shrink_further(&mut self) {
+        let mut at = 0;
+        while at < self.shrinking.len() {
+            let disk = self.shrinking[at].disk;
+            let end = self.device.disks[disk].disk.size;
+            let beyond = |io: &super::device::Io| io.is_beyond(disk, end);
+            if self.device.ios.iter().any(beyond) {
+                at += 1;
+                continue;
+            }
+            let Shrinking { before, reply, .. } = self.shrinking.swap_remove(at);
+            answer_ended(reply.send(self.resizing(disk, before)));
+        }
+    }
+
+    fn resizing(&self, disk: usize, before: u64) -> Result<Resizing, CommandError> {
+        let file = match &self.device.disks[disk].disk.medium {
+            Medium::Memory(_) => Ok(None),
+            Medium::File(open) => open.file.try_clone().map(Some),
+        };
+        match file {
+            Ok(file) => Ok(Resizing { file, before }),
+            Err(error) => Err(CommandError::Refused(format!(
+                "cannot reach its file: {error}"
+            ))),
+        }
+    }
+}
