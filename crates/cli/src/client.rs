@@ -20,6 +20,21 @@ use crate::problem::{Problem, Problems};
 /// The daemon answers within five seconds or says that it could not.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A change of who is served takes as long as its files do; the daemon gives it a minute.
+const LONG_PATIENCE: Duration = Duration::from_secs(70);
+
+/// What the daemon says, or says is wrong.
+fn answered((status, body): (StatusCode, Bytes)) -> Result<Value> {
+    if status.is_success() {
+        return serde_json::from_slice(&body)
+            .context("the daemon's answer is not JSON: is it another version?");
+    }
+    match serde_json::from_slice::<ErrorBody>(&body) {
+        Ok(body) => Err(Problems::from(body).into()),
+        Err(_) => Err(Problem::new(format!("the daemon answered {status}")).into()),
+    }
+}
+
 /// Asks the daemon.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -40,33 +55,47 @@ impl Client {
 
     /// Looks at something.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
-        self.ask(Method::GET, path, Bytes::new())
+        answered(self.ask(Method::GET, path, Bytes::new(), PATIENCE)?)
     }
 
     /// Changes something.
     pub(crate) fn change(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
-        self.ask(method, path, serde_json::to_vec(body)?.into())
+        let body = serde_json::to_vec(body)?.into();
+        answered(self.ask(method, path, body, PATIENCE)?)
     }
 
-    fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value> {
+    /// Changes who is served.
+    pub(crate) fn change_slowly(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+        let body = serde_json::to_vec(body)?.into();
+        answered(self.ask(method, path, body, LONG_PATIENCE)?)
+    }
+
+    /// Removes something. `Err` within: it is not there, and what the daemon says of that.
+    pub(crate) fn remove(&self, path: &str) -> Result<Result<Value, anyhow::Error>> {
+        let (status, body) = self.ask(Method::DELETE, path, Bytes::new(), LONG_PATIENCE)?;
+        match status {
+            StatusCode::NOT_FOUND => Ok(answered((status, body))),
+            _ => answered((status, body)).map(Ok),
+        }
+    }
+
+    fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<(StatusCode, Bytes)> {
         let answer = self.runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await
+            tokio::time::timeout(patience, self.exchange(method, path, body)).await
         });
         let Ok(answer) = answer else {
-            let what = format!("the daemon did not answer in {} s", PATIENCE.as_secs());
+            let what = format!("the daemon did not answer in {} s", patience.as_secs());
             return Err(Problem::new(what)
                 .at(self.socket.display().to_string())
                 .into());
         };
-        let (status, body) = answer?;
-        if status.is_success() {
-            return serde_json::from_slice(&body)
-                .context("the daemon's answer is not JSON: is it another version?");
-        }
-        match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => Err(Problems::from(body).into()),
-            Err(_) => Err(Problem::new(format!("the daemon answered {status}")).into()),
-        }
+        answer
     }
 
     async fn exchange(

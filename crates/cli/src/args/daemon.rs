@@ -1,10 +1,11 @@
 //! Options of the commands that ask a running daemon.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args as ClapArgs, Subcommand};
+use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueHint};
 
-use super::value::{parse_interval, parse_param, parse_weight, whole};
+use super::value::{parse_disk, parse_interval, parse_param, parse_weight, whole};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VmCommand {
@@ -19,16 +20,122 @@ pub(crate) enum VmCommand {
     #[command(
         override_usage = "tidegate vm set <NAME> <--PART VALUE>...",
         after_help = "What is not named stays as it is; \"none\" takes a part away. The \
-                            change lasts until\nthe daemon ends: write it into the configuration \
-                            to keep it.\n\nExamples:
+                            change lasts until\nthe daemon ends; with --persist it wins over the \
+                            configuration from then on.\n\nExamples:
   tidegate vm set oltp --reservation \"120 IOPS @ 16 KiB\" --latency \"30 ms\"
   tidegate vm set bulk --limit \"500 IOPS, 40 MB/s\" --burst \"2000 IOPS\" --burst-length \"10 s\"
-  tidegate vm set bulk --limit none --weight 50"
+  tidegate vm set bulk --limit none --weight 50
+  tidegate vm set bulk --weight 50 --persist"
     )]
     Set(Box<ObjectiveArgs>),
+    /// Serve one more VM, now
+    #[command(
+        override_usage = "tidegate vm add <NAME> --disk <KEY=VALUE,...>... [OPTIONS]\n       \
+                          tidegate vm add --file <FILE>",
+        after_help = "A disk's keys are those of [[vm.disk]] in the configuration: export, path, \
+                            size, create,\nformat, read_only, block_size. Relative paths are \
+                            relative to the daemon's configuration.\nThe same VM once more \
+                            changes nothing; another promise replaces the one in force; what\n\
+                            cannot be changed in place is said and refused. It lasts until the \
+                            daemon ends, with\n--persist for good.\n\nExamples:
+  tidegate vm add oltp --disk \"path=oltp.raw,size=20 GiB,create=sparse\" --reservation \"120 IOPS\"
+  tidegate vm add dss --disk \"path=dss.raw\" --disk \"export=logs,path=logs.raw\"
+  tidegate vm add nightly --background --disk \"path=nightly.raw,read_only=true\"
+  tidegate vm add --file vm.toml --persist          [[vm]] tables, as in the configuration"
+    )]
+    Add(Box<AddArgs>),
+    /// Serve a VM, or one of its disks, no more
+    #[command(
+        after_help = "What waits is cancelled, what is in flight ends; then its files are flushed \
+                            and closed, and left\nas they are. A VM that is not there is said \
+                            to be gone; with --strict that is a failure.\n\nExamples:
+  tidegate vm remove oltp
+  tidegate vm remove oltp --force          even while clients are connected
+  tidegate vm remove dss --disk logs       only the disk that is exported as logs"
+    )]
+    Remove(RemoveArgs),
+    /// Give a disk another size, now
+    #[command(
+        override_usage = "tidegate vm resize <NAME> [EXPORT] <SIZE> [OPTIONS]",
+        after_help = "Its file is made longer or shorter with it; of a block device, which has to \
+                            be larger already,\nmore or less is served. A client sees the new \
+                            size when it connects again: until then it has\nthe old part of a \
+                            disk that has grown, and errors beyond the end of one that has \
+                            shrunk.\n\nExamples:
+  tidegate vm resize oltp \"40 GiB\"
+  tidegate vm resize dss logs \"40 GiB\"
+  tidegate vm resize dss logs \"10 GiB\" --shrink      what lies beyond is lost"
+    )]
+    Resize(ResizeArgs),
 }
 
-/// Parts of an objective. Rates are text such as `500 IOPS`, `120 IOPS @ 16 KiB`, `30 MB/s`,
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AddArgs {
+    /// The VM's name
+    #[arg(required_unless_present = "file")]
+    pub(crate) name: Option<String>,
+    /// The device that its disks lie on; may be left out where there is one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// A disk; may be given several times
+    #[arg(long = "disk", value_name = "KEY=VALUE,...", value_parser = parse_disk,
+          required_unless_present = "file")]
+    pub(crate) disks: Vec<DiskArg>,
+    /// A process of the host, such as a backup: it has what the VMs leave
+    #[arg(long)]
+    pub(crate) background: bool,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
+    /// Read VMs from a file of [[vm]] tables instead
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["name", "device", "disks", "background", "PartArgs"])]
+    pub(crate) file: Option<PathBuf>,
+    /// Even if it does not fit the device
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Let it survive a restart: durable when this returns; needs a [store]
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+/// The keys and values of a disk, as they were typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DiskArg(pub(crate) Vec<(String, String)>);
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RemoveArgs {
+    /// The VM's name
+    pub(crate) name: String,
+    /// Only the disk with this export
+    #[arg(long, value_name = "EXPORT")]
+    pub(crate) disk: Option<String>,
+    /// Cut off the clients that are connected
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Fail where it is not there
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// For good: a restart does not bring it back
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ResizeArgs {
+    /// The VM's name
+    pub(crate) name: String,
+    /// The disk's export, where the VM has several, and the size it is to have
+    #[arg(value_names = ["EXPORT", "SIZE"], num_args = 1..=2, required = true)]
+    pub(crate) disk: Vec<String>,
+    /// Make it smaller, though what lies beyond the new end is lost
+    #[arg(long)]
+    pub(crate) shrink: bool,
+    /// Let it survive a restart: durable when this returns; needs a [store]
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+/// What a VM is promised. Rates are text such as `500 IOPS`, `120 IOPS @ 16 KiB`, `30 MB/s`,
 /// `500 IOPS, 30 MB/s` or `none`; the daemon reads them as the configuration's.
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
@@ -39,6 +146,18 @@ pub(crate) enum VmCommand {
 pub(crate) struct ObjectiveArgs {
     /// The VM's name
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
+    /// Even if it does not fit the device
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Let it survive a restart: durable when this returns; needs a [store]
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct PartArgs {
     /// A floor: what the VM gets when it asks
     #[arg(long, value_name = "RATE")]
     pub(crate) reservation: Option<String>,

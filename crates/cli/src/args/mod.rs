@@ -17,7 +17,10 @@ use clap::{
 use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
-pub(crate) use daemon::{DeviceCommand, ObjectiveArgs, PolicyCommand, StatsArgs, VmCommand};
+pub(crate) use daemon::{
+    AddArgs, DeviceCommand, DiskArg, ObjectiveArgs, PartArgs, PolicyCommand, RemoveArgs,
+    ResizeArgs, StatsArgs, VmCommand,
+};
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
@@ -39,6 +42,7 @@ use value::{parse_param, whole};
   tidegate sim examples/noisy-neighbour.toml   who would get what, in virtual time
   tidegate vm list                             who is served
   tidegate vm set oltp --reservation \"120 IOPS\"
+  tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
   tidegate stats --follow                      who gets what, every second"
 )]
 pub(crate) struct Args {
@@ -392,6 +396,9 @@ mod tests {
             ("policy set", true, true, false),
             ("vm list", true, true, false),
             ("vm set", true, true, false),
+            ("vm add", true, true, false),
+            ("vm remove", true, true, false),
+            ("vm resize", true, true, false),
             ("device show", true, true, false),
             ("disk fault add", true, true, false),
             ("disk fault list", true, true, false),
@@ -459,6 +466,48 @@ mod tests {
             let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(args.global.output, Format::Csv, "{words}");
         }
+    }
+
+    #[test]
+    fn a_vm_is_added_by_its_disks_or_from_a_file_and_a_disk_is_resized_by_its_size() {
+        let read = |words: &[&str]| {
+            let words = ["tidegate", "vm"].iter().chain(words);
+            Args::read(words).map(|args| args.command)
+        };
+        for refused in [
+            &["add"][..],
+            &["add", "a"],
+            &["add", "a", "--disk", "path"],
+            &["add", "a", "--disk", "path=a", "--file", "f"],
+            &["add", "--file", "f", "--weight", "3"],
+            &["add", "--file", "f", "--background"],
+            &["resize", "a"],
+            &["resize", "a", "b", "1 GiB", "c"],
+            &["remove"],
+        ] {
+            assert!(read(refused).is_err(), "{refused:?}");
+        }
+        assert!(read(&["add", "--file", "f"]).is_ok());
+        let added = read(&[
+            "add",
+            "a",
+            "--disk",
+            "path=a b.raw, size=2 GiB",
+            "--disk",
+            "path=c",
+        ]);
+        let Ok(Command::Vm(VmCommand::Add(added))) = added else {
+            panic!("{added:?}");
+        };
+        let typed = [("path", "a b.raw"), ("size", "2 GiB")];
+        let typed = typed.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(added.disks[0].0, typed);
+        assert_eq!(added.disks.len(), 2);
+        let resized = read(&["resize", "a", "1 GiB"]);
+        let Ok(Command::Vm(VmCommand::Resize(resized))) = resized else {
+            panic!("{resized:?}");
+        };
+        assert_eq!(resized.disk, ["1 GiB"]);
     }
 
     #[test]

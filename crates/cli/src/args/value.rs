@@ -8,6 +8,8 @@ use tidegate_core::policy::{self, PolicySpec};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
+use super::DiskArg;
+
 /// Seeds, in order, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seeds(pub(crate) Vec<u64>);
@@ -39,6 +41,21 @@ pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("write NAME=VALUE, such as \"cost_size=64 KiB\"".to_owned()),
     }
+}
+
+pub(super) fn parse_disk(text: &str) -> Result<DiskArg, String> {
+    let keys = text.split(',').map(|part| {
+        let known = part.split_once('=').filter(|(key, _)| !key.trim().is_empty());
+        known
+            .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+            .ok_or_else(|| {
+                format!(
+                    "{part:?} is no KEY=VALUE; write \"path=oltp.raw,size=20 GiB,create=sparse\" (a \
+                     path with a comma goes into a --file)"
+                )
+            })
+    });
+    keys.collect::<Result<_, _>>().map(DiskArg)
 }
 
 pub(super) fn parse_weight(text: &str) -> Result<u32, String> {

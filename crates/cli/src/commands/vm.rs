@@ -1,5 +1,7 @@
 //! `tidegate vm`: who is served, and what was promised.
 
+mod tenants;
+
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -8,7 +10,7 @@ use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
 use tidegate_server::control::view::VmView;
 
 use super::show;
-use crate::args::{ObjectiveArgs, VmCommand};
+use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
 
@@ -17,6 +19,9 @@ pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()
         VmCommand::List => list(client, out),
         VmCommand::Show { name } => show_one(&name, client, out),
         VmCommand::Set(args) => set(&args, client, out),
+        VmCommand::Add(args) => tenants::add(&args, client, out),
+        VmCommand::Remove(args) => tenants::remove(&args, client, out),
+        VmCommand::Resize(args) => tenants::resize(&args, client, out),
     }
 }
 
@@ -73,8 +78,9 @@ fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
 }
 
 fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
-    let path = format!("/v1/vms/{}/objective", escape(&args.name));
-    let answer = client.change(Method::PATCH, &path, &change(args))?;
+    let force = tenants::query(args.force, args.persist);
+    let path = format!("/v1/vms/{}/objective{force}", escape(&args.name));
+    let answer = client.change(Method::PATCH, &path, &change(&args.parts))?;
     if out.is_json() {
         return out.json(&answer);
     }
@@ -82,7 +88,7 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
 }
 
 /// What was typed as the change that the API takes.
-fn change(args: &ObjectiveArgs) -> Value {
+fn change(args: &PartArgs) -> Value {
     let is_none = |text: &Option<String>| {
         text.as_ref()
             .is_some_and(|text| text.trim().eq_ignore_ascii_case("none"))
@@ -180,6 +186,9 @@ fn describe(vm: &VmView) -> Table {
     table.fact("clients", vm.clients.to_string());
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
     table.fact("requests now", now);
+    for note in &vm.notes {
+        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
+    }
     table
 }
 
@@ -303,7 +312,7 @@ mod tests {
     fn typed(args: &[&str]) -> Value {
         let line = ["tidegate", "vm", "set", "oltp"].iter().chain(args);
         match Args::try_parse_from(line).expect("good").command {
-            Command::Vm(VmCommand::Set(args)) => change(&args),
+            Command::Vm(VmCommand::Set(args)) => change(&args.parts),
             other => panic!("{other:?}"),
         }
     }

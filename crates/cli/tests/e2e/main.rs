@@ -15,6 +15,7 @@ mod guest_initramfs;
 mod guest_linux;
 mod listing;
 mod patterns;
+mod tenants;
 mod tool;
 mod verify;
 

@@ -1,0 +1,521 @@
+//! VMs that are added, resized and removed while the daemon runs, and what of them survives it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::control::{tidegate, tidegate_json};
+use crate::daemon::{Backing, Daemon, Scratch, noise, wait_for};
+use crate::tool::{Running, arg, fio, fio_result, have, run};
+
+const MIB: usize = 1 << 20;
+
+fn config(store: bool, more: &str) -> String {
+    let store = match store {
+        true => "[store]\npath = \"kept.redb\"\n\n",
+        false => "",
+    };
+    let device = Backing::File.device("");
+    format!(
+        "{store}{device}{}{more}",
+        Backing::File.vm("a", "64 MiB", "")
+    )
+}
+
+/// Runs a command that has to fail; what it says.
+fn refused(daemon: &Daemon, args: &[&str]) -> String {
+    let socket = daemon.path("control.sock");
+    let args = [&["--socket", arg(&socket)], args].concat();
+    let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &args).wait();
+    assert!(!done.status.success(), "{args:?} succeeded");
+    done.err
+}
+
+fn names(daemon: &Daemon) -> Vec<String> {
+    let vms = tidegate_json(daemon, &["vm", "list"]);
+    let vms = vms.as_array().expect("a list");
+    vms.iter()
+        .map(|vm| vm["name"].as_str().expect("a name").to_owned())
+        .collect()
+}
+
+const NEW: &str = "path=new.raw,size=8 MiB,create=sparse";
+
+#[test]
+fn a_vm_is_added_filled_grown_and_removed() {
+    if !have(&["nbdcopy", "nbdinfo"]) {
+        return;
+    }
+    let daemon = Daemon::start(&config(false, ""));
+    let add = [
+        "vm",
+        "add",
+        "new",
+        "--disk",
+        NEW,
+        "--limit",
+        "5000 IOPS",
+        "--weight",
+        "7",
+    ];
+    let vm = tidegate_json(&daemon, &add);
+    assert_eq!(vm["objective"]["weight"], 7, "{vm}");
+    assert_eq!(tidegate_json(&daemon, &add), vm, "asked for once more");
+    assert_eq!(names(&daemon), ["a", "new"]);
+
+    let bytes = noise(7, 8 * MIB);
+    let (image, back) = (daemon.path("image"), daemon.path("back"));
+    fs::write(&image, &bytes).expect("the directory is ours");
+    run(
+        daemon.scratch(),
+        "nbdcopy",
+        &[arg(&image), &daemon.uri("new")],
+    );
+    run(
+        daemon.scratch(),
+        "nbdcopy",
+        &[&daemon.uri("new"), arg(&back)],
+    );
+    assert!(
+        fs::read(&back).expect("copied") == bytes,
+        "other bytes came back"
+    );
+
+    let vm = tidegate_json(&daemon, &["vm", "resize", "new", "12 MiB"]);
+    assert_eq!(vm["disks"][0]["size_bytes"], 12 * MIB, "{vm}");
+    let size = run(daemon.scratch(), "nbdinfo", &["--size", &daemon.uri("new")]);
+    assert_eq!(size.trim(), (12 * MIB).to_string());
+    let said = refused(&daemon, &["vm", "resize", "new", "4 MiB"]);
+    assert!(said.contains("would be lost"), "{said}");
+    tidegate(
+        &daemon,
+        &["vm", "resize", "new", "new", "4 MiB", "--shrink"],
+    );
+    run(
+        daemon.scratch(),
+        "nbdcopy",
+        &[&daemon.uri("new"), arg(&back)],
+    );
+    let kept = fs::read(&back).expect("copied");
+    assert!(kept == bytes[..4 * MIB], "other bytes were kept");
+
+    let removed = tidegate_json(&daemon, &["vm", "remove", "new"]);
+    assert_eq!(removed["removed"], "new", "{removed}");
+    let again = tidegate_json(&daemon, &["vm", "remove", "new"]);
+    assert_eq!(again["removed"], Value::Null, "{again}");
+    let said = refused(&daemon, &["vm", "remove", "new", "--strict"]);
+    assert!(said.contains("no VM \"new\""), "{said}");
+    assert_eq!(names(&daemon), ["a"]);
+    assert_eq!(
+        fs::read(daemon.path("new.raw")).expect("left"),
+        bytes[..4 * MIB]
+    );
+    daemon.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_field_and_changes_nothing() {
+    let daemon = Daemon::start(&config(false, ""));
+    let before = tidegate_json(&daemon, &["vm", "list"]);
+    for (args, said) in [
+        (&["--disk", "path=x.raw,size=5"][..], "5\" is a bare number"),
+        (&["--disk", "path=x.raw,sise=5 GiB"], "did you mean `size`?"),
+        (&["--disk", "path=x.raw"], "No such file"),
+        (&["--disk", "path=./a.raw"], "is the same file as"),
+        (
+            &["--disk", NEW, "--disk", "export=a,path=y.raw"],
+            "export \"a\" is there already",
+        ),
+        (
+            &["--disk", NEW, "--device", "dsik"],
+            "did you mean \"disk\"?",
+        ),
+        (
+            &[
+                "--disk",
+                NEW,
+                "--reservation",
+                "9 IOPS",
+                "--limit",
+                "3 IOPS",
+            ],
+            "above limit",
+        ),
+        (&["--disk", NEW, "--persist"], "names no store"),
+    ] {
+        let args = [&["vm", "add", "new"], args].concat();
+        let err = refused(&daemon, &args);
+        assert!(err.contains(said), "{args:?}: {err}");
+    }
+    let err = refused(
+        &daemon,
+        &["vm", "add", "a", "--disk", "path=b.raw,size=1 MiB"],
+    );
+    for said in ["differs", "a.raw", "b.raw", "64 MiB", "1 MiB"] {
+        assert!(err.contains(said), "{said} is not in {err}");
+    }
+    fs::write(daemon.path("vms.toml"), "[[vm]]\nname = \"b\"\nx 3\n").expect("writable");
+    let file = daemon.path("vms.toml");
+    let err = refused(&daemon, &["vm", "add", "--file", arg(&file)]);
+    assert!(err.contains("vms.toml:3"), "{err}");
+    let after = tidegate_json(&daemon, &["vm", "list"]);
+    assert_eq!(after.to_string(), before.to_string());
+    daemon.stop();
+}
+
+#[test]
+fn a_vm_with_clients_goes_only_by_force_and_its_neighbour_does_not_notice() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let daemon = Daemon::start(&config(false, ""));
+    let verify = [
+        "--rw=randwrite",
+        "--bs=4k-64k",
+        "--iodepth=16",
+        "--size=32m",
+        "--verify=crc32c",
+        "--do_verify=1",
+        "--loops=4",
+    ];
+    let mut neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
+    let load = [
+        "--rw=randrw",
+        "--bs=4k",
+        "--iodepth=32",
+        "--size=8m",
+        "--time_based",
+        "--runtime=60",
+    ];
+    let mut rounds = 0;
+    while rounds < 3 || neighbour.is_running() {
+        tidegate(&daemon, &["vm", "add", "new", "--disk", NEW]);
+        let mut client = fio(daemon.scratch(), &daemon.uri("new"), &load);
+        wait_for("the client to be connected", || {
+            assert!(client.is_running(), "fio ended by itself");
+            tidegate_json(&daemon, &["vm", "show", "new"])["clients"] != 0
+        });
+        let said = refused(&daemon, &["vm", "remove", "new"]);
+        assert!(said.contains("connected") && said.contains("uid"), "{said}");
+        assert!(client.is_running(), "refused, and cut off all the same");
+        let begun = Instant::now();
+        tidegate(&daemon, &["vm", "remove", "new", "--force"]);
+        let done = client.wait();
+        assert!(!done.status.success() && begun.elapsed() < Duration::from_secs(30));
+        rounds += 1;
+    }
+    let result = fio_result(neighbour);
+    assert_eq!(result.reads, result.writes, "not all was verified");
+    assert_eq!(names(&daemon), ["a"]);
+    daemon.stop();
+}
+
+#[test]
+fn what_is_to_survive_does_and_nothing_else() {
+    let daemon = Daemon::start(&config(true, ""));
+    tidegate(
+        &daemon,
+        &[
+            "vm",
+            "add",
+            "brief",
+            "--disk",
+            "path=brief.raw,size=1 MiB,create=sparse",
+        ],
+    );
+    tidegate(
+        &daemon,
+        &[
+            "vm",
+            "add",
+            "long",
+            "--disk",
+            NEW,
+            "--weight",
+            "7",
+            "--persist",
+        ],
+    );
+    tidegate(
+        &daemon,
+        &["vm", "set", "long", "--limit", "900 IOPS", "--persist"],
+    );
+    tidegate(&daemon, &["vm", "set", "long", "--weight", "9"]);
+    tidegate(&daemon, &["vm", "set", "a", "--weight", "70", "--persist"]);
+    // Its file has that size from now on, whatever else is forgotten.
+    tidegate(&daemon, &["vm", "resize", "long", "16 MiB"]);
+    let said = refused(&daemon, &["vm", "resize", "a", "70 MiB", "--persist"]);
+    assert!(said.contains("those of the configuration"), "{said}");
+    let said = refused(&daemon, &["vm", "remove", "a", "--persist"]);
+    assert!(said.contains("out of the configuration"), "{said}");
+
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a", "long"]);
+    let vm = tidegate_json(&daemon, &["vm", "show", "long"]);
+    assert_eq!(vm["objective"]["limit"]["total"], "900 IOPS", "{vm}");
+    assert_eq!(vm["objective"]["weight"], 7, "{vm}");
+    assert_eq!(vm["disks"][0]["size_bytes"], 16 * MIB, "{vm}");
+    assert_eq!(
+        tidegate_json(&daemon, &["vm", "show", "a"])["objective"]["weight"],
+        70
+    );
+    assert!(
+        daemon.logged(&["kept objective wins", "vm=\"a\""]),
+        "{}",
+        daemon.log()
+    );
+    tidegate(&daemon, &["vm", "remove", "long"]);
+
+    // Removed until then; and then its disk is missing, which is no other VM's business.
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a", "long"]);
+    fs::remove_file(daemon.path("new.raw")).expect("it is there");
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a"]);
+    assert!(
+        !daemon.path("new.raw").exists(),
+        "an empty disk took its place"
+    );
+    assert!(
+        daemon.logged(&["ERROR", "cannot be served", "new.raw"]),
+        "{}",
+        daemon.log()
+    );
+    assert_eq!(ask(&daemon, "GET", "/healthz", ""), 503);
+    tidegate(&daemon, &["vm", "remove", "long", "--persist", "--strict"]);
+    assert_eq!(ask(&daemon, "GET", "/healthz", ""), 200);
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a"]);
+    daemon.stop();
+}
+
+#[test]
+fn vms_from_a_file_are_those_of_a_configuration() {
+    let daemon = Daemon::start(&config(false, ""));
+    let text = format!(
+        "{}[vm.objective]\nlatency = \"30 ms\"\n{}",
+        "[[vm]]\nname = \"x\"\n",
+        "[[vm.disk]]\npath = \"x.raw\"\nsize = \"1 MiB\"\ncreate = \"sparse\"\n[[vm.disk]]\n\
+         export = \"x-logs\"\npath = \"logs.raw\"\nsize = \"1 MiB\"\ncreate = \"preallocated\"\n\
+         [[vm]]\nname = \"y\"\nbackground = true\n[[vm.disk]]\npath = \"y.raw\"\nsize = \"1 MiB\"\n\
+         create = \"sparse\"\n"
+    );
+    let file = daemon.path("vms.toml");
+    fs::write(&file, text).expect("writable");
+    let vms = tidegate_json(&daemon, &["vm", "add", "--file", arg(&file)]);
+    assert_eq!(vms[0]["objective"]["latency"], "30 ms", "{vms}");
+    assert_eq!(vms[0]["disks"][1]["export"], "x-logs", "{vms}");
+    assert_eq!(vms[1]["background"], true, "{vms}");
+    assert_eq!(names(&daemon), ["a", "x", "y"]);
+    let said = refused(&daemon, &["vm", "resize", "x", "2 MiB"]);
+    assert!(said.contains("x-logs"), "{said}");
+    tidegate(&daemon, &["vm", "remove", "x", "--disk", "x-logs"]);
+    let vm = tidegate_json(&daemon, &["vm", "resize", "x", "2 MiB"]);
+    assert_eq!(vm["disks"].as_array().map(Vec::len), Some(1), "{vm}");
+    daemon.stop();
+}
+
+/// A daemon that serves nobody yet.
+#[test]
+fn a_daemon_may_begin_with_no_vm_at_all() {
+    let scratch = Scratch::new();
+    let daemon = Daemon::start_in(scratch, &Backing::Memory.device(""));
+    assert!(names(&daemon).is_empty());
+    tidegate(&daemon, &["vm", "add", "first", "--disk", "size=1 MiB"]);
+    assert_eq!(names(&daemon), ["first"]);
+    daemon.stop();
+}
+
+/// Asks the control API without starting a program for it; the status of the answer.
+fn ask(daemon: &Daemon, method: &str, path: &str, body: &str) -> u16 {
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    let mut answer = String::new();
+    // A daemon that was killed answers nothing, and that is no status.
+    if let Ok(mut stream) = UnixStream::connect(daemon.path("control.sock"))
+        && stream.write_all((head + body).as_bytes()).is_ok()
+    {
+        let _ = stream.read_to_string(&mut answer);
+    }
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    status.unwrap_or(0)
+}
+
+fn descriptors(daemon: &Daemon) -> usize {
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("it runs");
+    open.count()
+}
+
+/// Beyond what was there before: what the allocator keeps of what a thousand VMs had taken, and
+/// the engine's slots, which the next ones use.
+const SLACK: u64 = 12 << 20;
+
+fn a_thousand_come_and_go(backing: Backing) {
+    if !have(&["fio"]) {
+        return;
+    }
+    const VMS: usize = 1000;
+    let device = backing.device("policy = \"mclock\"");
+    let daemon = Daemon::start(&format!("{device}{}", backing.vm("a", "64 MiB", "")));
+    let verify = [
+        "--rw=randwrite",
+        "--bs=4k-64k",
+        "--iodepth=16",
+        "--size=32m",
+        "--verify=crc32c",
+    ];
+    fio_result(fio(daemon.scratch(), &daemon.uri("a"), &verify));
+    let before = (daemon.resident(), descriptors(&daemon));
+    let mut neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
+    let mut seen = Vec::new();
+    // Of what a second time takes nothing is new.
+    for round in 0..2 {
+        for i in 0..VMS {
+            let path = match backing {
+                Backing::File => format!("\"path\": \"{i}.raw\", \"create\": \"sparse\", "),
+                _ => String::new(),
+            };
+            let body = format!("{{\"disk\": [{{{path}\"size\": \"1 MiB\"}}]}}");
+            let status = ask(&daemon, "PUT", &format!("/v1/vms/vm{i}"), &body);
+            assert_eq!(status, 201, "vm{i} of round {round}");
+        }
+        let all_there = daemon.resident();
+        if !neighbour.is_running() {
+            let result = fio_result(neighbour);
+            assert_eq!(result.reads, result.writes, "not all was verified");
+            neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
+        }
+        for i in 0..VMS {
+            let status = ask(&daemon, "DELETE", &format!("/v1/vms/vm{i}"), "");
+            assert_eq!(status, 200, "vm{i} of round {round}");
+        }
+        seen.push((all_there, daemon.resident()));
+    }
+    let result = fio_result(neighbour);
+    assert_eq!(result.reads, result.writes, "not all was verified");
+    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+    let [(there, first), (_, second)] = seen[..] else {
+        unreachable!("two rounds");
+    };
+    println!(
+        "{backing:?}: {:.1} MiB before, {:.1} with {VMS} VMs, {:.1} without, {:.1} the second time",
+        mib(before.0),
+        mib(there),
+        mib(first),
+        mib(second)
+    );
+    wait_for("memory to be back where it was", || {
+        daemon.resident() < before.0 + SLACK
+    });
+    let each = there.saturating_sub(before.0) / VMS as u64;
+    assert!(each < 32 << 10, "{each} bytes a VM");
+    wait_for("descriptors to be back", || {
+        descriptors(&daemon) <= before.1
+    });
+    assert_eq!(names(&daemon), ["a"]);
+    daemon.stop();
+}
+
+#[test]
+fn memory_is_back_where_it_was_after_a_thousand_vms_came_and_went() {
+    a_thousand_come_and_go(Backing::Memory);
+}
+
+#[test]
+fn files_are_closed_after_a_thousand_vms_came_and_went() {
+    a_thousand_come_and_go(Backing::File);
+}
+
+/// What a VM is expected to be after a crash: its weight, or that it is not there.
+type Expected = BTreeMap<String, Option<u64>>;
+
+/// Makes changes that shall survive, one after the other, until the daemon is killed. Adds what
+/// was acknowledged to `expected`, and returns the change that was not, if any.
+fn change_until_killed(
+    daemon: &Daemon,
+    expected: &mut Expected,
+    done: &AtomicUsize,
+) -> Option<(String, Option<u64>)> {
+    for n in 0..1000 {
+        let name = format!("vm{}", n % 40);
+        let weight = n as u64 + 1;
+        let path = format!("/v1/vms/{name}");
+        let there = expected.get(&name).copied().flatten().is_some();
+        let (status, now) = match (there, n % 3) {
+            (true, 0) => (
+                ask(daemon, "DELETE", &format!("{path}?persist=true"), ""),
+                None,
+            ),
+            (true, _) => {
+                let body = format!("{{\"weight\": {weight}}}");
+                let path = format!("{path}/objective?persist=true");
+                (ask(daemon, "PATCH", &path, &body), Some(weight))
+            }
+            (false, _) => {
+                let body = format!(
+                    "{{\"disk\": [{{\"size\": \"1 MiB\"}}], \"objective\": {{\"weight\": {weight}}}}}"
+                );
+                (
+                    ask(daemon, "PUT", &format!("{path}?persist=true"), &body),
+                    Some(weight),
+                )
+            }
+        };
+        match status {
+            200 | 201 => expected.insert(name, now),
+            0 => return Some((name, now)),
+            other => panic!("{name}: {other}"),
+        };
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    None
+}
+
+#[test]
+fn killed_amid_a_thousand_changes_each_is_there_whole_or_not_at_all() {
+    let device = Backing::Memory.device("");
+    let store = "[store]\npath = \"kept.redb\"\n";
+    let mut daemon = Daemon::start(&format!("{store}{device}"));
+    let mut expected = Expected::new();
+    for killed_after in [3, 50, 211, 480] {
+        let done = AtomicUsize::new(0);
+        let (after, in_limbo) = thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                let mut expected = expected.clone();
+                let in_limbo = change_until_killed(&daemon, &mut expected, &done);
+                (expected, in_limbo)
+            });
+            wait_for("changes to be made", || {
+                changes.is_finished() || done.load(Ordering::Relaxed) >= killed_after
+            });
+            daemon.signal("KILL");
+            changes.join().expect("no change was refused")
+        });
+        expected = after;
+        daemon = daemon.crash();
+        let mut there = Expected::new();
+        let vms = tidegate_json(&daemon, &["vm", "list"]);
+        for vm in vms.as_array().expect("a list") {
+            let name = vm["name"].as_str().expect("a name").to_owned();
+            assert_eq!(vm["disks"][0]["size_bytes"], MIB, "{vm}");
+            there.insert(name, vm["objective"]["weight"].as_u64());
+        }
+        // What was not acknowledged may have been made.
+        if let Some((name, now)) = in_limbo
+            && there.get(&name).copied().flatten() == now
+        {
+            expected.insert(name, now);
+        }
+        expected.retain(|_, weight| weight.is_some());
+        assert_eq!(there, expected, "killed after {killed_after}");
+    }
+    daemon.stop();
+}
