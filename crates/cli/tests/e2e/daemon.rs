@@ -106,16 +106,21 @@ impl Daemon {
     }
 
     pub(crate) fn start_in(scratch: Scratch, config: &str) -> Daemon {
+        let mut daemon = Daemon::begin_in(scratch, config);
+        if let Err(status) = daemon.listens() {
+            panic!("the daemon ended at once: {status}");
+        }
+        daemon
+    }
+
+    /// The same without waiting for anything.
+    pub(crate) fn begin_in(scratch: Scratch, config: &str) -> Daemon {
         let mut text = String::from(
             "[control]\nsocket = \"control.sock\"\n\n[[listen]]\nunix = \"nbd.sock\"\n\n",
         );
         text.push_str(config);
         fs::write(scratch.join("tidegate.toml"), text).expect("the directory is ours");
-        let mut daemon = Daemon::spawn(scratch);
-        if let Err(status) = daemon.listens() {
-            panic!("the daemon ended at once: {status}");
-        }
-        daemon
+        Daemon::spawn(scratch)
     }
 
     /// Starts the program on what the directory has.

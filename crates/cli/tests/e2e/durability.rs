@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::Stdio;
 
 use crate::control::requests;
-use crate::daemon::{Backing, Daemon, wait_for};
+use crate::daemon::{Backing, Daemon, Scratch, wait_for};
 use crate::tool::{Running, fio, have, qemu_io};
 
 const BLOCK: u64 = 4096;
@@ -222,6 +222,19 @@ fn what_the_policy_has_learnt_outlives_the_daemon() {
     let daemon = daemon.crash();
     goes_on(&daemon, 2);
     daemon.stop();
+}
+
+/// Whoever asks a daemon to end that is still opening its disks gets the same orderly end.
+#[test]
+fn sigterm_while_it_starts_ends_it_in_order() {
+    let disk = |n| Backing::File.vm(&format!("vm{n}"), "16 MiB", "");
+    let disks: String = (0..400).map(disk).collect();
+    let config = Backing::File.device("") + &disks;
+    let mut daemon = Daemon::begin_in(Scratch::new(), &config);
+    wait_for("the first disk", || daemon.path("vm0.raw").exists());
+    daemon.signal("TERM");
+    let status = daemon.wait();
+    assert!(status.success(), "{status}: {}", daemon.log());
 }
 
 #[test]

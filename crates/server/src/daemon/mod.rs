@@ -43,6 +43,9 @@ pub enum StartError {
         /// Why.
         source: BindError,
     },
+    /// Signals cannot be received.
+    #[error("cannot handle signals: {0}")]
+    Signals(io::Error),
     /// The store.
     #[error("store {source}")]
     Store {
@@ -60,6 +63,7 @@ impl StartError {
         match self {
             StartError::Setup(error) => error.place(),
             StartError::Bind { place, .. } | StartError::Store { place, .. } => place.as_deref(),
+            StartError::Signals(_) => None,
         }
     }
 }
@@ -78,9 +82,6 @@ pub enum RunError {
         /// How.
         source: io::Error,
     },
-    /// Signals cannot be received.
-    #[error("cannot handle signals: {0}")]
-    Signals(io::Error),
 }
 
 /// A daemon whose loops run and whose sockets are bound; clients are accepted by
@@ -91,6 +92,7 @@ pub struct Daemon {
     listeners: Vec<(Arc<Bound>, Offers)>,
     threads: Vec<JoinHandle<io::Result<bool>>>,
     ended: mpsc::UnboundedReceiver<usize>,
+    signals: Signals,
 }
 
 /// Loops of a daemon that is starting; should it fail to, they end.
@@ -119,11 +121,14 @@ impl Drop for Ended {
 }
 
 impl Daemon {
-    /// Opens everything that the configuration names and starts the loops.
+    /// Opens everything that the configuration names and starts the loops. Within a runtime, for
+    /// from the beginning on SIGTERM and SIGINT wait for [`Daemon::run`].
     ///
     /// # Errors
     /// Names the VM, export, path or address that stood in the way.
     pub fn start(mut config: Config) -> Result<Daemon, StartError> {
+        // From here on there is something to end in order, even before it is served.
+        let signals = Signals::new().map_err(StartError::Signals)?;
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
         if let Some(store) = &store {
@@ -164,6 +169,7 @@ impl Daemon {
             listeners,
             threads,
             ended,
+            signals,
         })
     }
 
@@ -177,13 +183,12 @@ impl Daemon {
         self.listeners.iter().map(|(bound, _)| &**bound)
     }
 
-    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Runs on
+    /// Serves until SIGTERM, SIGINT (which are kept from [`Daemon::start`] on) or [`DaemonHandle::shut_down`], then ends in order. Runs on
     /// the caller's runtime.
     ///
     /// # Errors
     /// When a loop ended by itself.
     pub async fn run(mut self) -> Result<(), RunError> {
-        let mut signals = Signals::new().map_err(RunError::Signals)?;
         let mut reception = JoinSet::new();
         for (bound, offers) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
@@ -196,7 +201,7 @@ impl Daemon {
         let mut keeper = Keeper::new(&self.handle);
         loop {
             tokio::select! {
-                name = signals.next() => tracing::info!("{name}: finishing what is in flight"),
+                name = self.signals.next() => tracing::info!("{name}: finishing what is in flight"),
                 () = self.handle.stopped() => {
                     tracing::info!("told to shut down: finishing what is in flight");
                 }
@@ -219,7 +224,7 @@ impl Daemon {
         while left > 0 {
             tokio::select! {
                 _ = self.ended.recv() => left -= 1,
-                name = signals.next() => {
+                name = self.signals.next() => {
                     tracing::warn!("{name} again: ending at once; what is not finished stays unanswered");
                     self.tell_all(|| Command::Abort);
                 }
@@ -271,6 +276,7 @@ fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
 }
 
 /// The signals that end the daemon.
+#[derive(Debug)]
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
