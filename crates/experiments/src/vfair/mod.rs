@@ -1,5 +1,5 @@
-//! vFair: the experiments of Lu, Li, Narayanan, Reddy, Chen, Tune: *vFair: Latency-aware fair storage
-//! scheduling via per-IO cost-based differentiation* (SoCC 2015), as far as they are here.
+//! vFair: the experiments of Lu, Saltaformaggio, Kompella, Xu: *vFair: Latency-Aware Fair Storage
+//! Scheduling via Per-IO Cost-Based Differentiation* (SoCC 2015), as far as they are here.
 //!
 //! A module an experiment of the paper: `model_error` is figure 6. `saturation` is what all of them
 //! start from, the throughput of a device that is saturated with one kind of request, and the
