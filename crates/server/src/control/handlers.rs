@@ -139,7 +139,7 @@ pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Respon
     let all = api.snapshots().await?;
     let views = all
         .iter()
-        .flat_map(|device| device.vms.iter().map(|vm| VmView::new(vm)));
+        .flat_map(|device| device.vms.iter().map(VmView::new));
     Ok(ok(&views.collect::<Vec<_>>()))
 }
 
