@@ -59,7 +59,7 @@ fn a_hard_disks_agrees_with_a_quick_one() {
 
 /// How they are made: `tidegate profile NAME --results devices/profiles/NAME.toml`.
 #[test]
-#[ignore = "minutes; in a release build seconds a model"]
+#[ignore = "more than seven minutes; in a release build one and a half"]
 fn they_are_what_is_measured() {
     for name in catalogue::names() {
         let text = measured(name, false).to_toml();
