@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 
+use tidegate_core::expect::Thousandths;
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
@@ -217,6 +218,18 @@ impl<'a> Field<'a> {
     pub fn duration(&self, range: RangeInclusive<Nanos>) -> Option<Nanos> {
         let ns = self.figure(units::Quantity::Duration, units::parse_duration)?;
         self.within(ns, range, units::format_duration)
+    }
+
+    /// A part of the whole, `"70 %"`, in thousandths.
+    pub fn thousandths(&self) -> Option<u32> {
+        let read = match &self.node.value {
+            Value::Text(text) => text.parse().ok(),
+            _ => None,
+        };
+        if read.is_none() {
+            self.refuse("a part of the whole", "\"70 %\", from \"0 %\" to \"100 %\"");
+        }
+        read.map(|Thousandths(part)| part)
     }
 
     /// A rate in IOPS, bytes a second or both; `none`, in JSON also `null`, is [`Rate::NONE`].

@@ -4,6 +4,7 @@
 //! `"none"` take it away, a table inside a table merges too (RFC 7396). In the file, what was
 //! there is the default.
 
+use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
 use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
@@ -18,6 +19,8 @@ use crate::section::Section;
 const BURST_LENGTH: Nanos = Nanos::SECOND;
 /// Longer than any guest waits before it gives a disk up.
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+/// NBD carries no more in one request.
+const EXPECTED_SIZE_MAX: u64 = 32 << 20;
 const PRIORITY_EXAMPLES: &str =
     "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
 const RATE_EXAMPLES: &str =
@@ -148,6 +151,12 @@ pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
         set(&mut section, "weight", weight, &mut new.weight),
         set(&mut section, "latency", latency, &mut new.latency),
         set(&mut section, "priority", priority, &mut new.priority),
+        set(
+            &mut section,
+            "expects",
+            |field| expects(field, &base.expects),
+            &mut new.expects,
+        ),
     ];
     section.finish();
     if good.contains(&false) {
@@ -302,6 +311,83 @@ fn priority(field: &Field<'_>) -> Option<Priority> {
     }
 }
 
+fn expects(field: &Field<'_>, base: &Expects) -> Option<Expects> {
+    if is_none(field) {
+        return Some(Expects::NOTHING);
+    }
+    let mut section = field.section()?;
+    let mut new = *base;
+    let good = [
+        set(
+            &mut section,
+            "reads",
+            |field| unless_none(field, Field::thousandths),
+            &mut new.reads,
+        ),
+        set(
+            &mut section,
+            "access",
+            |field| unless_none(field, access),
+            &mut new.sequential,
+        ),
+        set(
+            &mut section,
+            "size",
+            |field| unless_none(field, size),
+            &mut new.size,
+        ),
+    ];
+    section.finish();
+    good.iter().all(|good| *good).then_some(new)
+}
+
+/// What is said, or that nothing is.
+fn unless_none<'a, T>(
+    field: &Field<'a>,
+    read: impl Fn(&Field<'a>) -> Option<T>,
+) -> Option<Option<T>> {
+    match is_none(field) {
+        true => Some(None),
+        false => read(field).map(Some),
+    }
+}
+
+/// Sequential requests in thousandths: `random`, `sequential`, or `40 % sequential`.
+fn access(field: &Field<'_>) -> Option<u32> {
+    let part = match &field.node.value {
+        Value::Text(text) => match text.trim() {
+            "random" => Some(0),
+            "sequential" => Some(THOUSAND),
+            text => (text.strip_suffix("sequential"))
+                .and_then(|part| part.parse().ok())
+                .map(|Thousandths(part)| part),
+        },
+        _ => None,
+    };
+    if part.is_none() {
+        field.refuse(
+            "how requests lie",
+            "\"random\", \"sequential\" or \"40 % sequential\"",
+        );
+    }
+    part
+}
+
+fn size(field: &Field<'_>) -> Option<u32> {
+    field
+        .bytes(1..=EXPECTED_SIZE_MAX)
+        .and_then(|bytes| u32::try_from(bytes).ok())
+}
+
+/// How an expected access is written; what [`access`] reads.
+pub fn access_word(sequential: u32) -> String {
+    match sequential {
+        0 => "random".to_owned(),
+        THOUSAND => "sequential".to_owned(),
+        part => format!("{} sequential", Thousandths(part)),
+    }
+}
+
 /// Reports parts that contradict each other, at the part that was written.
 fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
     let (names, allowed): (Vec<&str>, _) = match error {
@@ -337,6 +423,45 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_expected_is_read_and_merged() {
+        let merged = |base: &Objective, change| merge(base, &json!({ "expects": change }));
+        let said = |change| merged(&Objective::default(), change).map(|o| o.expects);
+        let whole = json!({ "reads": "70 %", "access": "40 % sequential", "size": "16 KiB" });
+        let expects = Expects {
+            reads: Some(700),
+            sequential: Some(400),
+            size: Some(16384),
+        };
+        assert_eq!(said(whole.clone()), Ok(expects));
+        let base = merged(&Objective::default(), whole).expect("good");
+        let changed = merged(&base, json!({ "access": "random", "size": null })).expect("good");
+        let random = Expects {
+            sequential: Some(0),
+            size: None,
+            ..expects
+        };
+        assert_eq!(changed.expects, random);
+        let none = merged(&base, json!(null)).expect("good");
+        assert_eq!(none, Objective::default());
+        let wrong = json!({ "reads": 70, "access": "wild", "size": "0 B" });
+        let errors = said(wrong).expect_err("all three are wrong").to_string();
+        for part in ["expects.reads", "expects.access", "expects.size"] {
+            assert!(errors.contains(part), "{errors}");
+        }
+        assert!(errors.contains("\"40 % sequential\""), "{errors}");
+    }
+
+    #[test]
+    fn every_access_is_read_as_it_is_written() {
+        for part in 0..=THOUSAND {
+            let change = json!({ "expects": { "access": access_word(part) } });
+            let objective = merge(&Objective::default(), &change).expect("good");
+            assert_eq!(objective.expects.sequential, Some(part));
+        }
+    }
 
     proptest::proptest! {
         #[test]

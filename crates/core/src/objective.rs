@@ -1,5 +1,6 @@
 //! What a VM was promised, as plain data, validated together.
 
+use crate::expect::Expects;
 use crate::time::Nanos;
 use core::fmt;
 
@@ -196,6 +197,8 @@ pub struct Objective {
     pub latency: Option<Nanos>,
     /// Its class, for schedulers that know such.
     pub priority: Priority,
+    /// What its requests are expected to be like: plans reckon with it, nothing schedules by it.
+    pub expects: Expects,
 }
 
 /// A class of I/O priority, as Linux's `ionice` has them: the least goes first.
@@ -342,6 +345,7 @@ impl Default for Objective {
             weight: Self::DEFAULT_WEIGHT,
             latency: None,
             priority: Priority::DEFAULT,
+            expects: Expects::NOTHING,
         }
     }
 }

@@ -68,6 +68,7 @@ fn objective(draws: &mut Draws) -> Objective {
             weight: [1, 100, 10_000][draws.below(3) as usize],
             latency: latency.map(Nanos),
             priority: *draws.of(&priorities).expect("not empty"),
+            ..Objective::default()
         };
         if objective.validate().is_ok() {
             return objective;

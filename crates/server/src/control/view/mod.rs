@@ -13,7 +13,7 @@ use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
 pub use fault::{DiskFaultsView, FaultView};
-pub use objective::{BurstView, LimitView, ObjectiveView};
+pub use objective::{BurstView, ExpectsView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 
 /// A device as it stands.

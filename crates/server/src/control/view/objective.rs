@@ -1,6 +1,8 @@
 //! Objectives, as text with units.
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::objective::access_word;
+use tidegate_core::expect::{Expects, Thousandths};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_device::units;
 
@@ -19,6 +21,20 @@ pub struct ObjectiveView {
     pub latency: Option<String>,
     /// The class of priority.
     pub priority: String,
+    /// What its requests are expected to be like.
+    #[serde(default)]
+    pub expects: Option<ExpectsView>,
+}
+
+/// What requests are expected to be like; what is not said is `null`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ExpectsView {
+    /// Reads among them.
+    pub reads: Option<String>,
+    /// How they lie.
+    pub access: Option<String>,
+    /// How long each is.
+    pub size: Option<String>,
 }
 
 /// A cap.
@@ -57,6 +73,18 @@ impl ObjectiveView {
             weight: objective.weight,
             latency: objective.latency.map(units::format_duration),
             priority: objective.priority.to_string(),
+            expects: (!objective.expects.is_nothing())
+                .then(|| ExpectsView::new(&objective.expects)),
+        }
+    }
+}
+
+impl ExpectsView {
+    fn new(expects: &Expects) -> ExpectsView {
+        ExpectsView {
+            reads: expects.reads.map(|part| Thousandths(part).to_string()),
+            access: expects.sequential.map(access_word),
+            size: (expects.size).map(|size| units::format_bytes(size.into())),
         }
     }
 }
@@ -97,7 +125,8 @@ mod tests {
             },
             "target": "300 IOPS",
             "weight": 30,
-            "latency": "12.5 ms"
+            "latency": "12.5 ms",
+            "expects": { "reads": "70 %", "access": "12.5 % sequential", "size": "16 KiB" }
         });
         let objective = config::objective::merge(&Objective::default(), &change).expect("good");
         let shown = serde_json::to_value(ObjectiveView::new(&objective)).expect("JSON");
