@@ -32,6 +32,7 @@ pub mod engine;
 pub mod expect;
 pub mod facts;
 pub mod fenwick;
+pub mod fit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 pub mod heap;

@@ -1,0 +1,122 @@
+//! Reads and writes that meet: what the VMs can make of the device at worst.
+//!
+//! Random reads and writes make each other dearer, by how much depends on their proportion. VMs need
+//! not all ask at once, so every proportion that a part of what was promised can have is looked
+//! at: in each stretch between measured proportions, all of the direction that there is less of, and of
+//! the other the dearest, as much as that proportion takes. The worst of these is no less than what
+//! any part of the load takes; so whatever is added, it never becomes less.
+
+use super::cost::{Costs, times};
+use super::load::{Load, MILLION};
+use crate::profile::{Access, Direction};
+
+/// Millionths of a random request a second, with what one takes.
+struct Stream {
+    /// Whose.
+    tenant: usize,
+    rate: u64,
+    size: u32,
+    /// Picoseconds.
+    time: u64,
+}
+
+/// Picoseconds a second from millionths of them, rounded up.
+pub(super) fn per_second(time: u128) -> u64 {
+    u64::try_from(time.div_ceil(MILLION)).unwrap_or(u64::MAX)
+}
+
+/// What each of them takes of the device when all together take most, in millionths of a picosecond
+/// a second.
+pub(super) fn worst(costs: &Costs<'_>, loads: &[Load], blended: bool) -> Vec<u128> {
+    let mut alone = vec![0u128; loads.len()];
+    let mut random = [Vec::new(), Vec::new()];
+    for (tenant, load) in loads.iter().enumerate() {
+        for (direction, rate) in [
+            (Direction::Read, load.reads),
+            (Direction::Write, load.writes),
+        ] {
+            let (streams, rest) = split(rate, load.sequential);
+            let sequential = costs.time_ps(direction, Access::Sequential, load.size);
+            let scattered = costs.time_ps(direction, Access::Random, load.size);
+            let mut mixed = |rate, time| {
+                random[direction as usize].push(Stream {
+                    tenant,
+                    rate,
+                    size: load.size,
+                    time,
+                });
+            };
+            mixed(rest, scattered);
+            match blended {
+                true => mixed(streams, costs.blended_ps(direction, load.size)),
+                false => alone[tenant] = take(alone[tenant], streams, sequential),
+            }
+        }
+    }
+    for streams in &mut random {
+        streams.retain(|stream| stream.rate > 0);
+    }
+    let mut most: Option<(u128, Vec<u128>)> = None;
+    for stretch in costs.stretches() {
+        let taken = in_stretch(costs, &random, stretch, alone.clone());
+        let sum = taken.iter().fold(0u128, |sum, &t| sum.saturating_add(t));
+        if most.as_ref().is_none_or(|(before, _)| sum > *before) {
+            most = Some((sum, taken));
+        }
+    }
+    most.map_or(alone, |(_, taken)| taken)
+}
+
+/// The largest factor that mixing makes requests of a size dearer by, in millionths.
+pub(super) fn dearest_mixing(costs: &Costs<'_>, size: u32) -> u64 {
+    let ends = costs.stretches().into_iter().map(|stretch| stretch.1);
+    let factors = ends.map(|reads| costs.mixing(reads, size));
+    factors.max().unwrap_or(super::cost::ONE)
+}
+
+fn split(rate: u64, sequential: u32) -> (u64, u64) {
+    let streams = (u128::from(rate) * u128::from(sequential)).div_ceil(1000) as u64;
+    // Not the rest of it: each part is rounded up, so that neither becomes less with more.
+    let rest = (u128::from(rate) * u128::from(1000 - sequential)).div_ceil(1000) as u64;
+    (streams, rest)
+}
+
+fn take(before: u128, rate: u64, time: u64) -> u128 {
+    before.saturating_add(u128::from(rate).saturating_mul(u128::from(time)))
+}
+
+/// The most that a part of the load takes whose proportion lies in the stretch, or a little more.
+fn in_stretch(
+    costs: &Costs<'_>,
+    [reads, writes]: &[Vec<Stream>; 2],
+    (low, high): (u32, u32),
+    mut taken: Vec<u128>,
+) -> Vec<u128> {
+    // Between two neighbouring proportions the factor rises or falls: the larger end bounds it.
+    let time = |stream: &Stream| {
+        let factor = |reads| costs.mixing(reads, stream.size);
+        times(stream.time, factor(low).max(factor(high)))
+    };
+    let rate = |streams: &[Stream]| streams.iter().map(|s| u128::from(s.rate)).sum::<u128>();
+    let (all_reads, all_writes) = (rate(reads), rate(writes));
+    let (low, high) = (u128::from(low), u128::from(high));
+    let most_reads = match high {
+        1000 => all_reads,
+        high => all_reads.min((all_writes * high).div_ceil(1000 - high)),
+    };
+    let most_writes = match low {
+        0 => all_writes,
+        low => all_writes.min((all_reads * (1000 - low)).div_ceil(low)),
+    };
+    for (streams, mut left) in [(reads, most_reads), (writes, most_writes)] {
+        let mut dearest: Vec<_> = streams.iter().map(|s| (time(s), s)).collect();
+        // Equal times in the order of VMs: stable.
+        dearest.sort_by_key(|(time, _)| core::cmp::Reverse(*time));
+        for (time, stream) in dearest {
+            let rate = left.min(u128::from(stream.rate)) as u64;
+            left -= u128::from(rate);
+            taken[stream.tenant] = take(taken[stream.tenant], rate, time);
+        }
+    }
+    taken
+}
