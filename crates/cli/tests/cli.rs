@@ -116,6 +116,85 @@ impl Drop for Daemon {
 }
 
 #[test]
+fn a_plan_says_what_fits_and_what_would() {
+    let file = examples().join("planned.toml");
+    let file = file.to_str().expect("plain");
+    let fits = tidegate(&["plan", file]);
+    assert!(fits.status.success(), "{}", stderr(&fits));
+    let shown = stdout(&fits);
+    assert!(
+        shown.contains("17.5 reads/s and 7.5 writes/s, random, 16 KiB"),
+        "{shown}"
+    );
+    let what_if = [
+        "plan",
+        file,
+        "--vm",
+        "backup",
+        "--reservation",
+        "10 MB/s",
+        "-o",
+        "json",
+    ];
+    let too_much = tidegate(&what_if);
+    assert_eq!(too_much.status.code(), Some(1));
+    assert!(
+        stderr(&too_much).contains("at most 80 % may be promised"),
+        "{}",
+        stderr(&too_much)
+    );
+    let plan: serde_json::Value = serde_json::from_str(&stdout(&too_much)).expect("JSON");
+    let device = &plan["devices"][0];
+    assert_eq!(
+        (&plan["fits"], &device["short_of"]),
+        (&false.into(), &"device time".into())
+    );
+    // What is said to fit does.
+    let near = device["nearest"]["objective"]["reservation"]
+        .as_str()
+        .expect("one does");
+    assert_eq!(device["nearest"]["vm"], "backup");
+    let instead = tidegate(&["plan", file, "--vm", "backup", "--reservation", near]);
+    assert!(instead.status.success(), "{}", stderr(&instead));
+    // All of the device may be promised, if that is wanted, but no more.
+    let beyond = tidegate(&["plan", file, "--headroom", "100.1 %"]);
+    assert_eq!(beyond.status.code(), Some(2));
+    let whole = tidegate(&["plan", file, "--headroom", "100 %"]);
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    let nowhere = tidegate(&["plan", file, "--device", "nope"]);
+    assert!(
+        stderr(&nowhere).contains("there are: disk0"),
+        "{}",
+        stderr(&nowhere)
+    );
+}
+
+#[test]
+fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
+    let scenario = examples().join("noisy-neighbour.toml");
+    let unknown = tidegate(&["plan", scenario.to_str().expect("plain")]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let said = stderr(&unknown);
+    assert!(said.contains("tidegate profile hdd-7200-1tb"), "{said}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
+    let too_much = planned.replace("25 IOPS", "250 IOPS");
+    let file = dir.path().join("much.toml");
+    std::fs::write(&file, too_much).expect("writable");
+    let checked = tidegate(&["check", file.to_str().expect("plain")]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    let said = stderr(&checked);
+    assert!(
+        said.contains("warning: device \"disk0\": what is promised"),
+        "{said}"
+    );
+    assert!(
+        said.contains("`tidegate plan` says what would fit"),
+        "{said}"
+    );
+}
+
+#[test]
 fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
     let mut checked = 0;
     for entry in std::fs::read_dir(examples()).expect("examples are there") {

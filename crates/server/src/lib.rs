@@ -15,6 +15,7 @@ pub mod control;
 pub mod daemon;
 pub mod event_loop;
 pub mod fault;
+pub mod fitting;
 pub mod help;
 mod keeper;
 pub mod metrics;

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod disk;
+mod plan;
 mod profile;
 mod simulator;
 mod value;
@@ -22,6 +23,7 @@ pub(crate) use daemon::{
     ResizeArgs, StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
+pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 pub(crate) use value::{all_policies, parse_policy};
@@ -38,6 +40,7 @@ use value::{parse_param, whole};
     after_help = "Examples:
   tidegate demo                                what scheduling is worth, in under a minute
   tidegate check tidegate.toml                 is this configuration good, and what does it say?
+  tidegate plan tidegate.toml                  can its devices keep what it promises?
   tidegate serve tidegate.toml                 serve it
   tidegate sim examples/noisy-neighbour.toml   who would get what, in virtual time
   tidegate vm list                             who is served
@@ -201,6 +204,18 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Whether what a configuration or a scenario promises fits its devices
+    #[command(
+        after_help = "A device needs a profile (`tidegate profile` measures one, `profile =` in \
+                            its [[device]] names it).\nWhat requests are like follows from `expects` \
+                            of an objective; docs/planning.md says what is\nassumed. Exits with 0 \
+                            when all of it fits, else with 1.\n\nExamples:
+  tidegate plan examples/planned.toml
+  tidegate plan examples/planned.toml --headroom \"90 %\" --streams kept
+  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" --latency \"60 ms\"
+  tidegate plan examples/planned.toml -o json | jq '.devices[].nearest'"
+    )]
+    Plan(Box<PlanArgs>),
     /// The VMs that are served, and what they were promised
     #[command(subcommand)]
     Vm(VmCommand),

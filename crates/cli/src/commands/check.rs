@@ -13,6 +13,7 @@ use tidegate_server::config::{
     Place,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
+use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::Tenant;
 
@@ -204,6 +205,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         mut warnings,
     } = loaded;
     warnings.extend(missing(&config));
+    warnings.extend(fitting::warnings(&config));
     if out.is_json() {
         let vm = |vm: &'_ config::VmConfig| {
             let device = &config.devices[vm.device];

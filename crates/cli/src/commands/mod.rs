@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod device;
 mod disk;
+mod plan;
 mod policy;
 mod profile;
 mod reproduce;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
         Command::Check { file } => check::run(&file, out),
+        Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),

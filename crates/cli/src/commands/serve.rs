@@ -8,6 +8,7 @@ use tidegate_config::document;
 use tidegate_server::config::{self, ConfigErrors, Loaded, Place};
 use tidegate_server::control;
 use tidegate_server::daemon::Daemon;
+use tidegate_server::fitting;
 use tidegate_server::reception::BindError;
 use tracing::Level;
 
@@ -20,7 +21,7 @@ use crate::problem::Problem;
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     let Loaded { config, warnings } = config::load(file).map_err(|errors| refused(errors, file))?;
-    for warning in &warnings {
+    for warning in warnings.iter().chain(&fitting::warnings(&config)) {
         output::tell(format_args!("{warning}\n"));
     }
     let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;

@@ -1,0 +1,330 @@
+//! `tidegate plan`: whether what is promised fits the devices it is promised on.
+
+mod show;
+mod site;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tidegate_config::objective;
+use tidegate_core::expect::Thousandths;
+use tidegate_core::fit::{self, Assumed, Fit, Resource};
+use tidegate_core::objective::Objective;
+use tidegate_server::control::view::ObjectiveView;
+
+use crate::args::PlanArgs;
+use crate::output::Output;
+use crate::problem::Problem;
+use site::{Site, Who};
+
+/// Reckons, says what was found, and ends with an error where something does not fit.
+pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
+    let mut sites = site::load(&args.file)?;
+    if let Some(wanted) = &args.device {
+        let known = || sites.iter().map(|site| site.name.as_str());
+        if !known().any(|name| name == wanted) {
+            let names: Vec<_> = known().collect();
+            let problem = Problem::new(format!("there is no device {wanted:?}"));
+            return Err(problem
+                .help(format!("there are: {}", names.join(", ")))
+                .into());
+        }
+        sites.retain(|site| site.name == *wanted);
+    }
+    if let Some(name) = &args.vm {
+        what_if(&mut sites, name, args)?;
+    }
+    let assumed = Assumed {
+        headroom: args.headroom.0,
+        streams: args.streams.into(),
+    };
+    let plans: Vec<Plan> = sites
+        .iter()
+        .map(|site| Plan::of(site, args, &assumed))
+        .collect();
+    match out.is_json() {
+        true => out.json(&Whole::new(&plans))?,
+        false => out.text(&show::all(&plans, &assumed, out.style()))?,
+    }
+    verdict(&plans)
+}
+
+/// Adds a VM, or changes the promise of one that is there.
+fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
+    let there = (sites.iter().enumerate())
+        .find_map(|(at, site)| Some((at, site.vms.iter().position(|vm| vm.name == name)?)));
+    let (site, vm) = match (there, sites.len()) {
+        (Some(found), _) => found,
+        (None, 1) => {
+            sites[0].vms.push(Who::new(name));
+            (0, sites[0].vms.len() - 1)
+        }
+        (None, _) => {
+            let problem = Problem::new(format!("{name:?} could be on any of the devices"));
+            return Err(problem
+                .at("--vm")
+                .help("say on which: --device NAME")
+                .into());
+        }
+    };
+    let vm = &mut sites[site].vms[vm];
+    vm.objective = objective::merge(&vm.objective, &change(args))?;
+    sites[site].asked = Some(name.to_owned());
+    Ok(())
+}
+
+/// What was typed, in the words of the configuration.
+fn change(args: &PlanArgs) -> Value {
+    let table = |parts: &[(&str, &Option<String>)]| {
+        let said = |(key, text): &(&str, &Option<String>)| {
+            Some(((*key).to_owned(), Value::from(text.as_deref()?)))
+        };
+        parts.iter().filter_map(said).collect::<Map<_, _>>()
+    };
+    let mut change = table(&[
+        ("reservation", &args.reservation),
+        ("target", &args.target),
+        ("limit", &args.limit),
+        ("latency", &args.latency),
+    ]);
+    let expects = table(&[
+        ("reads", &args.reads),
+        ("access", &args.access),
+        ("size", &args.size),
+    ]);
+    if !expects.is_empty() {
+        change.insert("expects".to_owned(), expects.into());
+    }
+    change.into()
+}
+
+/// What became of a device.
+struct Plan<'a> {
+    site: &'a Site,
+    /// `None`: it has no profile.
+    found: Option<Found>,
+}
+
+struct Found {
+    fit: Fit,
+    /// Why it does not fit.
+    reason: String,
+    /// The VM whose promise may be lowered, and to what.
+    nearest: Option<(usize, Objective)>,
+    /// All lowered alike, in thousandths of what was asked for.
+    nearest_of_all: Option<(u32, Vec<Objective>)>,
+}
+
+impl<'a> Plan<'a> {
+    fn of(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
+        let found = site.device().map(|device| {
+            let tenants = site.tenants();
+            let fit = fit::reckon(&device, &tenants, assumed);
+            let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
+            // Whoever was asked about; else the last of those that would make it fit.
+            let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());
+            let nearest = match asked {
+                _ if fit.fits() => None,
+                Some(at) => near(at),
+                None => (0..tenants.len()).rev().find_map(near),
+            };
+            Found {
+                reason: fit.reason(&tenants),
+                nearest,
+                nearest_of_all: fit::nearest_of_all(&device, &tenants, assumed),
+                fit,
+            }
+        });
+        Plan { site, found }
+    }
+
+    /// Whether all of it is known to fit; where nothing is promised nothing can be too much.
+    fn fits(&self) -> bool {
+        match &self.found {
+            Some(found) => found.fit.fits(),
+            None => !self.promises(),
+        }
+    }
+
+    fn promises(&self) -> bool {
+        self.site.vms.iter().any(|vm| {
+            let objective = &vm.objective;
+            let floor = [&objective.reservation, &objective.target];
+            floor.iter().any(|rate| !rate.is_none()) || objective.latency.is_some()
+        })
+    }
+}
+
+fn verdict(plans: &[Plan<'_>]) -> Result<()> {
+    let Some(bad) = plans.iter().find(|plan| !plan.fits()) else {
+        return Ok(());
+    };
+    let name = &bad.site.name;
+    Err(match &bad.found {
+        Some(found) => Problem::new(format!("device {name:?}: {}", found.reason))
+            .help("promise less, as shown above, or move a VM to another device")
+            .into(),
+        None => Problem::new(format!(
+            "device {name:?} has no profile: what it can do is not known"
+        ))
+        .help(format!(
+            "measure it, `tidegate profile {}`, and name the file: profile = \"FILE\" in its \
+             [[device]]; those of the catalogue's models are built in",
+            bad.site.measure
+        ))
+        .into(),
+    })
+}
+
+/// All of it, as JSON.
+#[derive(Serialize)]
+struct Whole<'a> {
+    fits: bool,
+    devices: Vec<DeviceView<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeviceView<'a> {
+    device: &'a str,
+    policy: &'a str,
+    /// I/Os in flight.
+    depth: u32,
+    /// `null`: it has no profile.
+    fits: Option<bool>,
+    /// `device time`, `latency` or `capacity`.
+    short_of: Option<&'static str>,
+    reason: Option<&'a str>,
+    /// Of the device's time, what all together need at most.
+    needs_percent: Option<f64>,
+    /// And what may be promised.
+    headroom_percent: Option<f64>,
+    vms: Vec<VmView<'a>>,
+    nearest: Option<Lowered<'a>>,
+    nearest_of_all: Option<AllLowered<'a>>,
+}
+
+#[derive(Serialize)]
+struct VmView<'a> {
+    vm: &'a str,
+    background: bool,
+    reads_per_s: Option<f64>,
+    writes_per_s: Option<f64>,
+    sequential_percent: Option<f64>,
+    size_bytes: Option<u32>,
+    needs_percent: Option<f64>,
+    latency: Option<LatencyView>,
+}
+
+#[derive(Serialize)]
+struct LatencyView {
+    asked_ns: u64,
+    /// `null`: the profile has no latencies.
+    takes_ns: Option<u64>,
+    alone_ns: Option<u64>,
+    holds: bool,
+}
+
+#[derive(Serialize)]
+struct Lowered<'a> {
+    vm: &'a str,
+    objective: ObjectiveView,
+}
+
+#[derive(Serialize)]
+struct AllLowered<'a> {
+    percent: f64,
+    vms: Vec<Lowered<'a>>,
+}
+
+impl<'a> Whole<'a> {
+    fn new(plans: &'a [Plan<'a>]) -> Whole<'a> {
+        Whole {
+            fits: plans.iter().all(Plan::fits),
+            devices: plans.iter().map(DeviceView::new).collect(),
+        }
+    }
+}
+
+/// A word for what is short.
+fn resource(resource: Resource) -> &'static str {
+    match resource {
+        Resource::DeviceTime => "device time",
+        Resource::Latency => "latency",
+        Resource::Capacity => "capacity",
+    }
+}
+
+fn percent(time_ps: u64) -> f64 {
+    time_ps as f64 * 100.0 / fit::SECOND_PS as f64
+}
+
+fn lowered<'a>(site: &'a Site, at: usize, objective: &Objective) -> Lowered<'a> {
+    Lowered {
+        vm: &site.vms[at].name,
+        objective: ObjectiveView::new(objective),
+    }
+}
+
+impl<'a> DeviceView<'a> {
+    fn new(plan: &'a Plan<'a>) -> DeviceView<'a> {
+        let (site, found) = (plan.site, plan.found.as_ref());
+        let fit = found.map(|found| &found.fit);
+        let vms = site.vms.iter().enumerate();
+        DeviceView {
+            device: &site.name,
+            policy: &site.policy,
+            depth: site.depth,
+            fits: fit.map(Fit::fits),
+            short_of: fit.and_then(Fit::short_of).map(resource),
+            reason: found
+                .map(|found| found.reason.as_str())
+                .filter(|text| !text.is_empty()),
+            needs_percent: fit.map(|fit| percent(fit.time_ps)),
+            headroom_percent: fit.map(|fit| percent(fit.budget_ps)),
+            vms: vms.map(|(at, vm)| VmView::new(vm, fit, at)).collect(),
+            nearest: found.and_then(|found| {
+                let (at, objective) = found.nearest.as_ref()?;
+                Some(lowered(site, *at, objective))
+            }),
+            nearest_of_all: found.and_then(|found| {
+                let (part, objectives) = found.nearest_of_all.as_ref()?;
+                let vms = objectives.iter().enumerate();
+                Some(AllLowered {
+                    percent: f64::from(*part) / 10.0,
+                    vms: vms
+                        .map(|(at, objective)| lowered(site, at, objective))
+                        .collect(),
+                })
+            }),
+        }
+    }
+}
+
+impl<'a> VmView<'a> {
+    fn new(vm: &'a Who, fit: Option<&Fit>, at: usize) -> VmView<'a> {
+        let need = fit.map(|fit| &fit.needs[at]);
+        let load = need.map(|need| &need.load);
+        let bound = need.and_then(|need| need.bound);
+        VmView {
+            vm: &vm.name,
+            background: vm.background,
+            reads_per_s: load.map(|load| load.reads as f64 / 1e6),
+            writes_per_s: load.map(|load| load.writes as f64 / 1e6),
+            sequential_percent: load.map(|load| f64::from(load.sequential) / 10.0),
+            size_bytes: load.map(|load| load.size),
+            needs_percent: need.map(|need| percent(need.time_ps)),
+            latency: bound.map(|bound| LatencyView {
+                asked_ns: bound.asked.0,
+                takes_ns: bound.takes.map(|takes| takes.0),
+                alone_ns: bound.alone.map(|alone| alone.0),
+                holds: bound.holds(),
+            }),
+        }
+    }
+}
+
+/// Thousandths of a second of the device, rounded up.
+fn part(time_ps: u64) -> Thousandths {
+    let part = time_ps.div_ceil(fit::SECOND_PS / 1000);
+    Thousandths(u32::try_from(part).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,190 @@
+//! A plan as tables.
+
+use tidegate_config::objective::access_word;
+use tidegate_core::expect::Thousandths;
+use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
+use tidegate_report::{Align, Cell, Style, Table, Tone, duration, exact_bytes};
+use tidegate_server::control::view::ObjectiveView;
+
+use super::super::show;
+use super::{Found, Plan, part, resource};
+
+/// All devices, one after the other.
+pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
+    let texts: Vec<String> = plans.iter().map(|plan| one(plan, assumed, style)).collect();
+    texts.join("\n")
+}
+
+fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
+    let site = plan.site;
+    let mut text = format!(
+        "Device {}: policy {}, {} in flight\n\n",
+        site.name, site.policy, site.depth
+    );
+    let Some(found) = &plan.found else {
+        let known = match plan.promises() {
+            true => "what it can do is not known",
+            false => "nothing is promised on it",
+        };
+        text.push_str(&format!("  It has no profile; {known}.\n"));
+        return text;
+    };
+    text.push_str(&vms(plan, found).render(style));
+    text.push_str(&format!("\n{}", sums(plan, found, assumed).render(style)));
+    text.push_str(&instead(plan, found));
+    text
+}
+
+fn vms(plan: &Plan<'_>, found: &Found) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("PROMISED", Align::Left),
+        ("TAKEN FOR", Align::Left),
+        ("NEEDS", Align::Right),
+        ("REQUESTS TAKE", Align::Left),
+    ]);
+    for (vm, need) in plan.site.vms.iter().zip(&found.fit.needs) {
+        let promised = show::promise(vm.background, &ObjectiveView::new(&vm.objective));
+        let asked = plan.site.asked.as_ref() == Some(&vm.name);
+        let name = match asked {
+            true => format!("{} (what if)", vm.name),
+            false => vm.name.clone(),
+        };
+        table.row([
+            Cell::from(name).tone(Tone::Strong),
+            promised.into(),
+            taken_for(need).into(),
+            match need.time_ps {
+                0 => "-".into(),
+                time => part(time).to_string().into(),
+            },
+            need.bound
+                .map_or_else(|| Cell::from("-"), |bound| times(&bound)),
+        ]);
+    }
+    table
+}
+
+/// `84 reads/s and 36 writes/s, random, 16 KiB`.
+fn taken_for(need: &Need) -> String {
+    let Load {
+        reads,
+        writes,
+        sequential,
+        size,
+        ..
+    } = need.load;
+    let count = |rate: u64, what: &str| {
+        let rate = format!("{:.1}", rate as f64 / 1e6);
+        let rate = rate.strip_suffix(".0").unwrap_or(&rate);
+        format!("{rate} {what}/s")
+    };
+    let rates = match (reads, writes) {
+        (0, 0) => return "nothing".to_owned(),
+        (reads, 0) => count(reads, "reads"),
+        (0, writes) => count(writes, "writes"),
+        (reads, writes) => format!("{} and {}", count(reads, "reads"), count(writes, "writes")),
+    };
+    let size = exact_bytes(size.into());
+    format!("{rates}, {}, {size}", access_word(sequential))
+}
+
+fn times(bound: &Bound) -> Cell {
+    let asked = duration(bound.asked.0);
+    match bound.takes {
+        None => Cell::from("not known: the profile has no latencies").tone(Tone::Warn),
+        Some(takes) if takes.0 == u64::MAX => {
+            Cell::from(format!("too long, of {asked}")).tone(Tone::Bad)
+        }
+        Some(takes) => {
+            let tone = if bound.holds() { Tone::Good } else { Tone::Bad };
+            let alone = bound.alone.map_or_else(String::new, |alone| {
+                format!("; {} with the device alone", duration(alone.0))
+            });
+            Cell::from(format!("up to {} of {asked}{alone}", duration(takes.0))).tone(tone)
+        }
+    }
+}
+
+fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
+    let fit = &found.fit;
+    let mut table = Table::facts();
+    let tone = |good: bool| if good { Tone::Good } else { Tone::Bad };
+    let time = format!(
+        "{} of the {} that may be promised",
+        part(fit.time_ps),
+        Thousandths(assumed.headroom)
+    );
+    table.fact(
+        "device time",
+        Cell::from(time).tone(tone(fit.time_ps <= fit.budget_ps)),
+    );
+    if let Some(capacity) = fit.capacity {
+        let text = format!(
+            "{} of {}",
+            tidegate_report::bytes(fit.disk_bytes),
+            tidegate_report::bytes(capacity)
+        );
+        table.fact(
+            "capacity",
+            Cell::from(text).tone(tone(fit.disk_bytes <= capacity)),
+        );
+    }
+    let streams = match assumed.streams {
+        _ if plan.site.vms.len() < 2 => "sequential: one VM alone",
+        Streams::Blended => "blended: sequential requests cost as much as random ones",
+        Streams::Kept => "kept: sequential requests stay so",
+    };
+    table.fact("streams", streams);
+    let (what, used) = fit.tightest();
+    let tightest = format!(
+        "{}: {} of what may be used of it",
+        resource(what),
+        Thousandths(used)
+    );
+    table.fact("tightest", tightest);
+    if fit.needs.iter().any(|need| need.bound.is_some()) {
+        let evenly = "for 99 of 100 requests that come evenly, in the order of deadlines (edf)";
+        table.fact("bounds", evenly);
+        if fit.needs.iter().any(|need| need.load.may_write) {
+            let early = "a device that answers writes before they are done may hold reads longer";
+            table.fact("", Cell::from(early).tone(Tone::Warn));
+        }
+    }
+    let verdict = match plan.fits() {
+        true => Cell::from("all of it").tone(Tone::Good),
+        false => Cell::from("not all of it").tone(Tone::Bad),
+    };
+    table.fact("fits", verdict);
+    table
+}
+
+/// What would fit instead, to be pasted into the configuration.
+fn instead(plan: &Plan<'_>, found: &Found) -> String {
+    let vms = &plan.site.vms;
+    let lines = |at: usize, near: &_| {
+        let parts = changed_parts(&vms[at].objective, near);
+        let line = |part| format!("    {part}\n");
+        parts.into_iter().map(line).collect::<String>()
+    };
+    let mut text = String::new();
+    if let Some((at, near)) = &found.nearest {
+        text.push_str(&format!(
+            "\nThe nearest that fits, with the others as they are: [vm.objective] of {}\n\n{}",
+            vms[*at].name,
+            lines(*at, near)
+        ));
+    }
+    if let Some((part, all)) = &found.nearest_of_all {
+        text.push_str(&format!(
+            "\nOr {} of every reservation and target:\n\n",
+            Thousandths(*part)
+        ));
+        for (at, near) in all.iter().enumerate() {
+            if *near != vms[at].objective {
+                text.push_str(&format!("    # {}\n{}", vms[at].name, lines(at, near)));
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,148 @@
+//! Devices and who shares them, from a configuration or a scenario.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tidegate_config::document;
+use tidegate_core::fit::{self, Tenant};
+use tidegate_core::objective::Objective;
+use tidegate_core::profile::Profile;
+use tidegate_server::config::{self, Config, DeviceKind};
+use tidegate_server::fitting;
+use tidegate_sim::scenario::Scenario;
+
+use crate::file_kind::FileKind;
+use crate::output;
+use crate::simulate::{self, Changes};
+
+/// A device.
+pub(super) struct Site {
+    pub(super) name: String,
+    pub(super) policy: String,
+    /// What `tidegate profile` would be given.
+    pub(super) measure: String,
+    pub(super) profile: Option<Arc<Profile>>,
+    pub(super) depth: u32,
+    pub(super) max_io: u32,
+    pub(super) merge_limit: u32,
+    /// Bytes.
+    pub(super) capacity: Option<u64>,
+    pub(super) vms: Vec<Who>,
+    /// The VM that was asked about.
+    pub(super) asked: Option<String>,
+}
+
+/// Somebody whose disks lie on it.
+pub(super) struct Who {
+    pub(super) name: String,
+    pub(super) objective: Objective,
+    pub(super) background: bool,
+    pub(super) disk_bytes: u64,
+}
+
+impl Who {
+    pub(super) fn new(name: &str) -> Who {
+        Who {
+            name: name.to_owned(),
+            objective: Objective::default(),
+            background: false,
+            disk_bytes: 0,
+        }
+    }
+}
+
+impl Site {
+    /// As plans see it; `None`: it has no profile.
+    pub(super) fn device(&self) -> Option<fit::Device<'_>> {
+        Some(fit::Device {
+            profile: self.profile.as_deref()?,
+            depth: self.depth,
+            max_io: self.max_io,
+            merge_limit: self.merge_limit,
+            capacity: self.capacity,
+        })
+    }
+
+    pub(super) fn tenants(&self) -> Vec<Tenant<'_>> {
+        (self.vms.iter())
+            .map(|vm| Tenant {
+                name: &vm.name,
+                objective: &vm.objective,
+                background: vm.background,
+                disk_bytes: vm.disk_bytes,
+            })
+            .collect()
+    }
+}
+
+/// Reads a file of either kind, and says what is to be said about it.
+pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
+    let kind = document::read_text(file).map(|text| FileKind::of(&text));
+    if matches!(kind, Ok(Some(FileKind::Scenario | FileKind::Model))) {
+        let ready = simulate::load(file, &Changes::default())?;
+        ready.tell();
+        return Ok(of_scenario(&ready.scenario));
+    }
+    let loaded = config::load(file)?;
+    for warning in &loaded.warnings {
+        output::tell(format_args!("{warning}\n"));
+    }
+    Ok(of_config(&loaded.config))
+}
+
+fn of_config(config: &Config) -> Vec<Site> {
+    let sites = config
+        .devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| Site {
+            name: device.name.clone(),
+            policy: device.policy.name().to_owned(),
+            measure: match &device.kind {
+                DeviceKind::Emulated { model } => model.name.clone(),
+                DeviceKind::File | DeviceKind::Memory => "DEVICE".to_owned(),
+            },
+            profile: device.profile.clone(),
+            depth: device.depth,
+            max_io: device.max_io,
+            merge_limit: device.merge_limit,
+            capacity: fitting::capacity(&device.kind),
+            vms: (fitting::tenants(config, index).iter())
+                .map(|tenant| Who {
+                    name: tenant.name.to_owned(),
+                    objective: *tenant.objective,
+                    background: tenant.background,
+                    disk_bytes: tenant.disk_bytes,
+                })
+                .collect(),
+            asked: None,
+        });
+    sites.collect()
+}
+
+fn of_scenario(scenario: &Scenario) -> Vec<Site> {
+    let sites = scenario.devices.iter().enumerate().map(|(index, device)| {
+        let on_it = scenario.tenants.iter().filter(|t| t.device == index);
+        Site {
+            name: device.name.clone(),
+            policy: device.policy.name().to_owned(),
+            measure: device.model.name.clone(),
+            profile: device.profile.clone(),
+            depth: device.depth,
+            max_io: device.max_io,
+            merge_limit: device.merge_limit,
+            capacity: Some(device.model.spec().capacity),
+            vms: on_it
+                .map(|tenant| Who {
+                    name: tenant.name.clone(),
+                    objective: tenant.objective,
+                    background: tenant.background,
+                    disk_bytes: tenant.disk_size,
+                })
+                .collect(),
+            asked: None,
+        }
+    });
+    sites.collect()
+}
