@@ -1,7 +1,7 @@
 //! What requests take of a device at the depth that it is driven at.
 
 use super::Device;
-use crate::profile::{Access, DepthPoint, Direction, Estimation, Pattern};
+use crate::profile::{Access, DepthPoint, Direction, Estimation, Pattern, Profile};
 
 /// A factor of one, in millionths.
 pub(super) const ONE: u64 = 1_000_000;
@@ -42,39 +42,78 @@ impl<'a> Costs<'a> {
         let time = |access| self.time_ps(direction, access, bytes);
         time(Access::Sequential).max(time(Access::Random))
     }
+}
 
-    /// By how much more random requests take in a mix with so many reads, in thousandths, than
-    /// reads and writes alone do; in millionths, rounded up, at least one. A mix that takes less
-    /// is not counted on.
-    pub(super) fn mixing(&self, reads: u32, bytes: u32) -> u64 {
-        let pattern = Pattern {
-            reads: f64::from(reads) / 1000.0,
-            sequential_reads: 0.0,
-            sequential_writes: 0.0,
-            size: f64::from(bytes),
-        };
-        let mean = |estimation| self.device.profile.mean_time_ps(&pattern, estimation);
-        let factor = mean(Estimation::ThreeD) / mean(Estimation::TwoD);
-        // An ulp more than one is one: a mix that was not measured costs nothing.
-        let factor = (factor * ONE as f64 - 1e-3).ceil();
-        (factor as u64).max(ONE)
-    }
+/// By how much dearer random requests are in mixes, for each size that there is.
+#[derive(Clone, Debug)]
+pub(super) struct Mixing {
+    /// Reads in thousandths: both ends of each stretch between two measured mixes, in four parts
+    /// each, rising. Without mixes all is one stretch.
+    ends: Vec<u32>,
+    /// Sizes, rising, with their factors at each of those ends, in millionths.
+    factors: Vec<(u32, Vec<u64>)>,
+}
 
-    /// Both ends of each stretch between two measured mixes, in four parts each, in thousandths of
-    /// reads, rising. Without mixes all is one stretch.
-    pub(super) fn stretches(&self) -> Vec<(u32, u32)> {
-        let mixes = self.device.profile.mixes();
-        if mixes.is_empty() {
-            return vec![(0, 1000)];
-        }
+impl Mixing {
+    pub(super) fn new(profile: &Profile, sizes: impl Iterator<Item = u32>) -> Mixing {
         let mut ends = vec![0];
+        let mixes = profile.mixes();
+        let parts = if mixes.is_empty() { 1 } else { 4 };
         for next in mixes.iter().map(|mix| mix.0).chain([1000]) {
             let last = ends[ends.len() - 1];
-            ends.extend((1..=4).map(|part| last + (next - last) * part / 4));
+            ends.extend((1..=parts).map(|part| last + (next - last) * part / parts));
         }
         ends.dedup();
-        ends.windows(2).map(|two| (two[0], two[1])).collect()
+        let mut sizes: Vec<u32> = sizes.collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let of = |size| (ends.iter().map(|&reads| mixing(profile, reads, size))).collect();
+        let factors = sizes.into_iter().map(|size| (size, of(size))).collect();
+        Mixing { ends, factors }
     }
+
+    /// So many stretches.
+    pub(super) fn stretches(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// Both ends of a stretch, in thousandths of reads.
+    pub(super) fn ends(&self, stretch: usize) -> (u32, u32) {
+        (self.ends[stretch], self.ends[stretch + 1])
+    }
+
+    /// The factor in a stretch, in millionths. Between two neighbouring proportions it rises or falls:
+    /// the larger end bounds it.
+    pub(super) fn in_stretch(&self, stretch: usize, size: u32) -> u64 {
+        let factors = self.of(size);
+        factors[stretch].max(factors[stretch + 1])
+    }
+
+    /// The largest factor of a size, in millionths.
+    pub(super) fn dearest(&self, size: u32) -> u64 {
+        self.of(size).iter().copied().fold(ONE, u64::max)
+    }
+
+    fn of(&self, size: u32) -> &[u64] {
+        let found = self.factors.binary_search_by_key(&size, |(size, _)| *size);
+        &self.factors[found.expect("made for all sizes that there are")].1
+    }
+}
+
+/// By how much more random requests take in a mix with so many reads, in thousandths, than reads and
+/// writes alone do; in millionths, rounded up, at least one. A mix that takes less is not counted on.
+fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
+    let pattern = Pattern {
+        reads: f64::from(reads) / 1000.0,
+        sequential_reads: 0.0,
+        sequential_writes: 0.0,
+        size: f64::from(bytes),
+    };
+    let mean = |estimation| profile.mean_time_ps(&pattern, estimation);
+    let factor = mean(Estimation::ThreeD) / mean(Estimation::TwoD);
+    // An ulp more than one is one: a mix that was not measured costs nothing.
+    let factor = (factor * ONE as f64 - 1e-3).ceil();
+    (factor as u64).max(ONE)
 }
 
 /// A time by a factor in millionths, rounded up.

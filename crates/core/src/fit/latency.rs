@@ -21,9 +21,9 @@
 //! held for; the whole is divided by the headroom, as device time is. What a profile does not say is
 //! how long reads wait for writes that the device answered before it had done them.
 
-use super::cost::{Costs, ONE, points, times};
+use super::cost::{Costs, Mixing, ONE, points, times};
 use super::load::Load;
-use super::mix::{dearest_mixing, per_second};
+use super::mix::per_second;
 use super::{Bound, SECOND_PS, Tenant};
 use crate::profile::{Access, Direction};
 use crate::time::Nanos;
@@ -41,6 +41,7 @@ struct Vm {
 
 pub(super) fn bounds(
     costs: &Costs<'_>,
+    mixing: &Mixing,
     tenants: &[Tenant<'_>],
     loads: &[Load],
     blended: bool,
@@ -51,10 +52,14 @@ pub(super) fn bounds(
         return vec![None; tenants.len()];
     }
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
-    let in_flight = in_flight(costs, loads, mixed);
+    let dearer = |size| match mixed {
+        true => mixing.dearest(size),
+        false => ONE,
+    };
+    let in_flight = in_flight(costs, loads, dearer);
     let mut due: Vec<(Nanos, usize, Vm)> = (tenants.iter().enumerate())
         .filter_map(|(at, tenant)| {
-            let vm = Vm::of(costs, &loads[at], mixed, blended);
+            let vm = Vm::of(costs, &loads[at], dearer(loads[at].size), blended);
             Some((bound(tenant)?, at, vm))
         })
         .collect();
@@ -114,7 +119,7 @@ impl Demand {
 
 /// Picoseconds until all that is with the device has ended, of anybody, VMs without a promise, too: as
 /// long as the longest of it stays. `None`: not measured.
-fn in_flight(costs: &Costs<'_>, loads: &[Load], mixed: bool) -> Option<u64> {
+fn in_flight(costs: &Costs<'_>, loads: &[Load], dearer: impl Fn(u32) -> u64) -> Option<u64> {
     let mut longest = 0;
     for load in loads {
         let kinds = [
@@ -123,15 +128,15 @@ fn in_flight(costs: &Costs<'_>, loads: &[Load], mixed: bool) -> Option<u64> {
         ];
         for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
             let stay = stay(costs, direction, load.longest, costs.device.depth)?;
-            longest = longest.max(times(stay, mixing(costs, mixed, load.longest)));
+            longest = longest.max(times(stay, dearer(load.longest)));
         }
     }
     Some(longest)
 }
 
 impl Vm {
-    fn of(costs: &Costs<'_>, load: &Load, mixed: bool, blended: bool) -> Vm {
-        let factor = mixing(costs, mixed, load.size);
+    /// `factor`: how much dearer mixing makes its requests, in millionths.
+    fn of(costs: &Costs<'_>, load: &Load, factor: u64, blended: bool) -> Vm {
         let mut vm = Vm::default();
         let mut used = 0u128;
         // Without a promise one at a time is reckoned with, of whatever it is expected to do.
@@ -160,13 +165,6 @@ impl Vm {
         }
         vm.used = per_second(used);
         vm
-    }
-}
-
-fn mixing(costs: &Costs<'_>, mixed: bool, size: u32) -> u64 {
-    match mixed {
-        true => dearest_mixing(costs, size),
-        false => ONE,
     }
 }
 

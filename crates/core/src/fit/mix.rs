@@ -6,7 +6,7 @@
 //! the other the dearest, as much as that proportion takes. The worst of these is no less than what
 //! any part of the load takes; so whatever is added, it never becomes less.
 
-use super::cost::{Costs, times};
+use super::cost::{Costs, Mixing, times};
 use super::load::{Load, MILLION};
 use crate::profile::{Access, Direction};
 
@@ -27,7 +27,12 @@ pub(super) fn per_second(time: u128) -> u64 {
 
 /// What each of them takes of the device when all together take most, in millionths of a picosecond
 /// a second.
-pub(super) fn worst(costs: &Costs<'_>, loads: &[Load], blended: bool) -> Vec<u128> {
+pub(super) fn worst(
+    costs: &Costs<'_>,
+    mixing: &Mixing,
+    loads: &[Load],
+    blended: bool,
+) -> Vec<u128> {
     let mut alone = vec![0u128; loads.len()];
     let mut random = [Vec::new(), Vec::new()];
     for (tenant, load) in loads.iter().enumerate() {
@@ -57,21 +62,14 @@ pub(super) fn worst(costs: &Costs<'_>, loads: &[Load], blended: bool) -> Vec<u12
         streams.retain(|stream| stream.rate > 0);
     }
     let mut most: Option<(u128, Vec<u128>)> = None;
-    for stretch in costs.stretches() {
-        let taken = in_stretch(costs, &random, stretch, alone.clone());
+    for stretch in 0..mixing.stretches() {
+        let taken = in_stretch(mixing, &random, stretch, alone.clone());
         let sum = taken.iter().fold(0u128, |sum, &t| sum.saturating_add(t));
         if most.as_ref().is_none_or(|(before, _)| sum > *before) {
             most = Some((sum, taken));
         }
     }
     most.map_or(alone, |(_, taken)| taken)
-}
-
-/// The largest factor that mixing makes requests of a size dearer by, in millionths.
-pub(super) fn dearest_mixing(costs: &Costs<'_>, size: u32) -> u64 {
-    let ends = costs.stretches().into_iter().map(|stretch| stretch.1);
-    let factors = ends.map(|reads| costs.mixing(reads, size));
-    factors.max().unwrap_or(super::cost::ONE)
 }
 
 fn split(rate: u64, sequential: u32) -> (u64, u64) {
@@ -87,16 +85,13 @@ fn take(before: u128, rate: u64, time: u64) -> u128 {
 
 /// The most that a part of the load takes whose proportion lies in the stretch, or a little more.
 fn in_stretch(
-    costs: &Costs<'_>,
+    mixing: &Mixing,
     [reads, writes]: &[Vec<Stream>; 2],
-    (low, high): (u32, u32),
+    stretch: usize,
     mut taken: Vec<u128>,
 ) -> Vec<u128> {
-    // Between two neighbouring proportions the factor rises or falls: the larger end bounds it.
-    let time = |stream: &Stream| {
-        let factor = |reads| costs.mixing(reads, stream.size);
-        times(stream.time, factor(low).max(factor(high)))
-    };
+    let time = |stream: &Stream| times(stream.time, mixing.in_stretch(stretch, stream.size));
+    let (low, high) = mixing.ends(stretch);
     let rate = |streams: &[Stream]| streams.iter().map(|s| u128::from(s.rate)).sum::<u128>();
     let (all_reads, all_writes) = (rate(reads), rate(writes));
     let (low, high) = (u128::from(low), u128::from(high));

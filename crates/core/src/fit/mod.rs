@@ -190,6 +190,24 @@ impl Fit {
         }
     }
 
+    /// Whether it does not fit and makes that worse than it was `before`, which has the same tenants in
+    /// the same order, or the first of them. Promises may be too much already: then less is welcome,
+    /// and more is not.
+    pub fn is_worse_than(&self, before: &Fit) -> bool {
+        let time = self.time_ps > self.budget_ps && self.time_ps > before.time_ps;
+        let disks = self.capacity.is_some_and(|bytes| self.disk_bytes > bytes)
+            && self.disk_bytes > before.disk_bytes;
+        let beyond = |bound: Option<Bound>| {
+            let bound = bound.filter(|bound| !bound.holds())?;
+            Some(bound.takes?.since(bound.asked))
+        };
+        let late = self.needs.iter().enumerate().any(|(at, need)| {
+            let before = before.needs.get(at).and_then(|need| beyond(need.bound));
+            beyond(need.bound) > before
+        });
+        time || disks || late
+    }
+
     /// What is nearest to its end, and how much of it is taken, in thousandths rounded up.
     pub fn tightest(&self) -> (Resource, u32) {
         let part = |used: u64, all: u64| {
@@ -219,8 +237,10 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
     let loads: Vec<Load> = (tenants.iter())
         .map(|tenant| Load::of(tenant, &costs))
         .collect();
-    let taken = mix::worst(&costs, &loads, blended);
-    let bounds = latency::bounds(&costs, tenants, &loads, blended, assumed.headroom);
+    let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
+    let mixing = cost::Mixing::new(device.profile, sizes);
+    let taken = mix::worst(&costs, &mixing, &loads, blended);
+    let bounds = latency::bounds(&costs, &mixing, tenants, &loads, blended, assumed.headroom);
     let needs = loads.iter().zip(&taken).zip(bounds);
     let needs = needs.map(|((&load, &time), bound)| Need {
         load,

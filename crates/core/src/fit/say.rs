@@ -91,8 +91,13 @@ pub fn refusal(
             "the nearest that fits: {}",
             changed_parts(tenants[which].objective, &near).join(", ")
         ),
+        None if tenants[which].objective.expects.size.is_none() => format!(
+            "say how long the requests of {name} are, expects.size: what is not said is taken for \
+             {} B",
+            need.load.longest
+        ),
         None => format!(
-            "with nothing promised to {name} it would not fit either; promise less to others"
+            "with nothing promised to {name} it would not fit either: promise less to others"
         ),
     };
     Some((reason, instead))

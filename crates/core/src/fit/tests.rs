@@ -336,3 +336,27 @@ fn a_refusal_says_what_binds_and_what_would_fit() {
     );
     assert_eq!(instead, "the nearest that fits: latency = \"20 ms\"");
 }
+
+#[test]
+fn what_is_too_much_already_may_become_less_but_not_more() {
+    let of = |ops: [u64; 2]| fit(&paper(), &ops.map(|per_s| iops(per_s, 0)), Streams::Blended);
+    let before = of([1000, 500]);
+    assert!(!before.fits());
+    assert!(!before.is_worse_than(&before));
+    assert!(!of([1000, 400]).is_worse_than(&before));
+    assert!(of([1000, 501]).is_worse_than(&before));
+    // What fits is never worse.
+    assert!(!of([500, 460]).is_worse_than(&of([1, 1])));
+    let bound = |ms| {
+        let bounds = [within(ms, 25), Objective::default()];
+        reckon(&on(&disk()), &tenants(&bounds), &Assumed::default())
+    };
+    assert!(bound(9).is_worse_than(&bound(10)));
+    assert!(!bound(11).is_worse_than(&bound(10)));
+    let alone = reckon(
+        &on(&disk()),
+        &tenants(&[within(10, 25)]),
+        &Assumed::default(),
+    );
+    assert!(!bound(10).is_worse_than(&alone));
+}
