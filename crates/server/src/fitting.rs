@@ -2,7 +2,7 @@
 
 use tidegate_core::fit::{self, Assumed, Tenant};
 
-use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic};
+use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, VmConfig};
 
 /// A device as plans see it. `None`: it has no profile.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
@@ -23,22 +23,21 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
     }
 }
 
-/// Whose disks lie on a device, in the order of the configuration. A disk that is as large as its
-/// file counts nothing.
+/// Whose disks lie on a device, in the order of the configuration.
 pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
     let on_it = config.vms.iter().filter(|vm| vm.device == device);
-    let tenant = |vm: &'_ crate::config::VmConfig| {
-        let sizes = vm.disks.iter().filter_map(|disk| disk.size);
-        sizes.fold(0, u64::saturating_add)
-    };
-    on_it
-        .map(|vm| Tenant {
-            name: &vm.name,
-            objective: &vm.objective,
-            background: vm.background,
-            disk_bytes: tenant(vm),
-        })
-        .collect()
+    on_it.map(tenant).collect()
+}
+
+/// A VM as plans see it. A disk that is as large as its file counts nothing.
+pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
+    let sizes = vm.disks.iter().filter_map(|disk| disk.size);
+    Tenant {
+        name: &vm.name,
+        objective: &vm.objective,
+        background: vm.background,
+        disk_bytes: sizes.fold(0, u64::saturating_add),
+    }
 }
 
 /// A warning for each device that cannot do what is promised on it. It is served all the same: whoever

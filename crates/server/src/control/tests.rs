@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::VmId;
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
@@ -65,12 +66,14 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     }
 }
 
-/// Devices, their VMs in the words of the configuration, and which of those are kept.
+/// Devices, their VMs in the words of the configuration, which of those are kept, and what the devices
+/// can do.
 #[derive(Clone)]
 struct Pretended(
     Arc<Mutex<Vec<DeviceSnapshot>>>,
     Arc<Mutex<Vec<VmConfig>>>,
     Arc<Mutex<BTreeSet<String>>>,
+    Option<Arc<Profile>>,
 );
 
 impl Pretended {
@@ -88,6 +91,7 @@ impl Pretended {
             Arc::new(Mutex::new(devices)),
             Arc::new(Mutex::new(vms)),
             Arc::default(),
+            None,
         )
     }
 
@@ -190,7 +194,11 @@ impl Plane for Pretended {
             .concat();
         let text = format!("[[listen]]\nunix = \"s\"\n{text}");
         let loaded = crate::config::parse(&text, "t", Path::new("/"));
-        loaded.unwrap_or_else(|e| panic!("{e}")).config.devices
+        let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
+        for device in &mut devices {
+            device.profile = self.3.clone();
+        }
+        devices
     }
 
     fn base(&self) -> PathBuf {
@@ -283,6 +291,10 @@ impl Plane for Pretended {
         if objective.weight == 13 {
             return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
         }
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").objective = objective;
+        });
         Ok(self.change(vm, |vm| vm.objective = objective))
     }
 
@@ -924,4 +936,53 @@ async fn a_stuck_loop_is_reported_and_does_not_hang_its_asker() {
         .expect("good");
     let answer = router(Stuck).oneshot(request).await.expect("infallible");
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
+    let mut plane = Pretended::new();
+    async fn set(plane: &Pretended, rate: &str, query: &str) -> (StatusCode, Value) {
+        let path = format!("/v1/vms/bulk/objective{query}");
+        let body = format!("{{\"reservation\": \"{rate}\"}}");
+        ask(plane, "PATCH", &path, &body).await
+    }
+    // Nobody knows what it can do.
+    let (status, _) = set(&plane, "100000 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "none", "").await;
+    assert_eq!(status, StatusCode::OK);
+
+    let curve = || Curve::new(&[(4096, 1000.0), (1 << 20, 1000.0)]).expect("a curve");
+    let profile = Profile::new([curve(), curve()], None, Vec::new(), Vec::new());
+    plane.3 = Some(Arc::new(profile));
+    // 120 IOPS are promised to another.
+    let (status, refused) = set(&plane, "700 IOPS", "").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let error = &refused["error"];
+    assert_eq!(
+        error["what"],
+        "does not fit: what is promised on this device needs 82 % of its time; at most 80 % may be \
+         promised, and bulk needs 70 %"
+    );
+    assert_eq!(
+        error["allowed"],
+        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to promise it all the same"
+    );
+    let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
+    assert_eq!(vm["objective"]["reservation"], Value::Null);
+    let (status, _) = set(&plane, "680 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+
+    let (status, forced) = set(&plane, "900 IOPS", "?force=true").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(forced["objective"]["reservation"], "900 IOPS");
+    // It is too much now; less is welcome, more is not, and what is not about it does not matter.
+    let (status, _) = set(&plane, "800 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "801 IOPS", "").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let (status, _) = ask(&plane, "PATCH", "/v1/vms/oltp/objective", "{\"weight\": 7}").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "1 IOPS", "?forse=true").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
 }
