@@ -141,7 +141,7 @@ pub(crate) struct ResizeArgs {
 #[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
     "reservation", "limit", "limit_read", "limit_write", "burst", "burst_read", "burst_write",
     "burst_length", "target", "weight", "latency",
-    "priority",
+    "priority", "expect_reads", "expect_access", "expect_size",
 ]))]
 pub(crate) struct ObjectiveArgs {
     /// The VM's name
@@ -194,6 +194,15 @@ pub(crate) struct PartArgs {
     /// Class of I/O priority: realtime, "best-effort 0" to "best-effort 7", idle
     #[arg(long, value_name = "CLASS")]
     pub(crate) priority: Option<String>,
+    /// Reads among its requests, such as "70 %": what plans reckon with
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) expect_reads: Option<String>,
+    /// How its requests lie: random, sequential, "40 % sequential"
+    #[arg(long, value_name = "ACCESS")]
+    pub(crate) expect_access: Option<String>,
+    /// How long its requests are, such as "16 KiB"
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) expect_size: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -212,7 +212,7 @@ pub(crate) enum Command {
                             when all of it fits, else with 1.\n\nExamples:
   tidegate plan examples/planned.toml
   tidegate plan examples/planned.toml --headroom \"90 %\" --streams kept
-  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" --latency \"60 ms\"
+  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" --latency \"200 ms\"
   tidegate plan examples/planned.toml -o json | jq '.devices[].nearest'"
     )]
     Plan(Box<PlanArgs>),

@@ -6,6 +6,8 @@ use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::Streams;
 
+use super::daemon::PartArgs;
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlanArgs {
     /// The configuration, or a scenario, TOML
@@ -23,27 +25,8 @@ pub(crate) struct PlanArgs {
     /// What if this VM were added, or had the objective that follows?
     #[arg(long, value_name = "NAME")]
     pub(crate) vm: Option<String>,
-    /// Its floor, such as "300 IOPS @ 16 KiB"
-    #[arg(long, value_name = "RATE", requires = "vm")]
-    pub(crate) reservation: Option<String>,
-    /// A rate to be held precisely
-    #[arg(long, value_name = "RATE", requires = "vm")]
-    pub(crate) target: Option<String>,
-    /// Its cap on reads and writes together
-    #[arg(long, value_name = "RATE", requires = "vm")]
-    pub(crate) limit: Option<String>,
-    /// The bound on each of its requests' time, such as "30 ms"
-    #[arg(long, value_name = "TIME", requires = "vm")]
-    pub(crate) latency: Option<String>,
-    /// Reads among its requests, such as "70 %"
-    #[arg(long, value_name = "PERCENT", requires = "vm")]
-    pub(crate) reads: Option<String>,
-    /// How its requests lie: random, sequential, "40 % sequential"
-    #[arg(long, value_name = "ACCESS", requires = "vm")]
-    pub(crate) access: Option<String>,
-    /// How long its requests are, such as "16 KiB"
-    #[arg(long, value_name = "SIZE", requires = "vm")]
-    pub(crate) size: Option<String>,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
 }
 
 /// What becomes of sequential requests.

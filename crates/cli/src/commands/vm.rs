@@ -88,7 +88,7 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
 }
 
 /// What was typed as the change that the API takes.
-fn change(args: &PartArgs) -> Value {
+pub(super) fn change(args: &PartArgs) -> Value {
     let is_none = |text: &Option<String>| {
         text.as_ref()
             .is_some_and(|text| text.trim().eq_ignore_ascii_case("none"))
@@ -100,6 +100,13 @@ fn change(args: &PartArgs) -> Value {
     put(&mut change, "priority", &args.priority);
     if let Some(weight) = args.weight {
         change.insert("weight".to_owned(), json!(weight));
+    }
+    let mut expects = Map::new();
+    put(&mut expects, "reads", &args.expect_reads);
+    put(&mut expects, "access", &args.expect_access);
+    put(&mut expects, "size", &args.expect_size);
+    if !expects.is_empty() {
+        change.insert("expects".to_owned(), expects.into());
     }
     let mut burst = Map::new();
     put(&mut burst, "read", &args.burst_read);
@@ -159,6 +166,12 @@ fn describe(vm: &VmView) -> Table {
         .fact("weight", objective.weight.to_string())
         .fact("latency", objective.latency.clone().unwrap_or_else(none))
         .fact("priority", objective.priority.clone());
+    if let Some(expects) = &objective.expects {
+        let reads = expects.reads.as_ref().map(|reads| format!("{reads} reads"));
+        let parts = [reads, expects.access.clone(), expects.size.clone()];
+        let said: Vec<String> = parts.into_iter().flatten().collect();
+        table.fact("expected to be", said.join(", "));
+    }
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         table.fact(name, show::not_enforced(&vm.policy, part));

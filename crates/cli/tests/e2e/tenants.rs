@@ -520,3 +520,70 @@ fn killed_amid_a_thousand_changes_each_is_there_whole_or_not_at_all() {
     }
     daemon.stop();
 }
+
+#[test]
+fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
+    let backing = Backing::Emulated;
+    let device = backing.device("profile = \"hdd-7200-1tb\"\ndepth = 1");
+    let daemon = Daemon::start(&format!("{device}{}", backing.vm("a", "64 MiB", "")));
+    let set = |rate, more: &[&'static str]| {
+        let set = [
+            "vm",
+            "set",
+            "a",
+            "--reservation",
+            rate,
+            "--expect-reads",
+            "100 %",
+        ];
+        [&set, more].concat()
+    };
+    // Of 77.6 reads a second, one at a time, four fifths may be promised.
+    let said = refused(&daemon, &set("62 IOPS", &[]));
+    assert!(
+        said.contains("does not fit: what is promised on this device needs"),
+        "{said}"
+    );
+    assert!(
+        said.contains("the nearest that fits: reservation = \"61 IOPS\""),
+        "{said}"
+    );
+    let vm = tidegate_json(&daemon, &["vm", "show", "a"]);
+    assert_eq!(vm["objective"]["reservation"], Value::Null, "{vm}");
+    let vm = tidegate_json(&daemon, &set("61 IOPS", &[]));
+    assert_eq!(vm["objective"]["expects"]["reads"], "100 %", "{vm}");
+
+    let add = [
+        "vm",
+        "add",
+        "b",
+        "--disk",
+        "size=8 MiB",
+        "--reservation",
+        "5 IOPS",
+    ];
+    let said = refused(&daemon, &add);
+    assert!(said.contains("and b needs"), "{said}");
+    assert_eq!(names(&daemon), ["a"]);
+    let vm = tidegate_json(&daemon, &[&add[..], &["--force"]].concat());
+    assert_eq!(vm["objective"]["reservation"], "5 IOPS", "{vm}");
+    assert!(
+        daemon.logged(&["WARN", "taken in by force", "vm=\"b\""]),
+        "{}",
+        daemon.log()
+    );
+    assert!(
+        daemon.logged(&["INFO", "refused", "vm=\"a\""]),
+        "{}",
+        daemon.log()
+    );
+    // Too much now: less is taken, more is not.
+    let said = refused(&daemon, &set("62 IOPS", &[]));
+    assert!(
+        said.contains("--force") || said.contains("force=true"),
+        "{said}"
+    );
+    tidegate_json(&daemon, &set("60 IOPS", &[]));
+    tidegate_json(&daemon, &set("70 IOPS", &["--force"]));
+    daemon.stop();
+}

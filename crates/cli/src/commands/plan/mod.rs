@@ -5,13 +5,14 @@ mod site;
 
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::json;
 use tidegate_config::objective;
 use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
 use tidegate_server::control::view::ObjectiveView;
 
+use super::vm;
 use crate::args::PlanArgs;
 use crate::output::Output;
 use crate::problem::Problem;
@@ -31,8 +32,13 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
         }
         sites.retain(|site| site.name == *wanted);
     }
-    if let Some(name) = &args.vm {
-        what_if(&mut sites, name, args)?;
+    match &args.vm {
+        Some(name) => what_if(&mut sites, name, args)?,
+        None if vm::change(&args.parts) != json!({}) => {
+            let problem = Problem::new("a promise is to somebody").help("to whom: --vm NAME");
+            return Err(problem.into());
+        }
+        None => {}
     }
     let assumed = Assumed {
         headroom: args.headroom.0,
@@ -67,36 +73,15 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
                 .into());
         }
     };
-    let vm = &mut sites[site].vms[vm];
-    vm.objective = objective::merge(&vm.objective, &change(args))?;
+    let who = &mut sites[site].vms[vm];
+    who.objective = objective::merge(&who.objective, &vm::change(&args.parts))?;
     sites[site].asked = Some(name.to_owned());
     Ok(())
 }
 
-/// What was typed, in the words of the configuration.
-fn change(args: &PlanArgs) -> Value {
-    let table = |parts: &[(&str, &Option<String>)]| {
-        let said = |(key, text): &(&str, &Option<String>)| {
-            Some(((*key).to_owned(), Value::from(text.as_deref()?)))
-        };
-        parts.iter().filter_map(said).collect::<Map<_, _>>()
-    };
-    let mut change = table(&[
-        ("reservation", &args.reservation),
-        ("target", &args.target),
-        ("limit", &args.limit),
-        ("latency", &args.latency),
-    ]);
-    let expects = table(&[
-        ("reads", &args.reads),
-        ("access", &args.access),
-        ("size", &args.size),
-    ]);
-    if !expects.is_empty() {
-        change.insert("expects".to_owned(), expects.into());
-    }
-    change.into()
-}
+/// So many VMs, from the last on, are tried for one whose promise alone is too much: where it is
+/// none of these, all have to be lowered.
+const TRIED: usize = 8;
 
 /// What became of a device.
 struct Plan<'a> {
@@ -121,12 +106,16 @@ impl<'a> Plan<'a> {
             let tenants = site.tenants();
             let fit = fit::reckon(&device, &tenants, assumed);
             let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
-            // Whoever was asked about; else the last of those that would make it fit.
+            // Whoever was asked about; else the last one whose promise alone is too much.
             let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());
             let nearest = match asked {
                 _ if fit.fits() => None,
                 Some(at) => near(at),
-                None => (0..tenants.len()).rev().find_map(near),
+                None => {
+                    let promised = |&at: &usize| site.vms[at].is_promised_something();
+                    let last = (0..tenants.len()).rev().filter(promised);
+                    last.take(TRIED).find_map(near)
+                }
             };
             Found {
                 reason: fit.reason(&tenants),
@@ -147,11 +136,7 @@ impl<'a> Plan<'a> {
     }
 
     fn promises(&self) -> bool {
-        self.site.vms.iter().any(|vm| {
-            let objective = &vm.objective;
-            let floor = [&objective.reservation, &objective.target];
-            floor.iter().any(|rate| !rate.is_none()) || objective.latency.is_some()
-        })
+        self.site.vms.iter().any(Who::is_promised_something)
     }
 }
 

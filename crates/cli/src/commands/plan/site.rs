@@ -50,6 +50,12 @@ impl Who {
             disk_bytes: 0,
         }
     }
+
+    /// Whether a floor or a bound could be too much.
+    pub(super) fn is_promised_something(&self) -> bool {
+        let floor = [&self.objective.reservation, &self.objective.target];
+        floor.iter().any(|rate| !rate.is_none()) || self.objective.latency.is_some()
+    }
 }
 
 impl Site {
