@@ -2,9 +2,10 @@
 //!
 //! An entry has a name, a description and one table that says which model it is and holds its
 //! figures: `[hdd]`, `[ssd]` or `[raid0]`. The members of an array are a built-in entry, by its
-//! name, or a table inside. The built-in entries are the files of `devices/` in the source tree;
+//! name, or a table inside. A table `[cap]` puts a token bucket in front of it. The built-in entries are the files of `devices/` in the source tree;
 //! a user's own file is read by the caller and given to [`parse`].
 
+use crate::cap::{CapFigures, Capped};
 use crate::figures::FigureError;
 use crate::hdd::{Hdd, HddFigures};
 use crate::model::{Model, Spec};
@@ -42,6 +43,8 @@ pub struct Entry {
     pub name: String,
     /// One line for people.
     pub description: String,
+    /// A cap in front of the device; `None`: none.
+    pub cap: Option<CapFigures>,
     pub(crate) prototype: Prototype,
 }
 
@@ -63,6 +66,14 @@ impl Entry {
 
     /// A device at time zero.
     pub fn build(&self) -> Box<dyn Model> {
+        let device = self.build_device();
+        match &self.cap {
+            Some(cap) => Box::new(Capped::new(device, cap).expect("it was checked")),
+            None => device,
+        }
+    }
+
+    fn build_device(&self) -> Box<dyn Model> {
         let depth = self.spec().queue_depth;
         match &self.prototype {
             Prototype::Single(member) => match &**member {
@@ -146,6 +157,7 @@ struct RawEntry {
     hdd: Option<Spanned<HddFigures>>,
     ssd: Option<Spanned<SsdFigures>>,
     raid0: Option<Spanned<RawRaid0>>,
+    cap: Option<CapFigures>,
 }
 
 /// The `[raid0]` table: the figures of [`Raid0Figures`], and what the members are.
@@ -226,9 +238,13 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
             Prototype::Single(Box::new(single.map_err(|e| source.figure(e))?))
         }
     };
+    if let Some(cap) = &raw.cap {
+        cap.check().map_err(|e| source.figure(e))?;
+    }
     Ok(Entry {
         name: raw.name,
         description: raw.description,
+        cap: raw.cap,
         prototype,
     })
 }

@@ -7,11 +7,13 @@
 //!
 //! - [`Model`] is what a driver sees of a device.
 //! - [`catalogue`] holds device descriptions with their figures and builds models from them.
-//! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either.
+//! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either; [`cap`] a token
+//!   bucket in front of any.
 //! - [`units`] reads and writes figures with units, here and in the server's configuration.
 
 #![forbid(unsafe_code)]
 
+pub mod cap;
 pub mod catalogue;
 mod divide;
 mod figures;

@@ -34,6 +34,12 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
              command_overhead = \"10 us\"\n"
         )));
     }
+    for (text, cap) in [
+        (cached, "iops = 40\nburst = \"2 s\""),
+        (&nvme, "bandwidth = \"20 MB/s\""),
+    ] {
+        entries.push(parse(&format!("{text}\n[cap]\n{cap}\n")));
+    }
     entries
 });
 

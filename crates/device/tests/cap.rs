@@ -1,0 +1,157 @@
+//! A cap in front of a device lets pass what it says, and no more.
+
+mod common;
+
+use common::{KIB, MIB, Rng, keep, once};
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::cap::{CapFigures, Capped};
+use tidegate_device::catalogue::{self, Entry};
+use tidegate_device::units::{Bandwidth, Duration};
+use tidegate_device::{Model, ModelIo};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn capped(cap: &str) -> Entry {
+    let text = include_str!("../../../devices/nvme-1tb.toml");
+    let text = text.replace("\"nvme-1tb\"", "\"capped\"");
+    catalogue::parse(&format!("{text}\n[cap]\n{cap}\n"), "test").unwrap()
+}
+
+/// How long so many random reads of a size take, with so many in flight.
+fn time(disk: &mut dyn Model, now: Nanos, depth: u32, count: u64, size: u64) -> Nanos {
+    let rng = &mut Rng(7);
+    let read = |id| ModelIo::read(id, rng.below(1 << 27) * 4 * KIB, size as u32);
+    Nanos(keep(disk, now, depth, count, read).0 - now.0)
+}
+
+#[test]
+fn ios_and_bytes_pass_at_their_rates_whatever_the_depth() {
+    for depth in [1, 8, 256] {
+        let iops = time(
+            &mut *capped("iops = 500").build(),
+            Nanos::ZERO,
+            depth,
+            5000,
+            4 * KIB,
+        );
+        assert_eq!((iops.0 + SECOND / 20) / (SECOND / 10), 100, "{iops}");
+        let bytes = capped("bandwidth = \"50 MB/s\"");
+        let bytes = time(&mut *bytes.build(), Nanos::ZERO, depth, 500, MIB);
+        assert_eq!((bytes.0 + SECOND / 20) / (SECOND / 10), 105, "{bytes}");
+    }
+    // Whichever is less: 100 of a mebibyte are 105 MB.
+    let both = capped("iops = 500\nbandwidth = \"50 MB/s\"");
+    let large = time(&mut *both.build(), Nanos::ZERO, 8, 100, MIB);
+    assert!((2_000_000_000..2_200_000_000).contains(&large.0), "{large}");
+    let small = time(&mut *both.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
+    assert!((1_990_000_000..2_010_000_000).contains(&small.0), "{small}");
+}
+
+#[test]
+fn below_its_rate_the_device_is_as_quick_as_without() {
+    let (mut with, mut without) = (capped("iops = 500").build(), catalogue::load("nvme-1tb"));
+    let without = &mut *without.as_mut().unwrap().build();
+    for n in 0..100 {
+        let (now, io) = (Nanos(n * SECOND / 499), ModelIo::read(n, n * MIB, 4096));
+        assert_eq!(once(&mut *with, now, io), once(without, now, io));
+    }
+}
+
+#[test]
+fn a_burst_is_what_was_saved_up_and_comes_again_after_a_rest() {
+    let mut disk = capped("iops = 1000\nburst = \"10 s\"").build();
+    // 10,000 saved up, which the device does in 0.1 s or so: nearly at once.
+    let first = time(&mut *disk, Nanos::ZERO, 32, 10_000, 4 * KIB);
+    assert!(first.0 < SECOND / 5, "{first}");
+    let then = time(&mut *disk, first, 32, 5000, 4 * KIB);
+    assert!(
+        (4 * SECOND..5 * SECOND + SECOND / 10).contains(&then.0),
+        "{then}"
+    );
+    // Four seconds of rest are 4,000 I/Os, and an hour no more than 10,000.
+    let now = Nanos(first.0 + then.0 + 4 * SECOND);
+    let rested = time(&mut *disk, now, 32, 4000, 4 * KIB);
+    assert!(rested.0 < SECOND / 5, "{rested}");
+    let later = Nanos(now.0 + 3600 * SECOND);
+    let full = time(&mut *disk, later, 32, 12_000, 4 * KIB);
+    assert!((19 * SECOND / 10..2 * SECOND).contains(&full.0), "{full}");
+}
+
+#[test]
+fn a_flush_costs_nothing_and_waits_for_what_came_before_it() {
+    let mut disk = capped("iops = 10").build();
+    for id in 0..3 {
+        disk.submit(Nanos::ZERO, ModelIo::write(id, id * MIB, 4096));
+    }
+    disk.submit(Nanos::ZERO, ModelIo::flush(3));
+    disk.submit(
+        Nanos::ZERO,
+        ModelIo {
+            op: Op::Discard,
+            ..ModelIo::write(4, 0, 1 << 20)
+        },
+    );
+    let mut ends = Vec::new();
+    while let Some(at) = disk.next_completion() {
+        ends.push((disk.pop_completed(at).unwrap().id, at.0 / 1_000_000));
+    }
+    let [(0, 0), (1, 100), (2, 200), (3, 200..210), (4, 300)] = ends[..] else {
+        panic!("{ends:?}")
+    };
+}
+
+#[test]
+fn another_cap_holds_from_then_on() {
+    let cap = |iops| CapFigures {
+        iops: Some(iops),
+        bandwidth: None,
+        burst: None,
+    };
+    let device = catalogue::load("nvme-1tb").unwrap().build();
+    let mut disk = Capped::new(device, &cap(1000)).unwrap();
+    let first = time(&mut disk, Nanos::ZERO, 8, 1000, 4 * KIB);
+    disk.set_cap(first, &cap(100)).unwrap();
+    let then = time(&mut disk, first, 8, 1000, 4 * KIB);
+    assert!((9_900_000_000..10_010_000_000).contains(&then.0), "{then}");
+    let nothing = CapFigures {
+        iops: None,
+        bandwidth: None,
+        burst: None,
+    };
+    assert!(disk.set_cap(first, &nothing).is_err());
+    let too_long = CapFigures {
+        bandwidth: Some(Bandwidth(1 << 20)),
+        burst: Some(Duration(Nanos(90_000 * SECOND))),
+        ..nothing
+    };
+    assert!(disk.set_cap(first, &too_long).is_err());
+}
+
+#[test]
+fn a_wrong_cap_is_refused_at_its_place() {
+    let refused = |cap: &str, expected: &str| {
+        let text = include_str!("../../../devices/nvme-1tb.toml");
+        let text = format!("{text}\n[cap]\n{cap}\n");
+        let said = catalogue::parse(&text, "my.toml").unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    };
+    let line = include_str!("../../../devices/nvme-1tb.toml")
+        .lines()
+        .count()
+        + 3;
+    refused(
+        "iops = 0",
+        &format!("my.toml, line {line}: cap.iops: found 0, allowed: 1 to 10000000"),
+    );
+    refused(
+        "burst = \"1 s\"",
+        "cap: found neither iops nor bandwidth, allowed: iops, bandwidth or both",
+    );
+    refused(
+        "bandwidth = \"1 kB/s\"",
+        "cap.bandwidth: found 1 kB/s, allowed: 100 kB/s to 100 GB/s",
+    );
+    refused("bandwidth = 100", "in quotes");
+    refused("iops = 1\nbytes = 2", "unknown field `bytes`");
+}
