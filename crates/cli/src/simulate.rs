@@ -160,6 +160,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         model: model.clone(),
         policy,
         profile: None,
+        learn_cap: false,
         depth: bounds.device.depth,
         max_io: bounds.device.max_io,
         merge_limit: bounds.merge_limit,

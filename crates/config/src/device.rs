@@ -61,6 +61,13 @@ pub fn profile(
     }
 }
 
+/// Reads `learn_cap`, whether a cap below the device is to be learnt and kept. Unless it says, it is
+/// where the device has a profile, which tells a cap from a device that can do no more. `None`: it
+/// was wrong and has been reported.
+pub fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
+    section.read("learn_cap", has_profile, Field::flag)
+}
+
 /// How much of everything a device and its engine take at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {

@@ -151,7 +151,8 @@ impl Measured {
                 mixes.extend(self.curve(of.mix, of.access)?.map(|curve| (reads, curve)));
             }
         }
-        Ok(Profile::new(reads, writes, mixes, self.latency.clone()))
+        let profile = Profile::new(reads, writes, mixes, self.latency.clone());
+        Ok(profile.with_depth(self.depth))
     }
 
     fn curve(&self, mix: Mix, access: Access) -> Result<Option<Curve>, ProfileError> {

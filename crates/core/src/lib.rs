@@ -54,3 +54,4 @@ pub mod time;
 pub mod tournament;
 pub mod treap;
 pub mod tree;
+pub mod watch;

@@ -216,6 +216,8 @@ pub struct Profile {
     /// Random mixes: reads in thousandths, 1 to 999, rising, with their curves.
     mixes: Vec<(u32, Curve)>,
     latency: Vec<DepthPoint>,
+    /// Requests outstanding at saturation; 0: not known.
+    depth: u32,
 }
 
 impl Profile {
@@ -239,7 +241,18 @@ impl Profile {
             writes,
             mixes,
             latency,
+            depth: 0,
         }
+    }
+
+    /// The same, measured with so many requests outstanding.
+    pub fn with_depth(self, depth: u32) -> Profile {
+        Profile { depth, ..self }
+    }
+
+    /// Requests that were outstanding at saturation; 0: not known.
+    pub fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// The curve of a kind. Where writes were not measured, that of reads.

@@ -172,6 +172,15 @@ impl Cold {
         Nanos(held)
     }
 
+    /// Since when it counts as being with the device, where an I/O of it was held back for so long
+    /// only because of a cap there; what it waited for otherwise stays that.
+    pub(crate) fn with_device_since(&self, now: Nanos, held: Nanos) -> Nanos {
+        let rest = self
+            .waited(now)
+            .saturating_sub(self.regulated + self.deliberate);
+        now - Nanos(held.0.min(rest))
+    }
+
     /// One more of its I/Os goes to the device.
     pub(crate) fn part_started(&mut self, now: Nanos) {
         if self.outstanding == 0 {

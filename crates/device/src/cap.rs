@@ -85,8 +85,8 @@ impl Capped {
         Ok(capped)
     }
 
-    /// Another cap from now on: a provider has sold more, or less. What is owed stays owed; an I/O
-    /// that waits in the bucket keeps its time.
+    /// Another cap from now on: a provider has sold more, or less. What was saved up stays as far as
+    /// it fits; an I/O that waits in the bucket keeps its time.
     ///
     /// # Errors
     /// As [`Capped::new`]; nothing has changed then.
@@ -101,6 +101,10 @@ impl Capped {
         let bandwidth = cap.bandwidth.map_or(0, |rate| rate.0);
         self.bytes.set_rate(bandwidth, 1, now);
         self.burst = cap.burst.map_or(Nanos::ZERO, |burst| burst.0);
+        // A bucket that holds less now is empty, not in debt.
+        for bucket in [&mut self.ios, &mut self.bytes] {
+            bucket.shrink_tolerance(Nanos::MAX, self.burst, now);
+        }
     }
 
     /// When an I/O that is submitted now passes the buckets; it has spent its part then.

@@ -23,6 +23,9 @@ impl Engine {
         self.free_io = id.index;
         let (first, reqs, took) = (slot.first, slot.reqs, self.facts.now.since(slot.started));
         let (vm, op, disk) = (slot.io.vm, slot.io.op, slot.io.disk);
+        if let Some(watch) = &mut self.watch {
+            watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
+        }
         let device = &mut self.facts.device;
         device.in_flight -= 1;
         device.ended += 1;

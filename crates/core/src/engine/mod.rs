@@ -24,7 +24,8 @@
 //! The modules, in the order of a request's way: `arrive` (checks, merging, admission), `start`
 //! (dispatch, splitting), `finish` (completions, cancelling), `answers` (finished requests that wait
 //! to be taken). Beside it: `control` (VMs, disks, clients, policies), `timers`, `ears` (what roles
-//! are told, and what they ask for), `queue` (the slab and the lanes), `config`, `error`.
+//! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
+//! against its profile, and to a cap that was learnt), `config`, `error`.
 
 mod answers;
 mod arrive;
@@ -37,6 +38,7 @@ mod finish;
 mod queue;
 mod start;
 mod timers;
+mod watching;
 
 #[cfg(test)]
 mod tests;
@@ -50,18 +52,18 @@ use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
-use crate::profile::Profile;
 use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Event, Regulator, Stage, Waits};
+use crate::roles::{Regulator, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
+use crate::watch::Watch;
+use crate::watch::meter::Kind;
 use answers::Answers;
 use core::cell::Ref;
 use disks::{Client, Disk};
 use ears::Ears;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Memory in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -84,6 +86,8 @@ struct InFlight {
     first_offset: u32,
     reqs: u32,
     started: Nanos,
+    /// What the watch has made of it.
+    kind: Kind,
     next_free: u32,
 }
 
@@ -121,6 +125,11 @@ pub struct Engine {
     done: Answers,
     /// What stands around the roles of every policy; see [`Engine::wrap_roles`].
     wrap: Option<WrapRoles>,
+    /// What holds the device against its profile, and to a cap below it.
+    watch: Option<Box<Watch>>,
+    learns_cap: bool,
+    /// Since when the learnt cap has held back what the device had room for.
+    held_since: Option<Nanos>,
 }
 
 /// Puts something around the parts of a policy.
@@ -158,6 +167,9 @@ impl Engine {
             last_vm: NIL,
             done: Answers::with_capacity(config.max_requests as usize),
             wrap: None,
+            watch: None,
+            learns_cap: false,
+            held_since: None,
             config,
         };
         engine.fill_slabs();
@@ -235,13 +247,6 @@ impl Engine {
     /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
     pub fn waits(&self) -> Option<Waits> {
         self.roles.dispatcher.waits()
-    }
-
-    /// Tells what the device can do at most, which costs and controllers reckon with from the next
-    /// request on; `None`: it is not known any more.
-    pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
-        self.facts.profile = profile;
-        self.emit(&Event::ProfileChanged);
     }
 
     /// What the engine was made for.

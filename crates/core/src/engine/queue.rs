@@ -6,6 +6,7 @@ use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::Ledger;
 use crate::time::Nanos;
+use crate::watch::meter::Kind;
 
 const NO_DISK: DiskId = DiskId {
     index: NIL,
@@ -116,6 +117,7 @@ impl Engine {
             first_offset: 0,
             reqs: 0,
             started: Nanos::ZERO,
+            kind: Kind::OTHER,
             next_free: if next == depth { NIL } else { next },
         };
         self.in_flight = (1..=depth).map(vacant).collect();

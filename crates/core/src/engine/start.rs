@@ -5,6 +5,7 @@ use crate::facts::{Cold, Facts, Hot, NIL, flag, state};
 use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
 use crate::time::Nanos;
+use crate::watch::meter::Kind;
 
 impl Engine {
     /// What the device does next, if anything; to be called until `None` after every batch of
@@ -32,7 +33,10 @@ impl Engine {
         {
             return Some(io);
         }
-        let io = self.pick();
+        let io = match self.holds() {
+            true => None,
+            false => self.pick(),
+        };
         self.express_went_last = false;
         if io.is_none() && !self.express.is_empty() {
             return self.start_flush();
@@ -50,6 +54,14 @@ impl Engine {
     }
 
     fn pick(&mut self) -> Option<DeviceIo> {
+        let io = self.pick_any();
+        if io.is_none() {
+            self.release(false);
+        }
+        io
+    }
+
+    fn pick_any(&mut self) -> Option<DeviceIo> {
         if self.waiting_since.is_some() {
             self.facts.device.deliberate = self.deliberate_time();
             self.waiting_since = None;
@@ -144,6 +156,7 @@ impl Engine {
     fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
         // It waits on purpose no more: all such time is in the device's sum.
         let (now, deliberate) = (self.facts.now, self.facts.device.deliberate);
+        let held = self.release(true);
         let Facts { hot, cold, vms, .. } = &mut self.facts;
         let this = &mut hot[unit as usize];
         let (vm, op, flags, unit_len, reqs) =
@@ -155,6 +168,7 @@ impl Engine {
             now,
             shut: of_vm.shut_time(op.lane(), now),
             deliberate,
+            held,
             behind: if self.last_vm == vm {
                 NIL
             } else {
@@ -280,6 +294,10 @@ impl Engine {
 
     /// The one copy of an I/O that is kept: roles are shown this one.
     fn enter_flight(&mut self, io: &DeviceIo, first: u32, offset: u32, reqs: u32) {
+        let kind = match &mut self.watch {
+            None => Kind::OTHER,
+            Some(watch) => watch.started(self.facts.now, io, &self.config.device),
+        };
         let slot = &mut self.in_flight[io.id.index()];
         self.free_io = slot.next_free;
         slot.io = *io;
@@ -288,6 +306,7 @@ impl Engine {
         slot.first_offset = offset;
         slot.reqs = reqs;
         slot.started = self.facts.now;
+        slot.kind = kind;
         let device = &mut self.facts.device;
         device.in_flight += 1;
         device.started += 1;
@@ -309,6 +328,8 @@ struct Moment {
     /// What their lane and the device have seen of being held back in all.
     shut: Nanos,
     deliberate: Nanos,
+    /// How long a learnt cap has held this I/O back: there it would have waited with the device.
+    held: Nanos,
     /// The VM served last; `NIL`: their own.
     behind: u32,
 }
@@ -323,8 +344,10 @@ impl Moment {
         }
         if cold.outstanding == 0 {
             cold.end_wait(self.now, passenger, self.shut, self.deliberate);
+            cold.part_started(cold.with_device_since(self.now, self.held));
+        } else {
+            cold.part_started(self.now);
         }
-        cold.part_started(self.now);
         if hot.flags & flag::CHARGED != 0 {
             return (0, 0);
         }

@@ -23,6 +23,7 @@ impl Host {
         let mut engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
             .expect("the scenario was checked");
         engine.set_profile(of_device.profile.clone());
+        engine.learn_cap(of_device.learn_cap);
         let mut host = Host {
             engine,
             model: of_device.model.build(),

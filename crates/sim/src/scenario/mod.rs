@@ -58,6 +58,8 @@ pub struct Device {
     pub policy: PolicySpec,
     /// What it can do at most; `None`: not measured.
     pub profile: Option<Arc<Profile>>,
+    /// Whether a cap below it is to be learnt and kept.
+    pub learn_cap: bool,
     /// I/Os in flight at most; at most the model's queue depth.
     pub depth: u32,
     /// Largest I/O in bytes; larger requests are split.

@@ -135,6 +135,8 @@ fn read_device(
         _ => own,
     });
     let profile = device::profile(&mut section, library, policy.as_ref());
+    let has_profile = profile.as_ref().is_some_and(Option::is_some);
+    let learn_cap = device::learn_cap(&mut section, has_profile);
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     let distances = section.read("distances", default_distances(), distances::read);
     section.finish();
@@ -144,6 +146,7 @@ fn read_device(
         model: model?,
         policy: policy?,
         profile: profile?,
+        learn_cap: learn_cap?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,

@@ -294,7 +294,7 @@ impl<'a, 'j> World<'a, 'j> {
             }
         }
         let facts = self.engine.facts();
-        if facts.in_flight < facts.spec.depth {
+        if facts.in_flight < facts.spec.depth && !self.engine.is_held() {
             self.starvation.idle(&self.engine)?;
         }
         self.credits.check(&self.engine)?;

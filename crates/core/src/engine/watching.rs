@@ -1,0 +1,97 @@
+//! The device is held against its profile, and to a cap below it that was learnt.
+
+use super::Engine;
+use crate::profile::Profile;
+use crate::roles::Event;
+use crate::time::Nanos;
+use crate::watch::{Drift, LearntCap, Notice, Watch};
+use std::sync::Arc;
+
+impl Engine {
+    /// Tells what the device can do at most, which costs and controllers reckon with from the next
+    /// request on, and which the device is held against; `None`: it is not known any more.
+    pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
+        self.facts.profile = profile;
+        self.emit(&Event::ProfileChanged);
+        self.watch_device();
+    }
+
+    /// Whether a cap in front of the device is to be learnt and kept: then I/Os go just slower than
+    /// it lets them pass, so that they queue here, where the policy decides, and not behind it. Off
+    /// at first; a cap that was learnt is forgotten when it is turned off.
+    pub fn learn_cap(&mut self, learns: bool) {
+        self.learns_cap = learns;
+        self.watch_device();
+    }
+
+    fn watch_device(&mut self) {
+        let (spec, now) = (self.config.device, self.facts.now);
+        let (before, profile) = (self.watch.take(), self.facts.profile.as_deref());
+        self.watch = Watch::new(before, profile, self.learns_cap, &spec, now);
+        self.held_since = None;
+    }
+
+    /// How the device compares with its profile; `None`: it has none.
+    pub fn drift(&self) -> Option<Drift> {
+        self.watch.as_ref()?.drift()
+    }
+
+    /// The cap below the device that was learnt; `None`: none was.
+    pub fn learnt_cap(&self) -> Option<LearntCap> {
+        self.watch.as_ref()?.cap()
+    }
+
+    /// What an operator should be told since this was asked last; to be asked until `None`, every
+    /// second or so.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.watch.as_mut()?.notice()
+    }
+
+    /// Whether the learnt cap holds back what waits: the device is as good as full.
+    pub fn is_held(&self) -> bool {
+        self.held_since.is_some()
+    }
+
+    /// Whether what waits is to be held back now; then until when is noted.
+    #[inline]
+    pub(super) fn holds(&mut self) -> bool {
+        match self.watch.is_some() {
+            true => self.hold(),
+            false => false,
+        }
+    }
+
+    #[inline(never)]
+    fn hold(&mut self) -> bool {
+        let Some(watch) = &mut self.watch else {
+            return false;
+        };
+        let (now, waits) = (self.facts.now, self.facts.device.queued > 0);
+        watch.look(now, self.facts.profile.as_deref());
+        let Some(until) = watch.hold(now, waits) else {
+            return false;
+        };
+        self.pick_at = until;
+        self.held_since.get_or_insert(now);
+        // The dispatcher does not wait on purpose any more: it could not go on.
+        self.facts.device.deliberate = self.deliberate_time();
+        self.waiting_since = None;
+        true
+    }
+
+    /// The learnt cap holds nothing back any more, and an I/O goes at once, or does not. Returns how
+    /// long it was held back for that.
+    #[inline]
+    pub(super) fn release(&mut self, went: bool) -> Nanos {
+        match self.held_since.take() {
+            None => Nanos::ZERO,
+            Some(since) => {
+                let now = self.facts.now;
+                if let Some(watch) = &mut self.watch {
+                    watch.release(now, went);
+                }
+                now.since(since)
+            }
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! What the device did in a second: I/Os by kind, how full it was, how long it was held.
+
+use crate::profile::{Access, Direction, Estimation, Pattern, Profile};
+use crate::request::{DeviceIo, Op};
+use crate::time::Nanos;
+
+/// How long a window is, at least: it ends with the next I/O that starts or ends.
+pub(crate) const WINDOW: Nanos = Nanos::SECOND;
+/// I/Os by the power of two of their size, 512 bytes to 32 MiB and more.
+const SIZES: usize = 17;
+const SMALLEST: u32 = 9;
+/// Ends of as many I/Os are remembered, to see what continues one.
+const ENDS: usize = 16;
+const PLACES: usize = 3;
+
+/// What an I/O is, for the profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    /// No data, so no time by the profile: a flush, a discard.
+    pub(crate) const OTHER: Kind = Kind(u8::MAX);
+    /// Continues the I/O before it.
+    const NEXT: u8 = 0;
+    /// Continues another one of the last [`ENDS`]: sequential for a device that follows several
+    /// streams, random for one that does not.
+    const NEAR: u8 = 1;
+    const ELSEWHERE: u8 = 2;
+
+    pub(crate) fn is_data(self) -> bool {
+        self != Kind::OTHER
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Cell {
+    ios: u64,
+    bytes: u64,
+}
+
+type Cells = [[Cell; SIZES]; 2 * PLACES];
+
+/// A window that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// When it ended.
+    pub(crate) end: Nanos,
+    /// How long it was.
+    pub(crate) len: Nanos,
+    /// I/Os with data that ended in it.
+    pub(crate) ios: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Bytes of the largest.
+    pub(crate) largest: u64,
+    /// An I/O failed.
+    pub(crate) failed: bool,
+    /// Time in which the device had not enough to do, or something that has no time by the profile.
+    pub(crate) slack: Nanos,
+    /// Time with fewer than two I/Os in flight.
+    pub(crate) thin: Nanos,
+    /// Time in which the learnt cap held back what waited.
+    pub(crate) held: Nanos,
+    /// I/Os in flight in the mean, in thousandths.
+    pub(crate) depth_milli: u64,
+    /// Nanoseconds that the profile gives for what ended, at least and at most: what continues one of
+    /// the last I/Os but not the last is sequential or random.
+    pub(crate) expected: Option<(f64, f64)>,
+    /// I/Os in flight with which the device does what its profile says.
+    pub(crate) enough: u32,
+    /// A number for what the I/Os were like, below [`Window::PATTERNS`].
+    pub(crate) pattern: usize,
+}
+
+impl Window {
+    /// Reads in quarters, sequential ones in halves, the mean size as a power of two.
+    pub(crate) const PATTERNS: usize = 5 * 3 * SIZES;
+
+    /// I/Os a second, in thousandths.
+    pub(crate) fn iops_milli(&self) -> u64 {
+        per_s(self.ios * 1000, self.len)
+    }
+
+    /// Bytes a second.
+    pub(crate) fn bytes_per_s(&self) -> u64 {
+        per_s(self.bytes, self.len)
+    }
+}
+
+fn per_s(units: u64, len: Nanos) -> u64 {
+    let rate = units as u128 * Nanos::SECOND.0 as u128 / len.0.max(1) as u128;
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// Counts one window after the other.
+pub(crate) struct Meter {
+    /// I/Os in flight with which the device does what its profile says.
+    pub(super) enough: u32,
+    from: Nanos,
+    /// Until when time is counted.
+    seen: Nanos,
+    /// I/Os with data in flight.
+    data: u32,
+    others: u32,
+    /// The learnt cap holds back what waits, if it may go at all: how long so far, and how much of it
+    /// would be slack.
+    held: bool,
+    holding: (u64, u64),
+    ends: [u64; ENDS],
+    next_end: usize,
+    /// Where the last I/O ended.
+    last: u64,
+    sums: Sums,
+}
+
+/// What is counted anew in each window.
+#[derive(Clone, Copy)]
+struct Sums {
+    cells: Cells,
+    largest: u32,
+    failed: bool,
+    slack: u64,
+    thin: u64,
+    held: u64,
+    /// I/Os in flight times nanoseconds.
+    depth: u64,
+}
+
+impl Sums {
+    const NONE: Sums = Sums {
+        cells: [[Cell { ios: 0, bytes: 0 }; SIZES]; 2 * PLACES],
+        largest: 0,
+        failed: false,
+        slack: 0,
+        thin: 0,
+        held: 0,
+        depth: 0,
+    };
+}
+
+impl Meter {
+    pub(crate) fn new(now: Nanos) -> Meter {
+        Meter {
+            enough: 1,
+            from: now,
+            seen: now,
+            data: 0,
+            others: 0,
+            held: false,
+            holding: (0, 0),
+            ends: [u64::MAX; ENDS],
+            next_end: 0,
+            last: u64::MAX,
+            sums: Sums::NONE,
+        }
+    }
+
+    /// I/Os with data in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.data
+    }
+
+    /// Time passes, as things stand.
+    fn pass(&mut self, now: Nanos) {
+        let span = now.since(self.seen).0;
+        if span == 0 {
+            return;
+        }
+        self.seen = now;
+        let sums = &mut self.sums;
+        sums.depth += self.data as u64 * span;
+        let slack = match self.others > 0 || self.data < self.enough {
+            true => span,
+            false => 0,
+        };
+        if self.held {
+            self.holding.0 += span;
+            self.holding.1 += slack;
+        } else {
+            sums.slack += slack;
+        }
+        if self.data < 2 {
+            sums.thin += span;
+        }
+    }
+
+    pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, zeroes_are_writes: bool) -> Kind {
+        self.pass(now);
+        let direction = match io.op {
+            Op::Read => Direction::Read,
+            Op::Write => Direction::Write,
+            Op::WriteZeroes if zeroes_are_writes => Direction::Write,
+            Op::WriteZeroes | Op::Discard | Op::Flush => {
+                self.others += 1;
+                return Kind::OTHER;
+            }
+        };
+        self.data += 1;
+        // No early exit: the comparisons become a few vector instructions.
+        let near = self
+            .ends
+            .iter()
+            .fold(false, |any, &end| any | (end == io.addr));
+        let place = match (io.addr == self.last, near) {
+            (true, _) => Kind::NEXT,
+            (false, true) => Kind::NEAR,
+            (false, false) => Kind::ELSEWHERE,
+        };
+        self.last = io.addr + io.len as u64;
+        self.ends[self.next_end % ENDS] = self.last;
+        self.next_end = (self.next_end + 1) % ENDS;
+        Kind(direction as u8 * PLACES as u8 + place)
+    }
+
+    pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
+        self.pass(now);
+        self.sums.failed |= !well;
+        if !kind.is_data() {
+            self.others = self.others.saturating_sub(1);
+            return;
+        }
+        self.data = self.data.saturating_sub(1);
+        self.sums.largest = self.sums.largest.max(bytes);
+        let size = (bytes.max(1).ilog2().max(SMALLEST) - SMALLEST) as usize;
+        let cell = &mut self.sums.cells[kind.0 as usize][size.min(SIZES - 1)];
+        cell.ios += 1;
+        cell.bytes += bytes as u64;
+    }
+
+    /// The learnt cap holds back what waits.
+    pub(crate) fn hold(&mut self, now: Nanos) {
+        if !self.held {
+            self.pass(now);
+            self.held = true;
+        }
+    }
+
+    /// It does not any more. `went`: an I/O went at once, so that the cap was what held it; else it
+    /// was something else, such as its VM's limit.
+    pub(crate) fn release(&mut self, now: Nanos, went: bool) {
+        if !self.held {
+            return;
+        }
+        self.pass(now);
+        self.held = false;
+        let (held, slack) = std::mem::take(&mut self.holding);
+        match went {
+            true => self.sums.held += held,
+            false => self.sums.slack += slack,
+        }
+    }
+
+    /// What was counted so far belongs to no window.
+    pub(crate) fn restart(&mut self, now: Nanos) {
+        self.pass(now);
+        self.from = now;
+        self.sums = Sums::NONE;
+        self.holding = (0, 0);
+    }
+
+    /// The window, once it is over; then the next one has begun.
+    pub(crate) fn close(&mut self, now: Nanos, profile: Option<&Profile>) -> Option<Window> {
+        if now.since(self.from) < WINDOW {
+            return None;
+        }
+        self.pass(now);
+        // Who holds it is not known yet: too short to matter.
+        self.sums.slack += std::mem::take(&mut self.holding).1;
+        let len = now.since(self.from);
+        let sums = &self.sums;
+        let all = sums.cells.iter().flatten();
+        let (ios, bytes) = all.fold((0, 0), |(ios, bytes), cell| {
+            (ios + cell.ios, bytes + cell.bytes)
+        });
+        let window = Window {
+            end: now,
+            len,
+            ios,
+            bytes,
+            largest: sums.largest as u64,
+            failed: sums.failed,
+            slack: Nanos(sums.slack),
+            thin: Nanos(sums.thin),
+            held: Nanos(sums.held),
+            depth_milli: (sums.depth as u128 * 1000 / len.0 as u128) as u64,
+            expected: profile.map(|profile| expected(&sums.cells, profile)),
+            enough: self.enough,
+            pattern: pattern(&sums.cells, ios, bytes),
+        };
+        self.from = now;
+        self.sums = Sums::NONE;
+        Some(window)
+    }
+}
+
+/// I/Os and bytes over all sizes.
+fn total(row: &[Cell; SIZES]) -> (u64, u64) {
+    row.iter().fold((0, 0), |(ios, bytes), cell| {
+        (ios + cell.ios, bytes + cell.bytes)
+    })
+}
+
+fn row(direction: Direction, place: u8) -> usize {
+    direction as usize * PLACES + place as usize
+}
+
+fn pattern(cells: &Cells, ios: u64, bytes: u64) -> usize {
+    if ios == 0 {
+        return 0;
+    }
+    let count = |direction, place| total(&cells[row(direction, place)]).0;
+    let both = |place| count(Direction::Read, place) + count(Direction::Write, place);
+    let places = [Kind::NEXT, Kind::NEAR, Kind::ELSEWHERE];
+    let reads: u64 = places.iter().map(|&p| count(Direction::Read, p)).sum();
+    let sequential = both(Kind::NEXT) + both(Kind::NEAR);
+    let reads = ((reads * 4 + ios / 2) / ios) as usize;
+    let sequential = ((sequential * 2 + ios / 2) / ios) as usize;
+    let size = ((bytes / ios).max(1).ilog2().max(SMALLEST) - SMALLEST) as usize;
+    (reads * 3 + sequential) * SIZES + size.min(SIZES - 1)
+}
+
+/// Nanoseconds that the profile gives for these I/Os, at least and at most.
+fn expected(cells: &Cells, profile: &Profile) -> (f64, f64) {
+    // What may be either counts as sequential in one, as random in the other.
+    let with = |near| expected_with(cells, profile, near);
+    let (a, b) = (with(Access::Sequential), with(Access::Random));
+    (a.min(b), a.max(b))
+}
+
+fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> f64 {
+    let (mut sequential, mut random) = (0.0, 0.0);
+    // Random I/Os and bytes, of reads and in all.
+    let (mut reads, mut ios, mut bytes) = (0, 0, 0);
+    for direction in [Direction::Read, Direction::Write] {
+        let accesses = [
+            (Kind::NEXT, Access::Sequential),
+            (Kind::NEAR, near),
+            (Kind::ELSEWHERE, Access::Random),
+        ];
+        for (place, access) in accesses {
+            let row = &cells[row(direction, place)];
+            let time: f64 = row
+                .iter()
+                .filter(|cell| cell.ios > 0)
+                .map(|cell| {
+                    // Between powers of two a curve is nearly straight, so the mean size will do.
+                    let size = u32::try_from(cell.bytes / cell.ios).unwrap_or(u32::MAX);
+                    cell.ios as f64 * profile.time_ps(direction, access, size) as f64
+                })
+                .sum();
+            match access {
+                Access::Sequential => sequential += time,
+                Access::Random => {
+                    let (n, len) = total(row);
+                    random += time;
+                    (ios, bytes) = (ios + n, bytes + len);
+                    reads += if direction == Direction::Read { n } else { 0 };
+                }
+            }
+        }
+    }
+    if ios > 0 && reads > 0 && reads < ios {
+        // Each makes the other dearer, as far as that was measured.
+        let mix = Pattern {
+            reads: reads as f64 / ios as f64,
+            sequential_reads: 0.0,
+            sequential_writes: 0.0,
+            size: bytes as f64 / ios as f64,
+        };
+        let together = profile.mean_time_ps(&mix, Estimation::ThreeD);
+        random *= together / profile.mean_time_ps(&mix, Estimation::TwoD);
+    }
+    (sequential + random) / 1000.0
+}

@@ -1,0 +1,155 @@
+//! What the device does is held against what it is known to be able to do.
+//!
+//! ```text
+//!   started, ended --> meter --a second is over--> drift: does it still do what its profile says?
+//!                                              +-> cap:   does something in front of it hold it back?
+//!   poll_dispatch <-------- hold: not before -----+
+//! ```
+//!
+//! Seconds are told apart by the I/Os that start and end: there is no timer and no clock of its own,
+//! and an idle device costs nothing. An engine that was given no profile and is not to learn caps
+//! has no watch at all.
+
+pub(crate) mod cap;
+pub(crate) mod drift;
+pub(crate) mod meter;
+
+pub use cap::LearntCap;
+pub use drift::{Drift, Parting};
+
+use crate::facts::DeviceSpec;
+use crate::profile::Profile;
+use crate::request::DeviceIo;
+use crate::time::Nanos;
+use cap::Learner;
+use drift::Judge;
+use meter::{Kind, Meter};
+
+/// Something about the device has changed that an operator wants to be told of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Notice {
+    /// It does not do what its profile says.
+    Parted(Drift),
+    /// It does again.
+    Agrees(Drift),
+    /// A cap in front of it was learnt, or is another one now.
+    Capped(LearntCap),
+    /// There is no such cap any more.
+    Uncapped,
+}
+
+/// See the [module](self).
+pub(crate) struct Watch {
+    meter: Meter,
+    judge: Option<Judge>,
+    learner: Option<Learner>,
+}
+
+impl Watch {
+    /// What there is to watch, as far as it was not watched before. `None`: nothing.
+    pub(crate) fn new(
+        before: Option<Box<Watch>>,
+        profile: Option<&Profile>,
+        learns: bool,
+        spec: &DeviceSpec,
+        now: Nanos,
+    ) -> Option<Box<Watch>> {
+        if profile.is_none() && !learns {
+            return None;
+        }
+        let enough = profile.map_or(spec.depth, |profile| drift::enough(profile, spec));
+        let judge = profile.map(|_| Judge::new(enough, spec));
+        let (mut meter, learner) = match before {
+            Some(before) => (before.meter, before.learner),
+            None => (Meter::new(now), None),
+        };
+        meter.restart(now);
+        meter.enough = enough;
+        let learner = learns.then(|| learner.unwrap_or_else(|| Learner::new(now)));
+        Some(Box::new(Watch {
+            meter,
+            judge,
+            learner,
+        }))
+    }
+
+    /// An I/O goes to the device. What it is has to be given back when it ends.
+    pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, spec: &DeviceSpec) -> Kind {
+        let kind = self.meter.started(now, io, spec.zeroes_are_writes);
+        if let (Some(learner), true) = (&mut self.learner, kind.is_data()) {
+            learner.started(now, io.len);
+        }
+        kind
+    }
+
+    /// An I/O has ended.
+    pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
+        self.meter.ended(now, kind, bytes, well);
+    }
+
+    /// A second may be over: what it says.
+    pub(crate) fn look(&mut self, now: Nanos, profile: Option<&Profile>) {
+        let Some(window) = self.meter.close(now, profile) else {
+            return;
+        };
+        if let Some(judge) = &mut self.judge {
+            judge.judge(&window);
+        }
+        if let Some(learner) = &mut self.learner
+            && learner.window(&window)
+        {
+            self.meter.restart(now);
+        }
+    }
+
+    /// Until when nothing but flushes may go, if it may not now; an I/O that ends may change that.
+    /// `waits`: something would go.
+    #[inline]
+    pub(crate) fn hold(&mut self, now: Nanos, waits: bool) -> Option<Nanos> {
+        let Watch { meter, learner, .. } = self;
+        let (until, restart) = learner.as_mut()?.hold(now, meter.in_flight(), waits);
+        if restart {
+            meter.restart(now);
+        }
+        let until = until.filter(|_| waits);
+        match until {
+            Some(_) => meter.hold(now),
+            None if !waits => meter.release(now, false),
+            None => {}
+        }
+        until
+    }
+
+    /// What was held back may go, and goes, or does not for another reason.
+    pub(crate) fn release(&mut self, now: Nanos, went: bool) {
+        self.meter.release(now, went);
+    }
+
+    /// How the device compares with its profile.
+    pub(crate) fn drift(&self) -> Option<Drift> {
+        self.judge.as_ref().map(|judge| judge.drift)
+    }
+
+    /// The cap that it is held to.
+    pub(crate) fn cap(&self) -> Option<LearntCap> {
+        self.learner.as_ref()?.cap()
+    }
+
+    /// What has changed since this was asked last.
+    pub(crate) fn notice(&mut self) -> Option<Notice> {
+        if let Some(judge) = &mut self.judge
+            && std::mem::take(&mut judge.changed)
+        {
+            let drift = judge.drift;
+            return Some(match drift.parted {
+                Some(_) => Notice::Parted(drift),
+                None => Notice::Agrees(drift),
+            });
+        }
+        let learner = self.learner.as_mut()?;
+        learner.announce().map(|cap| match cap {
+            Some(cap) => Notice::Capped(cap),
+            None => Notice::Uncapped,
+        })
+    }
+}
