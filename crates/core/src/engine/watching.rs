@@ -24,6 +24,16 @@ impl Engine {
         self.watch_device();
     }
 
+    /// Begins with a cap that was learnt before, in I/Os and bytes a second: after a restart nobody
+    /// has to wait until it is learnt again. If it is another one by now, that is found out as ever.
+    /// Without effect where caps are not learnt.
+    pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
+        self.advance(now);
+        if let Some(watch) = &mut self.watch {
+            watch.assume_cap(self.facts.now, iops, bytes_per_s);
+        }
+    }
+
     fn watch_device(&mut self) {
         let (spec, now) = (self.config.device, self.facts.now);
         let (before, profile) = (self.watch.take(), self.facts.profile.as_deref());

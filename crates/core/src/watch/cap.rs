@@ -36,6 +36,8 @@ use super::meter::Window;
 use crate::pace::Pacer;
 use crate::time::Nanos;
 
+/// Fewer I/Os in a second say nothing: caps below it are not learnt.
+const IOS: u64 = 8;
 /// I/Os go at this part of the cap, in 64ths: the bucket never fills, and 3 % are lost.
 const PACE: u64 = 62;
 /// How late an I/O may go for the next ones to come as if it had been on time: what timers are late.
@@ -425,6 +427,29 @@ impl Learner {
         })
     }
 
+    /// Begins with a cap that was known before.
+    pub(super) fn assume(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>) {
+        if ios.is_none() && bytes.is_none() {
+            return;
+        }
+        let rates = Rates {
+            ios: ios.map(|rate| rate.saturating_mul(1000).max(1000)),
+            bytes: bytes.map(|rate| rate.max(1)),
+            either: false,
+            reach: Point { ios: 0, bytes: 0 },
+        };
+        self.keep(now, rates, USUAL_MOST);
+    }
+
+    /// From now on I/Os go at the pace of this cap; behind it at most so many are usual in flight.
+    fn keep(&mut self, now: Nanos, rates: Rates, usual_most: u32) {
+        self.usual_most = usual_most.max(USUAL_MOST);
+        (self.patience, self.rates, self.confirmed) = (1, Some(rates), Some(rates));
+        (self.known_since, self.used) = (now, now);
+        (self.probe_at, self.probes) = (now + PROBE, 0);
+        self.drain(now);
+    }
+
     /// The cap, where it is another one than was said last: by a twentieth at least.
     pub(super) fn announce(&mut self) -> Option<Option<LearntCap>> {
         let differs = |a: f64, b: f64| (a - b).abs() > 0.05 * b;
@@ -478,7 +503,8 @@ impl Learner {
                 self.set_pace(64, now);
                 // The last one may have passed just now, and the bucket is in its debt.
                 self.pace.spend(now + LATE, self.largest);
-                (Some(self.pace.due()), true)
+                let due = self.pace.due();
+                ((due > now).then_some(due), true)
             }
             State::Paced { scale } => {
                 if in_flight <= self.usual {
@@ -542,9 +568,11 @@ impl Learner {
             }
             State::Drain { .. } => false,
             State::Measure { .. } => {
-                if window.ios > 0
-                    && let Some(rates) = &mut self.rates
-                {
+                if window.ios < IOS {
+                    self.forget(now);
+                    return true;
+                }
+                if let Some(rates) = &mut self.rates {
                     let found = rates.measured_after(&self.confirmed, at, window.largest);
                     self.confirmed = Some(*rates);
                     match found {
@@ -575,7 +603,7 @@ impl Learner {
     fn watched(&mut self, window: &Window, at: Point) -> bool {
         let more = self.can_do_more(window, at);
         let full = window.thin.0 * 20 <= window.len.0;
-        if !full || !more || window.failed || window.ios == 0 {
+        if !full || !more || window.failed || window.ios < IOS {
             self.row = 0;
             return false;
         }
@@ -652,11 +680,7 @@ impl Learner {
         let State::Test { bound, .. } = self.state else {
             return;
         };
-        self.usual_most = bound.max(USUAL_MOST);
-        (self.patience, self.rates, self.confirmed) = (1, Some(rates), Some(rates));
-        (self.known_since, self.used) = (now, now);
-        (self.probe_at, self.probes) = (now + PROBE, 0);
-        self.drain(now);
+        self.keep(now, rates, bound);
     }
 
     /// There is no cap, or none that can be kept: for a while it is not looked for.

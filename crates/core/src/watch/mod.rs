@@ -135,6 +135,14 @@ impl Watch {
         self.learner.as_ref()?.cap()
     }
 
+    /// Begins with a cap that was known before.
+    pub(crate) fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes: Option<u64>) {
+        if let Some(learner) = &mut self.learner {
+            learner.assume(now, iops, bytes);
+            self.meter.restart(now);
+        }
+    }
+
     /// What has changed since this was asked last.
     pub(crate) fn notice(&mut self) -> Option<Notice> {
         if let Some(judge) = &mut self.judge

@@ -33,6 +33,17 @@ pub enum Timing {
     Catalogue(usize),
 }
 
+/// A cap in front of the device, and what the engine makes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CapPlan {
+    /// I/Os a second that pass; `None`: all.
+    pub iops: Option<u64>,
+    /// What the engine is told of a cap in the beginning, in I/Os and bytes a second, true or not.
+    pub assumed: (Option<u64>, Option<u64>),
+    /// It has a profile, of a device with so many IOPS at saturation, true or not.
+    pub profile: Option<u64>,
+}
+
 /// What one client does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
@@ -113,6 +124,8 @@ pub struct Swarm {
     pub vms: Vec<VmPlan>,
     /// The device.
     pub timing: Timing,
+    /// The engine learns caps.
+    pub cap: Option<CapPlan>,
     /// Where the first disk begins.
     pub base: u64,
     /// What goes wrong.
@@ -167,6 +180,7 @@ impl Swarm {
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
             vms: Vec::new(),
             timing,
+            cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
             base: 0,
             plan: Plan::draw(dice, span),
             requests,
@@ -345,6 +359,24 @@ fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
     }
 }
 
+/// A cap slows a run down to seconds, so that it can be learnt.
+fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapPlan> {
+    if !dice.chance(250) {
+        return None;
+    }
+    let slow = (requests as u64 / 8).max(20);
+    let rate = |dice: &mut Dice| dice.octaves(slow, slow.max(iops) * 4);
+    Some(CapPlan {
+        iops: dice.chance(600).then(|| dice.octaves(slow, slow * 4)),
+        assumed: (
+            dice.chance(500).then(|| rate(dice)),
+            dice.chance(300)
+                .then(|| rate(dice) * dice.octaves(4096, 1 << 20)),
+        ),
+        profile: dice.chance(700).then(|| rate(dice)),
+    })
+}
+
 /// What the engine is told of the device's speed: nothing, or anything, true or not.
 fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     if dice.chance(500) {
@@ -502,6 +534,9 @@ impl fmt::Display for Swarm {
             config.max_requests, config.max_pending_per_vm, config.max_vms, config.merge_limit
         )?;
         writeln!(f, "requests   {}, in about {}", self.requests, self.span)?;
+        if let Some(cap) = &self.cap {
+            writeln!(f, "cap        {cap:?}")?;
+        }
         write!(f, "faults     {}", self.plan)?;
         for (n, vm) in self.vms.iter().enumerate() {
             write!(f, "\nVM {n}       {:?}", vm.objective)?;

@@ -6,14 +6,18 @@ use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
 use crate::torture::Dice;
 use crate::torture::swarm::{Swarm, Timing, models};
+use tidegate_core::pace::Pacer;
 use tidegate_core::request::{DeviceIo, IoError, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
+use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::{Model, ModelIo};
 
 /// How long I/Os take, and what holds them up.
 pub(super) struct Device {
     timing: Timing,
     model: Option<Box<dyn Model>>,
+    /// What is in front of a device that no model describes.
+    bucket: Pacer,
     dice: Dice,
     /// I/Os that the model has let go.
     completed: Vec<u32>,
@@ -27,13 +31,16 @@ pub(super) struct Device {
 
 impl Device {
     pub(super) fn new(swarm: &Swarm, dice: Dice) -> Device {
-        let model = match swarm.timing {
-            Timing::Catalogue(entry) => Some(models()[entry].build()),
-            Timing::Random { .. } => None,
+        let iops = swarm.cap.and_then(|cap| cap.iops);
+        let model = match (swarm.timing, iops) {
+            (Timing::Catalogue(entry), None) => Some(models()[entry].build()),
+            (Timing::Catalogue(entry), _) => Some(capped(models()[entry].build(), iops)),
+            (Timing::Random { .. }, _) => None,
         };
         Device {
             timing: swarm.timing,
             model,
+            bucket: Pacer::new(iops.unwrap_or(0), 1, Nanos::ZERO),
             dice,
             completed: Vec::new(),
             blocked_until: Nanos::ZERO,
@@ -87,8 +94,21 @@ impl Device {
         if now < self.slow_until {
             took *= self.slowness;
         }
-        Some(now + Nanos(took))
+        let passed = self.bucket.due().max(now);
+        self.bucket.forget_before(passed);
+        self.bucket.spend(1);
+        Some(passed + Nanos(took))
     }
+}
+
+fn capped(model: Box<dyn Model>, iops: Option<u64>) -> Box<dyn Model> {
+    let (bandwidth, burst) = (None, None);
+    let cap = CapFigures {
+        iops,
+        bandwidth,
+        burst,
+    };
+    Box::new(Capped::new(model, &cap).expect("the rate is in range"))
 }
 
 /// An I/O's rest as a model takes it: whole blocks, within its longest.

@@ -50,6 +50,18 @@ impl World<'_, '_> {
         let open = self.ledger.open.iter();
         let ios = open.map(|&n| 4 + self.ledger.entries[n as usize].request.len / block);
         let ios = ios.map(u64::from).sum::<u64>();
+        if let Some(cap) = &self.swarm.cap {
+            // Every I/O at the pace of the cap, or of the least that is learnt; the queues in front
+            // of it, and what is tried out there.
+            let least = [cap.iops, cap.assumed.0].into_iter().flatten().min();
+            let slow = Nanos::SECOND.0 / least.unwrap_or(7).clamp(1, 7);
+            let by_bytes = cap.assumed.1.map_or(0, |rate| {
+                let all = self.guests.iter().map(|g| 2 * g.asked.1 + g.started);
+                let all: u64 = all.sum();
+                (all as u128 * 2 * Nanos::SECOND.0 as u128 / rate as u128) as u64
+            });
+            bound += Nanos(slow * 2 * (ios + 64) + by_bytes) + Nanos::from_secs(60);
+        }
         bound + Nanos(self.device.slowest().0 * 2 * (ios + 64))
     }
 

@@ -29,7 +29,9 @@ use core::cmp::Reverse;
 use device::{Device, Flight};
 use guests::{Client, Disk, Guest};
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use tidegate_core::engine::Engine;
+use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{DeviceIo, Done, Op, Segment};
 use tidegate_core::time::Nanos;
 
@@ -133,10 +135,16 @@ impl<'a, 'j> World<'a, 'j> {
                 None => roles,
             })
         });
+        let now = Nanos(1 + seed % 1000);
+        if let Some(cap) = &swarm.cap {
+            engine.set_profile(cap.profile.map(|iops| Arc::new(profile(iops))));
+            engine.learn_cap(true);
+            engine.assume_cap(now, cap.assumed.0, cap.assumed.1);
+        }
         let depth = config.device.depth as usize;
         World {
             engine,
-            now: Nanos(1 + seed % 1000),
+            now,
             events: BinaryHeap::with_capacity(1024),
             order: 0,
             wake: (Nanos::MAX, Nanos::MAX),
@@ -297,6 +305,7 @@ impl<'a, 'j> World<'a, 'j> {
         if facts.in_flight < facts.spec.depth && !self.engine.is_held() {
             self.starvation.idle(&self.engine)?;
         }
+        while self.engine.poll_notice().is_some() {}
         self.credits.check(&self.engine)?;
         progress::wakes_up(&self.engine)
     }
@@ -369,6 +378,14 @@ impl<'a, 'j> World<'a, 'j> {
         }
         Ok(())
     }
+}
+
+/// A device that does so many I/Os a second of 4 KiB, and 16 times as long for a mebibyte.
+fn profile(iops: u64) -> Profile {
+    let points = [(4096, iops as f64), (1 << 20, iops as f64 / 16.0)];
+    let curve = Curve::new(&points).expect("rates are positive");
+    let both = [curve.clone(), curve];
+    Profile::new(both.clone(), Some(both), Vec::new(), Vec::new())
 }
 
 /// The journal's number of how something ended.
