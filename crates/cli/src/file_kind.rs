@@ -25,7 +25,7 @@ const WORDS: [(FileKind, &[&str]); 3] = [
         FileKind::Scenario,
         &["duration", "warm_up", "seed", "event", "background"],
     ),
-    (FileKind::Model, &["hdd", "ssd", "raid0"]),
+    (FileKind::Model, &["hdd", "ssd", "raid0", "cap"]),
 ];
 
 impl FileKind {

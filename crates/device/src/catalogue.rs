@@ -2,7 +2,8 @@
 //!
 //! An entry has a name, a description and one table that says which model it is and holds its
 //! figures: `[hdd]`, `[ssd]` or `[raid0]`. The members of an array are a built-in entry, by its
-//! name, or a table inside. A table `[cap]` puts a token bucket in front of it. The built-in entries are the files of `devices/` in the source tree;
+//! name, or a table inside. A table `[cap]` puts a token bucket in front of it, or of the built-in
+//! entry that `model` names instead of a table. The built-in entries are the files of `devices/` in the source tree;
 //! a user's own file is read by the caller and given to [`parse`].
 
 use crate::cap::{CapFigures, Capped};
@@ -130,6 +131,16 @@ pub enum CatalogueError {
         /// What was found, and what there is.
         message: String,
     },
+    /// What a cap is put in front of is no built-in device.
+    #[error("{origin}, line {line}: model: {message}")]
+    Model {
+        /// Where the text is from.
+        origin: String,
+        /// The line of the name, from one.
+        line: usize,
+        /// What was found, and what there is.
+        message: String,
+    },
     /// A figure is out of range.
     #[error("{origin}, line {line}: {source}")]
     Figure {
@@ -157,6 +168,7 @@ struct RawEntry {
     hdd: Option<Spanned<HddFigures>>,
     ssd: Option<Spanned<SsdFigures>>,
     raid0: Option<Spanned<RawRaid0>>,
+    model: Option<Spanned<String>>,
     cap: Option<CapFigures>,
 }
 
@@ -224,11 +236,17 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
         raw.hdd.as_ref().map(|t| ("[hdd]", t.span().start)),
         raw.ssd.as_ref().map(|t| ("[ssd]", t.span().start)),
         raw.raid0.as_ref().map(|t| ("[raid0]", t.span().start)),
+        raw.model.as_ref().map(|m| ("model", m.span().start)),
     ];
-    source.exactly_one(&tables, "exactly one of [hdd], [ssd] and [raid0]")?;
-    let prototype = match raw.raid0 {
-        Some(raid0) => source.array(&raw.name, raid0.into_inner())?,
-        None => {
+    let allowed = match raw.cap {
+        None => "exactly one of [hdd], [ssd] and [raid0]",
+        Some(_) => "exactly one of [hdd], [ssd], [raid0] and model",
+    };
+    source.exactly_one(&tables, allowed)?;
+    let prototype = match (raw.raid0, &raw.model) {
+        (Some(raid0), _) => source.array(&raw.name, raid0.into_inner())?,
+        (None, Some(model)) => source.behind_a_cap(model, raw.cap.is_some())?,
+        (None, None) => {
             let (hdd, ssd) = (raw.hdd.as_ref(), raw.ssd.as_ref());
             let single = single(
                 &raw.name,
@@ -303,6 +321,29 @@ impl Source<'_> {
             },
             allowed,
         })
+    }
+
+    /// The built-in device of a name, which a cap is put in front of.
+    fn behind_a_cap(
+        &self,
+        model: &Spanned<String>,
+        capped: bool,
+    ) -> Result<Prototype, CatalogueError> {
+        let line = self.line_at(model.span().start);
+        if !capped {
+            return Err(CatalogueError::Kind {
+                origin: self.origin.to_owned(),
+                line,
+                found: "model without [cap]".to_owned(),
+                allowed: "exactly one of [hdd], [ssd] and [raid0], or model beside [cap]",
+            });
+        }
+        let refuse = |error: CatalogueError| CatalogueError::Model {
+            origin: self.origin.to_owned(),
+            line,
+            message: error.to_string(),
+        };
+        Ok(load(model.get_ref()).map_err(refuse)?.prototype)
     }
 
     fn array(&self, name: &str, raw: RawRaid0) -> Result<Prototype, CatalogueError> {

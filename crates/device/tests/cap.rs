@@ -129,6 +129,34 @@ fn another_cap_holds_from_then_on() {
 }
 
 #[test]
+fn a_cap_stands_in_front_of_a_built_in_device() {
+    let head = "name = \"capped\"\ndescription = \"test\"\n";
+    let parse = |rest: &str| catalogue::parse(&format!("{head}{rest}"), "my.toml");
+    let cap = "[cap]\niops = 500\n";
+    let entry = parse(&format!("model = \"nvme-1tb\"\n{cap}")).unwrap();
+    assert_eq!(entry.name, "capped");
+    let took = time(&mut *entry.build(), Nanos::ZERO, 8, 1000, 4 * KIB);
+    assert_eq!((took.0 + SECOND / 20) / (SECOND / 10), 20, "{took}");
+    for (rest, expected) in [
+        (
+            "model = \"nvme-1tb\"\n",
+            "line 3: found model without [cap]",
+        ),
+        (
+            &format!("model = \"nvme-2tb\"\n{cap}"),
+            "line 3: model: no device is called",
+        ),
+        (
+            cap,
+            "found none, allowed: exactly one of [hdd], [ssd], [raid0] and model",
+        ),
+    ] {
+        let said = parse(rest).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn a_wrong_cap_is_refused_at_its_place() {
     let refused = |cap: &str, expected: &str| {
         let text = include_str!("../../../devices/nvme-1tb.toml");
