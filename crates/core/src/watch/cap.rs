@@ -59,6 +59,9 @@ const TEST_AGAIN: Nanos = Nanos(30 * Nanos::SECOND.0);
 const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// A cap that was in nobody's way for so long is forgotten.
 const FORGET: Nanos = Nanos(600 * Nanos::SECOND.0);
+/// For so many seconds at most what was saved up in the bucket is used up, before more than the cap is
+/// another cap.
+const USED_UP: u32 = 4;
 /// Behind a cap so many in flight may be usual, if half of what was there is fewer.
 const USUAL_MOST: u32 = 4;
 /// I/Os that hang are waited for no longer.
@@ -124,6 +127,8 @@ enum Found {
     Same,
     /// More of what was known.
     More,
+    /// More than was known passes: out of what was saved up in the bucket, or it is another cap.
+    Over,
     /// Something else: it is another cap, or none.
     Other,
 }
@@ -160,28 +165,21 @@ impl Rates {
         self.reach = self.reach.most(at);
     }
 
-    /// I/Os queued up while this passed in a second, where the rates may have been raised since such
-    /// a queue `confirmed` them: what passed then may have been saved up in the bucket.
-    fn measured_after(&mut self, confirmed: &Option<Rates>, at: Point, largest: u64) -> Found {
-        let Some(before) = confirmed.filter(|before| self.is_above(before)) else {
+    /// I/Os queued up while this passed in a second, where the rates have been raised from what they
+    /// were `before`: what passed then may have been saved up in the bucket.
+    fn measured_after(&mut self, before: Option<Rates>, at: Point, largest: u64) -> Found {
+        let Some(before) = before else {
             return self.measured(at, largest);
         };
         *self = before;
         let over = |cap: Option<u64>, rate| cap.is_some_and(|cap| exceeds(rate, cap));
         if over(self.ios, at.ios) || over(self.bytes, at.bytes) {
-            return Found::Other;
+            return Found::Over;
         }
         match self.measured(at, largest) {
             Found::Same => Found::More,
             found => found,
         }
-    }
-
-    fn is_above(&self, before: &Rates) -> bool {
-        let above = |cap: Option<u64>, before: Option<u64>| cap.is_some() && cap > before;
-        let same = self.ios.is_some() == before.ios.is_some()
-            && self.bytes.is_some() == before.bytes.is_some();
-        same && (above(self.ios, before.ios) || above(self.bytes, before.bytes))
     }
 
     /// The same: one of the two rates is at its cap. The largest I/O had so many bytes.
@@ -285,7 +283,7 @@ enum State {
     /// At the pace of the cap; `scale` 64ths of it.
     Paced { scale: u64 },
     /// So many in flight at most, and no pace: what passes?
-    Measure { bound: u32 },
+    Measure { bound: u32, second: u32 },
 }
 
 /// A second, as far as it may show a cap.
@@ -350,8 +348,8 @@ pub(super) struct Learner {
     /// When it began, and its windows.
     since: Nanos,
     rates: Option<Rates>,
-    /// What they were when a queue in the bucket showed them last.
-    confirmed: Option<Rates>,
+    /// What they were before they were raised, since a queue in the bucket showed them last.
+    before: Option<Rates>,
     known_since: Nanos,
     pace: Pace,
     /// Seconds in a row that look capped.
@@ -394,7 +392,7 @@ impl Learner {
             state: State::Watching,
             since: now,
             rates: None,
-            confirmed: None,
+            before: None,
             patience: 1,
             known_since: now,
             pace: Pace::NONE,
@@ -444,7 +442,7 @@ impl Learner {
     /// From now on I/Os go at the pace of this cap; behind it at most so many are usual in flight.
     fn keep(&mut self, now: Nanos, rates: Rates, usual_most: u32) {
         self.usual_most = usual_most.max(USUAL_MOST);
-        (self.patience, self.rates, self.confirmed) = (1, Some(rates), Some(rates));
+        (self.patience, self.rates, self.before) = (1, Some(rates), None);
         (self.known_since, self.used) = (now, now);
         (self.probe_at, self.probes) = (now + PROBE, 0);
         self.drain(now);
@@ -490,7 +488,7 @@ impl Learner {
     ) -> (Option<Nanos>, bool) {
         match self.state {
             State::Watching => (None, false),
-            State::Test { bound, .. } | State::Measure { bound } => {
+            State::Test { bound, .. } | State::Measure { bound, .. } => {
                 let over = self.since + OVER;
                 ((in_flight >= bound && now < over).then_some(over), false)
             }
@@ -543,7 +541,7 @@ impl Learner {
             return self.drain(now);
         }
         let bound = 2 * self.usual + 2;
-        self.go(State::Measure { bound }, now);
+        self.go(State::Measure { bound, second: 1 }, now);
         (None, true)
     }
 
@@ -567,14 +565,21 @@ impl Learner {
                 true
             }
             State::Drain { .. } => false,
-            State::Measure { .. } => {
+            State::Measure { bound, second } => {
                 if window.ios < IOS {
                     self.forget(now);
                     return true;
                 }
                 if let Some(rates) = &mut self.rates {
-                    let found = rates.measured_after(&self.confirmed, at, window.largest);
-                    self.confirmed = Some(*rates);
+                    let mut after = *rates;
+                    let found = after.measured_after(self.before, at, window.largest);
+                    if found == Found::Over && second < USED_UP {
+                        let second = second + 1;
+                        self.go(State::Measure { bound, second }, now);
+                        return true;
+                    }
+                    *rates = after;
+                    self.before = None;
                     match found {
                         // So many in flight are needed: it holds nothing back.
                         Found::Same if self.usual >= self.usual_most => {
@@ -583,7 +588,7 @@ impl Learner {
                         }
                         Found::Same => self.patience *= 2,
                         Found::More => {}
-                        Found::Other => {
+                        Found::Over | Found::Other => {
                             self.forget(now);
                             return true;
                         }
@@ -691,7 +696,7 @@ impl Learner {
     }
 
     fn forget(&mut self, now: Nanos) {
-        (self.rates, self.confirmed, self.row) = (None, None, 0);
+        (self.rates, self.before, self.row) = (None, None, 0);
         self.go(State::Watching, now);
     }
 
@@ -732,6 +737,7 @@ impl Learner {
         };
         let passed = more(at.ios, rates.ios) || more(at.bytes, rates.bytes);
         if passed {
+            self.before.get_or_insert(rates);
             rates.raise(at);
             self.rates = Some(rates);
             self.go_at(STEPS[STEPS.len() - 1], now);

@@ -121,7 +121,7 @@ fn another_cap_is_found_within_the_time_that_the_guide_states() {
     near(&lab, 1000.0);
     // It is lifted: the device itself is the limit.
     lab.set_cap(&cap(1_000_000, 0, 0));
-    lab.seconds(32);
+    lab.seconds(45);
     let had = lab.seconds(4);
     let all: u64 = had.iter().map(|had| had.bytes).sum();
     assert!(all > 1_000_000_000, "{all}");
