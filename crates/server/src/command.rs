@@ -9,6 +9,7 @@ use tidegate_core::policy::{Honours, PolicySpec};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
 use tidegate_core::stats::VmStats;
+use tidegate_core::watch::{Drift, LearntCap};
 use tidegate_nbd::Export;
 use tokio::sync::oneshot;
 
@@ -251,6 +252,10 @@ pub struct DeviceSnapshot {
     pub facts: DeviceFacts,
     /// Waits of the policy in force for requests that might come; `None`: it never does.
     pub waits: Option<Waits>,
+    /// How it compares with its profile; `None`: it has none.
+    pub drift: Option<Drift>,
+    /// The cap below it that was learnt; `None`: none was.
+    pub learnt_cap: Option<LearntCap>,
     /// Its VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Loop time when this was taken, in nanoseconds of the monotonic clock.

@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::request::{Lane, Op};
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
+use tidegate_core::watch::{Drift, Parting};
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::config::unenforced;
@@ -40,6 +41,8 @@ struct Metric<T> {
 /// apart.
 enum Read<T> {
     Gauge(fn(&T) -> f64),
+    /// Absent where there is nothing to say.
+    Maybe(fn(&T) -> Option<f64>),
     Counter(fn(&T) -> f64),
     Counters(&'static str, fn(&T) -> Vec<(&'static str, f64)>),
     Gauges(&'static str, fn(&T) -> Vec<(String, f64)>),
@@ -52,7 +55,7 @@ enum Read<T> {
 impl<T> Read<T> {
     fn kind(&self) -> MetricType {
         match self {
-            Read::Gauge(_) | Read::Gauges(..) => MetricType::Gauge,
+            Read::Gauge(_) | Read::Maybe(_) | Read::Gauges(..) => MetricType::Gauge,
             Read::Counter(_) | Read::Counters(..) => MetricType::Counter,
             Read::Histograms(..) => MetricType::Histogram,
         }
@@ -141,6 +144,33 @@ static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         "waits_succeeded",
         "Those of them that such a request ended",
         Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
+    ),
+    plain(
+        "profile_ratio",
+        "Time that passed by the time that the profile gives for what was done; above 1: slower",
+        Read::Maybe(|d| d.drift.map(|drift| drift.ratio)),
+    ),
+    plain(
+        "profile_drifted",
+        "The side to which the device has parted from its profile has the value 1",
+        Read::Gauges("device_is", |d| {
+            let sides = [Parting::Slower, Parting::Faster];
+            let parted = |drift: Drift, side| f64::from(u8::from(drift.parted == Some(side)));
+            let all = d
+                .drift
+                .map(|drift| sides.map(|side| (side.name().to_owned(), parted(drift, side))));
+            all.into_iter().flatten().collect()
+        }),
+    ),
+    plain(
+        "learnt_cap_iops",
+        "I/Os a second that something in front of the device lets pass; absent where nothing is known",
+        Read::Maybe(|d| d.learnt_cap?.iops),
+    ),
+    plain(
+        "learnt_cap_bytes_per_second",
+        "Bytes a second that something in front of the device lets pass; absent where nothing is known",
+        Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
     ),
 ];
 
@@ -350,6 +380,11 @@ fn encode_all<'a, T: 'a>(
         };
         match &metric.read {
             Read::Gauge(read) => encoder.encode_family(&labels)?.encode_gauge(&read(one))?,
+            Read::Maybe(read) => {
+                if let Some(number) = read(one) {
+                    encoder.encode_family(&labels)?.encode_gauge(&number)?;
+                }
+            }
             Read::Counter(read) => encode_counter(encoder.encode_family(&labels)?, read(one))?,
             Read::Gauges(label, read) => {
                 for (value, number) in read(one) {

@@ -1,8 +1,9 @@
 //! `tidegate device`: what disks lie on.
 
 use anyhow::Result;
+use tidegate_device::units::format_bandwidth;
 use tidegate_report::{Align, Cell, Table, Tone, count, duration, exact_bytes};
-use tidegate_server::control::view::DeviceView;
+use tidegate_server::control::view::{CapView, DeviceView, DriftView};
 
 use super::{policy, show};
 use crate::args::DeviceCommand;
@@ -91,8 +92,14 @@ pub(super) fn describe(device: &DeviceView) -> Table {
                 count(device.errors)
             ),
         )
-        .fact("idle on purpose", idle(device))
-        .fact("VMs", device.vms.join(", "));
+        .fact("idle on purpose", idle(device));
+    if let Some(drift) = &device.drift {
+        table.fact("profile", compared(drift));
+    }
+    if let Some(cap) = &device.learnt_cap {
+        table.fact("learnt cap", capped(cap));
+    }
+    table.fact("VMs", device.vms.join(", "));
     if !device.disks_with_faults.is_empty() {
         let disks = device.disks_with_faults.join(", ");
         let text = format!("disks that misbehave on purpose: {disks}");
@@ -104,6 +111,40 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table
+}
+
+/// How the device compares with its profile.
+fn compared(drift: &DriftView) -> Cell {
+    let DriftView { ratio, spread, .. } = drift;
+    let judged = match drift.seconds_judged {
+        0 if drift.too_shallow => format!(
+            "nothing to compare: it takes {} in flight, more than its depth",
+            drift.enough_in_flight
+        ),
+        0 => format!(
+            "nothing to compare yet: it takes a second with {} in flight",
+            drift.enough_in_flight
+        ),
+        seconds => format!(
+            "{} s judged, an I/O takes {ratio:.2} times as long as it says (+-{spread:.2})",
+            count(seconds)
+        ),
+    };
+    match drift.parted.as_deref() {
+        None => Cell::new(judged),
+        Some(side) => Cell::from(format!("{side} than its profile"))
+            .tone(Tone::Bad)
+            .append(Cell::new(format!(": {judged}"))),
+    }
+}
+
+/// The cap that I/Os are held to.
+fn capped(cap: &CapView) -> String {
+    let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
+    let bytes = cap.bytes_per_s.map(format_bandwidth);
+    let all: Vec<String> = iops.into_iter().chain(bytes).collect();
+    let all = all.join(if cap.either { " or " } else { " and " });
+    format!("{all} let pass by something in front of the device; I/Os go at 97 % of it")
 }
 
 /// How long the device was left idle on purpose, and whether what was waited for came.

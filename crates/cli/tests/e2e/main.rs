@@ -7,6 +7,7 @@
 mod control;
 mod copies;
 mod daemon;
+mod drift;
 mod drills;
 mod durability;
 mod faults;

@@ -95,21 +95,23 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     known.capacity = spec.map(|spec| spec.capacity);
     known.policy = device::policy(&mut section);
     let profile = device::profile(&mut section, context.library, known.policy.as_ref());
+    let has_profile = profile.as_ref().is_some_and(Option::is_some);
+    let limits = profile.zip(device::learn_cap(&mut section, has_profile));
     let bounds = Bounds::read(&mut section, spec);
     let buffers = Buffers::read(&mut section);
     section.finish();
-    draft.config = complete(&draft, model, profile, bounds, buffers);
+    draft.config = complete(&draft, model, limits, bounds, buffers);
     draft
 }
 
 fn complete(
     draft: &Draft<'_>,
     model: Option<Option<Entry>>,
-    profile: Option<Option<Arc<Profile>>>,
+    limits: Option<(Option<Arc<Profile>>, bool)>,
     bounds: Option<Bounds>,
     buffers: Option<Buffers>,
 ) -> Option<DeviceConfig> {
-    let (bounds, buffers) = (bounds?, buffers?);
+    let (bounds, buffers, (profile, learn_cap)) = (bounds?, buffers?, limits?);
     let known = &draft.known;
     let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
@@ -122,7 +124,8 @@ fn complete(
         name: known.name.clone()?,
         kind,
         policy: known.policy.clone()?,
-        profile: profile?,
+        profile,
+        learn_cap,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,

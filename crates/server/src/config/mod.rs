@@ -160,6 +160,8 @@ pub struct DeviceConfig {
     pub policy: PolicySpec,
     /// What it can do at most; `None`: not measured.
     pub profile: Option<Arc<Profile>>,
+    /// Whether a cap below it is to be learnt and kept.
+    pub learn_cap: bool,
     /// I/Os in flight at the device at most, 1 to 1024.
     pub depth: u32,
     /// Largest device I/O in bytes; larger guest requests are split.

@@ -61,6 +61,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         policy: policy.clone(),
         facts: engine.facts(),
         waits: engine.waits(),
+        drift: engine.drift(),
+        learnt_cap: engine.learnt_cap(),
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

@@ -121,6 +121,8 @@ impl Loop {
             policy: self.engine.policy().clone(),
             facts: self.engine.facts(),
             waits: self.engine.waits(),
+            drift: self.engine.drift(),
+            learnt_cap: self.engine.learnt_cap(),
             vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
                 .map(|(at, _)| self.vm_snapshot(at))
                 .collect(),

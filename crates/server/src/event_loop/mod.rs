@@ -27,6 +27,7 @@ mod inject;
 mod inject_tests;
 mod learnt;
 mod leave;
+mod notices;
 mod places;
 mod receive;
 mod setup;
@@ -274,6 +275,7 @@ impl Loop {
         self.pool.trim(4096);
         self.plumbing.trim(4096);
         self.cut_off_stuck();
+        self.tell_notices();
     }
 }
 

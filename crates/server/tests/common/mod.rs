@@ -53,6 +53,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
         kind,
         policy: PolicySpec::named("fifo").unwrap(),
         profile: None,
+        learn_cap: false,
         depth: 32,
         max_io: 256 << 10,
         merge_limit: 128 << 10,

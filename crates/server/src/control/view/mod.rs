@@ -1,6 +1,7 @@
 //! What the API says, as JSON. Figures carry their unit in their name; rates and sizes that
 //! were configured are text with units, exactly as the configuration takes them.
 
+mod device;
 mod fault;
 mod objective;
 mod policy;
@@ -12,6 +13,7 @@ use tidegate_core::policy::Honours;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
+pub use device::{CapView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
 pub use objective::{BurstView, ExpectsView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
@@ -47,6 +49,12 @@ pub struct DeviceView {
     /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<WaitsView>,
+    /// How it compares with its profile; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftView>,
+    /// The cap below it that was learnt; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_cap: Option<CapView>,
     /// Its VMs.
     pub vms: Vec<String>,
     /// Exports that misbehave on purpose; absent where none does.
@@ -162,6 +170,8 @@ impl DeviceView {
                 begun: waits.begun,
                 succeeded: waits.succeeded,
             }),
+            drift: snapshot.drift.as_ref().map(DriftView::new),
+            learnt_cap: snapshot.learnt_cap.as_ref().map(CapView::new),
             vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
             disks_with_faults: (snapshot.vms.iter())
                 .flat_map(|vm| &vm.disks)

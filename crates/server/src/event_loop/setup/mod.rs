@@ -168,6 +168,7 @@ impl Prepared {
         let engine_config = engine_config(device, &disks, spec, tenants.len());
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         engine.set_profile(device.profile.clone());
+        engine.learn_cap(device.learn_cap);
         let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
         let DeviceSpec {
             depth,
