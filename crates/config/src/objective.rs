@@ -379,7 +379,7 @@ fn size(field: &Field<'_>) -> Option<u32> {
         .and_then(|bytes| u32::try_from(bytes).ok())
 }
 
-/// How an expected access is written; what [`access`] reads.
+/// How an expected access is written; what `expects.access` takes.
 pub fn access_word(sequential: u32) -> String {
     match sequential {
         0 => "random".to_owned(),

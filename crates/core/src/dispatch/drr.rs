@@ -56,7 +56,7 @@ use crate::time::Nanos;
 /// DRR's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrrParams {
-    /// What the lightest VM may spend a round, in bytes; see [`CostModel::worth`].
+    /// What the lightest VM may spend a round, in bytes; see `CostModel::worth`.
     pub quantum: u32,
     /// What an I/O costs.
     pub cost: CostParams,
