@@ -1,5 +1,5 @@
-//! What a TOML file is: a configuration, a scenario or a device model look alike, and a command that
-//! is given another one than its own should say so.
+//! What a TOML file is: a configuration, a scenario, a device model and a profile look alike, and a
+//! command that is given another one than its own should say so.
 
 use std::path::Path;
 
@@ -16,16 +16,19 @@ pub(crate) enum FileKind {
     Scenario,
     /// A device, as in the catalogue.
     Model,
+    /// A saturation profile, as `tidegate profile` writes it.
+    Profile,
 }
 
 /// Keys of the top level that only one kind of file has.
-const WORDS: [(FileKind, &[&str]); 3] = [
+const WORDS: [(FileKind, &[&str]); 4] = [
     (FileKind::Configuration, &["listen", "control"]),
     (
         FileKind::Scenario,
         &["duration", "warm_up", "seed", "event", "background"],
     ),
     (FileKind::Model, &["hdd", "ssd", "raid0", "cap"]),
+    (FileKind::Profile, &["curve", "latency"]),
 ];
 
 impl FileKind {
@@ -53,6 +56,9 @@ impl FileKind {
             FileKind::Model => {
                 "name it as the `model` of a [[device]], or `tidegate sim SCENARIO --device FILE`"
             }
+            FileKind::Profile => {
+                "name it as the `profile` of a [[device]]; `tidegate profile show` draws it"
+            }
         };
         let what = format!("this is {}, not {}", self.in_words(), wanted.in_words());
         Problem::new(what).at(file.display().to_string()).help(help)
@@ -63,6 +69,7 @@ impl FileKind {
             FileKind::Configuration => "a configuration of the daemon",
             FileKind::Scenario => "a scenario",
             FileKind::Model => "a device model",
+            FileKind::Profile => "a saturation profile",
         }
     }
 }
@@ -78,6 +85,7 @@ mod tests {
             ("duration = 1\n[[listen]]", Some(FileKind::Configuration)),
             ("[[vm]]\n[[event]]", Some(FileKind::Scenario)),
             ("name = \"d\"\n[ssd]", Some(FileKind::Model)),
+            ("version = 1\n[[curve]]", Some(FileKind::Profile)),
             ("[[device]]\n[[vm]]", None),
             ("", None),
             ("hdd", None),

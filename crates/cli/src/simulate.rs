@@ -74,7 +74,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let mut warnings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
-        if let Some(kind @ (FileKind::Configuration | FileKind::Model)) = FileKind::of(&text) {
+        if let Some(kind) = FileKind::of(&text).filter(|kind| *kind != FileKind::Scenario) {
             return Err(kind.instead_of(FileKind::Scenario, path).into());
         }
         let loaded = scenario::read(&text, &file, &Beside(base), changes.policy.as_ref())?;

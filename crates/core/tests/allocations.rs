@@ -99,7 +99,8 @@ struct Bench {
 
 fn profile() -> Profile {
     let curve = |iops| Curve::new(&[(4096, iops), (65536, iops / 8.0)]).expect("a curve");
-    let reads = [curve(8000.0), curve(1200.0)];
+    // Far beyond the cap that one of the engines is to keep to.
+    let reads = [curve(800_000.0), curve(120_000.0)];
     Profile::new(reads, None, Vec::new(), Vec::new())
 }
 
@@ -227,8 +228,16 @@ fn the_request_path_never_allocates_after_warm_up() {
             .expect("a word");
         policy
     });
-    for policy in PolicySpec::all().iter().chain(&by_time) {
+    let all = PolicySpec::all();
+    let plain = all.iter().chain(&by_time).map(|policy| (policy, false));
+    // With a cap below the device that is kept to, and looked for again.
+    let capped = ["fifo", "mclock"].map(|name| PolicySpec::named(name).expect("registered"));
+    for (policy, capped) in plain.chain(capped.iter().map(|policy| (policy, true))) {
         let mut bench = Bench::new(policy);
+        if capped {
+            bench.engine.learn_cap(true);
+            bench.engine.assume_cap(Nanos::ZERO, Some(5000), None);
+        }
         (0..500).for_each(|_| bench.turn());
         let (before, answered) = (COUNT.with(Cell::get), bench.answered);
         (0..20_000).for_each(|_| bench.turn());
@@ -239,6 +248,7 @@ fn the_request_path_never_allocates_after_warm_up() {
             "{policy:?}: {}",
             bench.answered
         );
+        assert_eq!(bench.engine.learnt_cap().is_some(), capped, "{policy:?}");
         bench.close();
     }
 }

@@ -191,7 +191,7 @@ pub(crate) enum Command {
         )]
         log: LogLevel,
     },
-    /// Check a configuration, a scenario or a device model, and print what it says
+    /// Check a configuration, a scenario, a device model or a profile, and print what it says
     #[command(
         after_help = "Reports everything that is wrong with the file, each with its line, and \
                             exits with 1\nif anything is. It opens no disk and no socket: that \

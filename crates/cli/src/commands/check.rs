@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_config::document;
+use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
 use tidegate_server::config::{
@@ -31,6 +31,8 @@ struct Report<'a> {
     vms: Vec<Vm<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<Model<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile<'a>>,
 }
 
 impl<'a> Report<'a> {
@@ -41,6 +43,7 @@ impl<'a> Report<'a> {
             warnings,
             vms: Vec::new(),
             model: None,
+            profile: None,
         }
     }
 }
@@ -68,6 +71,17 @@ struct Model<'a> {
     max_io: u32,
 }
 
+/// A saturation profile, likewise.
+#[derive(Serialize)]
+struct Profile<'a> {
+    device: &'a str,
+    measured: &'a str,
+    /// Requests outstanding at saturation.
+    depth: u32,
+    curves: usize,
+    points: usize,
+}
+
 /// Checks a file.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     if file.extension().is_some_and(|ending| ending == "fio") {
@@ -80,6 +94,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     match FileKind::of(&text) {
         Some(FileKind::Scenario) => scenario(file, out),
         Some(FileKind::Model) => model(&text, file, out),
+        Some(FileKind::Profile) => saturation_profile(&text, file, out),
         Some(FileKind::Configuration) | None => {
             let base = file.parent().unwrap_or(Path::new(""));
             match config::parse(&text, &file.display().to_string(), base) {
@@ -129,6 +144,41 @@ fn model(text: &str, file: &Path, out: Output) -> Result<()> {
         spec.queue_depth.to_string().into(),
         exact_bytes(spec.max_io.into()).into(),
         entry.description.clone().into(),
+    ]);
+    Ok(out.table(&table)?)
+}
+
+fn saturation_profile(text: &str, file: &Path, out: Output) -> Result<()> {
+    let measured = match profile::parse(text, &file.display().to_string()) {
+        Ok(measured) => measured,
+        Err(errors) => return refused(errors, out),
+    };
+    let found = Profile {
+        device: &measured.device,
+        measured: &measured.measured,
+        depth: measured.depth,
+        curves: measured.curves.len(),
+        points: measured.curves.iter().map(|curve| curve.points.len()).sum(),
+    };
+    if out.is_json() {
+        return out.json(&Report {
+            profile: Some(found),
+            ..Report::good(&[])
+        });
+    }
+    let mut table = Table::new([
+        ("PROFILE OF", Align::Left),
+        ("MEASURED", Align::Left),
+        ("DEPTH", Align::Right),
+        ("CURVES", Align::Right),
+        ("POINTS", Align::Right),
+    ]);
+    table.row([
+        Cell::from(found.device).tone(Tone::Strong),
+        found.measured.into(),
+        found.depth.to_string().into(),
+        found.curves.to_string().into(),
+        found.points.to_string().into(),
     ]);
     Ok(out.table(&table)?)
 }

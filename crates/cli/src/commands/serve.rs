@@ -51,7 +51,7 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
     let kind = document::read_text(file).map(|text| FileKind::of(&text));
     match kind {
-        Ok(Some(kind @ (FileKind::Scenario | FileKind::Model))) => {
+        Ok(Some(kind)) if kind != FileKind::Configuration => {
             kind.instead_of(FileKind::Configuration, file).into()
         }
         _ => errors.into(),

@@ -85,7 +85,12 @@ impl Site {
 /// Reads a file of either kind, and says what is to be said about it.
 pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
     let kind = document::read_text(file).map(|text| FileKind::of(&text));
-    if matches!(kind, Ok(Some(FileKind::Scenario | FileKind::Model))) {
+    if matches!(
+        kind,
+        Ok(Some(
+            FileKind::Scenario | FileKind::Model | FileKind::Profile
+        ))
+    ) {
         let ready = simulate::load(file, &Changes::default())?;
         ready.tell();
         return Ok(of_scenario(&ready.scenario));
