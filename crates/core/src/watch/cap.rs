@@ -27,8 +27,9 @@
 //!
 //! **Another cap.** Behind a lower cap I/Os queue up: in 100 ms never as few in flight as usual. Then
 //! a second is measured, with a few in flight and no pace: the rate is the cap. For a higher one, every
-//! 10 s in which the cap is in the way, a second goes faster by 6 %, by a quarter or to twice the rate
-//! in turn; it ends as soon as I/Os queue up. What passes is the new rate, and the next second tries
+//! 10 s in which the cap is in the way, I/Os go faster by an eighth, by a quarter or at twice the rate in
+//! turn, for a second, or for as long as what the pace has left in the bucket since it was empty could
+//! last; it ends as soon as I/Os queue up. What passes is the new rate, and the next second tries
 //! twice of it. Where what is measured is neither what was known nor a cap of the other kind, the cap
 //! is forgotten and learnt anew.
 
@@ -53,7 +54,7 @@ const QUEUED_UP: Nanos = Nanos::from_millis(100);
 /// A second goes faster every so often.
 const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
 /// By so much in turn, in 64ths.
-const STEPS: [u64; 3] = [68, 80, 128];
+const STEPS: [u64; 3] = [72, 80, 128];
 /// A test that failed is not repeated before; twice as long each time, up to `TEST_MOST`.
 const TEST_AGAIN: Nanos = Nanos(30 * Nanos::SECOND.0);
 const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
@@ -375,6 +376,8 @@ pub(super) struct Learner {
     queued_up: Nanos,
     probe_at: Nanos,
     probes: usize,
+    /// When the last of them began to go faster.
+    probed: Nanos,
     /// When the cap was in the way last.
     used: Nanos,
     announced: Option<LearntCap>,
@@ -409,6 +412,7 @@ impl Learner {
             queued_up: QUEUED_UP,
             probe_at: now,
             probes: 0,
+            probed: now,
             used: now,
             announced: None,
         }
@@ -727,7 +731,10 @@ impl Learner {
             } else {
                 64
             };
-            self.probes += probe as usize;
+            if probe {
+                self.probes += 1;
+                self.probed = now;
+            }
             self.go_at(scale, now);
             return;
         }
@@ -736,6 +743,9 @@ impl Learner {
             cap.is_some_and(|cap| rate as u128 * 128 > cap as u128 * (64 + scale) as u128)
         };
         let passed = more(at.ios, rates.ios) || more(at.bytes, rates.bytes);
+        if passed && self.before.is_none() && !self.outlasts(now, scale) {
+            return;
+        }
         if passed {
             self.before.get_or_insert(rates);
             rates.raise(at);
@@ -745,6 +755,15 @@ impl Learner {
             self.probe_at = now + PROBE;
             self.go_at(64, now);
         }
+    }
+
+    /// Whether going faster has lasted for longer than by what the pace, just below the cap, has left
+    /// in the bucket since that was empty. In seconds, rounded against it.
+    fn outlasts(&self, now: Nanos, scale: u64) -> bool {
+        let seconds = |time: Nanos| time.0 / Nanos::SECOND.0;
+        let saved = (64 - PACE) * (seconds(self.probed.since(self.since)) + 1);
+        let more = (scale * PACE / 64).saturating_sub(64);
+        more * seconds(now.since(self.probed)) > saved
     }
 
     /// Goes on at a pace. What is in flight stays, and so does what is known of it.
