@@ -261,6 +261,26 @@ fn a_disk_that_grows_keeps_its_bytes_and_old_clients_their_end() {
 }
 
 #[test]
+fn a_size_that_was_given_is_said_where_all_of_the_vm_may_be_kept() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let start = Some(dir.path().join("disk"));
+    let mut config = single(dir.path(), DeviceKind::File, start, MIB);
+    std::fs::write(dir.path().join("disk"), vec![0; MIB as usize]).unwrap();
+    config.vms[0].disks[0].size = None;
+    let server = Server::start(config);
+    std::fs::write(dir.path().join("new"), vec![0; MIB as usize]).unwrap();
+    let mut new = disk("new", Some(dir.path().join("new")), MIB);
+    new.size = None;
+    wait(server.handle.add_vm(vm("new", 0, vec![new]))).unwrap();
+    for (name, said) in [("new", Some(2 * MIB)), ("disk", None)] {
+        wait(server.handle.resize_disk(name, name, 2 * MIB, false)).unwrap();
+        let vm = server.handle.vm(name).unwrap();
+        assert_eq!(vm.disks[0].size, said, "{name}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_disk_shrinks_only_if_told_to_and_what_lies_beyond_is_refused() {
     for place in kinds() {
         let server = Server::start(config(&place));

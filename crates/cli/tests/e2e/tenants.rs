@@ -297,6 +297,37 @@ fn what_is_to_survive_does_and_nothing_else() {
 }
 
 #[test]
+fn what_survived_and_is_kept_anew_survives_again() {
+    if !have(&["nbdcopy"]) {
+        return;
+    }
+    let daemon = Daemon::start(&config(true, ""));
+    let add = ["vm", "add", "long", "--disk", NEW, "--persist"];
+    tidegate(&daemon, &add);
+    let bytes = noise(11, 8 * MIB);
+    let (image, back) = (daemon.path("image"), daemon.path("back"));
+    fs::write(&image, &bytes).expect("the directory is ours");
+    let to = [arg(&image), &daemon.uri("long")];
+    run(daemon.scratch(), "nbdcopy", &to);
+    let mut daemon = daemon;
+    for weight in ["7", "8"] {
+        daemon = daemon.restart();
+        let set = ["vm", "set", "long", "--weight", weight, "--persist"];
+        let vm = tidegate_json(&daemon, &set);
+        assert_eq!(vm["disks"][0]["size_bytes"], 8 * MIB, "{vm}");
+    }
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a", "long"], "{}", daemon.log());
+    let vm = tidegate_json(&daemon, &["vm", "show", "long"]);
+    assert_eq!(vm["objective"]["weight"], 8, "{vm}");
+    let from = [&daemon.uri("long"), arg(&back)];
+    run(daemon.scratch(), "nbdcopy", &from);
+    let kept = fs::read(&back).expect("copied");
+    assert!(kept == bytes, "other bytes came back");
+    daemon.stop();
+}
+
+#[test]
 fn vms_from_a_file_are_those_of_a_configuration() {
     let daemon = Daemon::start(&config(false, ""));
     let text = format!(

@@ -1,5 +1,7 @@
 //! What is there already, and what is asked for under its name: where they differ.
 
+use std::path::PathBuf;
+
 use axum::http::StatusCode;
 use tidegate_device::units::format_bytes;
 
@@ -53,6 +55,12 @@ fn differs(at: &str, now: impl ToString, asked: impl ToString) -> Problem {
     }
 }
 
+/// A disk's path, whole: what was kept has one that is, what is asked for need not.
+fn whole(disk: &DiskConfig) -> Option<PathBuf> {
+    let path = disk.path.as_ref()?;
+    Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+}
+
 /// What cannot be changed by asking for another disk of the same export.
 pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Vec<Problem> {
     let mut all = Vec::new();
@@ -61,7 +69,7 @@ pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Ve
         Some(path) => path.display().to_string(),
         None => "none".to_owned(),
     };
-    if old.path != disk.path {
+    if whole(old) != whole(disk) {
         all.push(differs(&at("path"), path(old), path(disk)));
     }
     if old.read_only != disk.read_only {

@@ -50,7 +50,7 @@ impl<P: Plane> Api<P> {
     }
 
     async fn change_faults(&self, export: &str, change: FaultChange) -> ApiResult<Response> {
-        let _one_at_a_time = self.changing.lock().await;
+        let _one_at_a_time = self.alone(export).await?;
         let found = self.disk(export).await?;
         let changed = self.plane.change_faults(found.device, export, change);
         let disk = in_time(export, changed).await?;

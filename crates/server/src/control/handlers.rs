@@ -127,7 +127,7 @@ pub(super) async fn set_policy<P: Plane>(
     let device = api.device(&name)?;
     let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
     let policy = config::policy::read(&parse(body, example)?)?;
-    let _one_at_a_time = api.changing.lock().await;
+    let _one_at_a_time = api.alone(&name).await?;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
     let view = DeviceView::new(&now);
     let (policy, params) = (&view.policy.name, view.policy.params_in_words());
@@ -159,13 +159,16 @@ pub(super) async fn set_objective<P: Plane>(
     let wish = Wish::read(&uri)?;
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
     let change = parse(body, example)?;
+    let (own, vm) = (api.clone(), name.clone());
     // Read, merge and write without anybody in between.
-    let _one_at_a_time = api.changing.lock().await;
-    let before = api.look(&name).await?;
-    let objective = config::objective::merge(&before.objective, &change)?;
-    api.admit(&name, None, before.background, &objective, wish)?;
-    let now = (api.promise(&name, objective, before.objective, wish)).await?;
-    Ok(ok(&VmView::new(&now)))
+    api.change(&name, async move {
+        let before = own.look(&vm).await?;
+        let objective = config::objective::merge(&before.objective, &change)?;
+        own.admit(&vm, None, before.background, &objective, wish)?;
+        let now = (own.promise(&vm, objective, before.objective, wish)).await?;
+        Ok(ok(&VmView::new(&now)))
+    })
+    .await
 }
 
 pub(super) async fn policies() -> Response {

@@ -9,11 +9,13 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_core::objective::Objective;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 
 use super::admit::{self, Proposal};
 use super::differ;
 use super::error::{ApiError, ApiResult, json};
-use super::handlers::{Body, in_time, ok, parse};
+use super::handlers::{Body, ok, parse};
 use super::plane::Plane;
 use super::view::{ObjectiveView, VmView};
 use super::{Api, CHANGED_WITHIN};
@@ -55,20 +57,31 @@ pub struct Removed {
 }
 
 impl<P: Plane> Api<P> {
+    /// Waits until nobody else changes anything; nobody does as long as the answer is held.
+    pub(super) async fn alone(&self, at: &str) -> ApiResult<OwnedMutexGuard<()>> {
+        let alone = self.changing.clone().lock_owned();
+        let alone = tokio::time::timeout(CHANGED_WITHIN, alone).await;
+        alone.map_err(|_| {
+            let what = "another change is still going on";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at)
+        })
+    }
+
     /// Makes a change that nobody else changes anything beside. It is carried through even if
     /// whoever asked hangs up, or gives up waiting.
-    async fn change<T: Send + 'static>(
+    pub(super) async fn change<T: Send + 'static>(
         &self,
         at: &str,
         change: impl Future<Output = ApiResult<T>> + Send + 'static,
     ) -> ApiResult<T> {
-        let one_at_a_time = self.changing.clone().lock_owned().await;
+        let until = Instant::now() + CHANGED_WITHIN;
+        let one_at_a_time = self.alone(at).await?;
         let made = tokio::spawn(async move {
             let made = change.await;
             drop(one_at_a_time);
             made
         });
-        match tokio::time::timeout(CHANGED_WITHIN, made).await {
+        match tokio::time::timeout_at(until, made).await {
             Ok(Ok(made)) => made,
             Ok(Err(_)) => Err(ApiError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -164,7 +177,8 @@ impl<P: Plane> Api<P> {
         Ok(ok(&VmView::new(&now)))
     }
 
-    /// Puts an objective in force, in place of the one before.
+    /// Puts an objective in force, in place of the one before. Part of a change: what the loop has
+    /// done is waited for, or it is in force and nobody knows.
     pub(super) async fn promise(
         &self,
         vm: &str,
@@ -172,10 +186,11 @@ impl<P: Plane> Api<P> {
         before: Objective,
         wish: Wish,
     ) -> ApiResult<VmSnapshot> {
-        let now = in_time(vm, self.plane.set_objective(vm, objective)).await?;
+        let set = self.plane.set_objective(vm, objective).await;
+        let now = set.map_err(|error| ApiError::control(&error, vm))?;
         if let Err(error) = self.keep(vm, wish).await {
             // It was asked for to stay, or not at all.
-            let _ = in_time(vm, self.plane.set_objective(vm, before)).await;
+            let _ = self.plane.set_objective(vm, before).await;
             return Err(error);
         }
         let view = ObjectiveView::new(&now.objective);
@@ -289,15 +304,19 @@ pub(super) async fn delete_vm<P: Plane>(
         if wish.persist {
             own.plane.may_forget(&vm).map_err(refused)?;
         }
-        let there = own.there(&vm).await;
-        let not_flushed = match &there {
-            Ok(_) => (own.plane.remove_vm(&vm, wish.force).await).map_err(refused)?,
-            Err(_) => Vec::new(),
+        let (not_flushed, missing) = match own.there(&vm).await {
+            Ok(_) => {
+                let removed = own.plane.remove_vm(&vm, wish.force).await;
+                (removed.map_err(refused)?, None)
+            }
+            Err(error) if error.status == StatusCode::NOT_FOUND => (Vec::new(), Some(error)),
+            // Nobody knows whether it is there.
+            Err(error) => return Err(error),
         };
         let forgotten = wish.persist && own.plane.forget(&vm).await.map_err(refused)?;
-        if !forgotten {
-            // One that is only kept, because it could not be served, is there to be removed, too.
-            there?;
+        // One that is only kept, because it could not be served, is there to be removed, too.
+        if let Some(missing) = missing.filter(|_| !forgotten) {
+            return Err(missing);
         }
         tracing::info!(vm, forgotten, "VM removed");
         let removed = vm;
@@ -355,6 +374,8 @@ pub(super) async fn delete_disk<P: Plane>(
         own.may_keep_disks(&vm, wish)?;
         let (config, _) = own.there(&vm).await?;
         if config.disks.iter().all(|disk| disk.export != export) {
+            // It may be gone since a removal that could not be kept.
+            own.keep(&vm, wish).await?;
             let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
             return Err(ApiError::not_found("disk", &export, &known));
         }

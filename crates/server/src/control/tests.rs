@@ -156,6 +156,9 @@ impl Plane for Pretended {
     }
 
     async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        if vm == "silent" {
+            std::future::pending::<()>().await;
+        }
         Ok(self.change(vm, |_| {}))
     }
 
@@ -290,6 +293,9 @@ impl Plane for Pretended {
         vm: &str,
         objective: Objective,
     ) -> Result<VmSnapshot, ControlError> {
+        if vm == "slow" {
+            tokio::time::sleep(ANSWER_WITHIN * 2).await;
+        }
         if objective.weight == 13 {
             return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
         }
@@ -822,6 +828,79 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
     );
     let (status, _) = ask(&plane, "DELETE", path, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_gone_already_can_still_be_kept_gone() {
+    let plane = Pretended::new();
+    let kept = || plane.2.lock().expect("nobody panicked").contains("new");
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}, \
+               {\"export\": \"logs\", \"size\": \"1 GiB\"}]}";
+    ask(&plane, "PUT", "/v1/vms/new", new).await;
+    let path = "/v1/vms/new/disks/logs";
+    let (status, _) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!((status, kept()), (StatusCode::OK, false));
+    let (status, _) = ask(&plane, "DELETE", &format!("{path}?persist=true"), "").await;
+    assert_eq!((status, kept()), (StatusCode::NOT_FOUND, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
+    let plane = Pretended::new();
+    let path = "/v1/vms/silent?persist=true&force=true";
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let (status, _) = ask(&plane, "PUT", path, new).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, refused) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+    let kept = plane.2.lock().expect("nobody panicked");
+    assert!(kept.contains("silent"), "it is served, and forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
+    let plane = Pretended::new();
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    ask(&plane, "PUT", "/v1/vms/slow", new).await;
+    let path = "/v1/vms/slow/objective?persist=true";
+    let asked = ask(&plane, "PATCH", path, "{\"weight\": 7}");
+    let asked = tokio::time::timeout(ANSWER_WITHIN, asked).await;
+    assert!(asked.is_err(), "it was answered before");
+    tokio::time::sleep(ANSWER_WITHIN * 2).await;
+    assert_eq!(plane.vm("slow").expect("added").objective.weight, 7);
+    assert!(plane.2.lock().expect("nobody panicked").contains("slow"));
+    let (status, vm) = ask(&plane, "PATCH", path, "{\"weight\": 8}").await;
+    assert_eq!(
+        (status, &vm["objective"]["weight"]),
+        (StatusCode::OK, &json!(8))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_stuck_does_not_hang_the_next() {
+    let changing = Arc::<tokio::sync::Mutex<()>>::default();
+    let api = Api {
+        plane: Pretended::new(),
+        changing: changing.clone(),
+    };
+    let stuck = changing.lock().await;
+    let error = api.alone("oltp").await.expect_err("it is held");
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(error.body.error.what.contains("another change"));
+    drop(stuck);
+    assert!(api.alone("oltp").await.is_ok());
+}
+
+#[test]
+fn a_path_is_the_same_whole_or_not() {
+    let now = snapshot("disk0", &["new"]).vms.remove(0);
+    let mut old = pretended_vm("new", 0, Objective::default()).disks.remove(0);
+    let mut asked = old.clone();
+    asked.path = Some("somewhere/new.raw".into());
+    old.path = std::path::absolute("somewhere/new.raw").ok();
+    assert!(differ::disks(&old, &now, &asked).is_empty());
+    asked.path = Some("elsewhere/new.raw".into());
+    assert_eq!(differ::disks(&old, &now, &asked).len(), 1);
 }
 
 #[tokio::test]

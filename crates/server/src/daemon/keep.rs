@@ -161,10 +161,15 @@ impl DaemonHandle {
                 }
             }
         }
-        self.add_vm(there).await?;
+        let now = self.add_vm(there).await?;
         self.change_vm(&vm.name, |served| {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
                 served.create = disk.create;
+                if disk.size.is_some() {
+                    // It is kept again some day, and what is to be made needs a size.
+                    let is = now.disks.iter().find(|now| now.export == disk.export);
+                    served.size = is.map(|is| is.size);
+                }
             }
         });
         Ok(())

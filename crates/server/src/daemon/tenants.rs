@@ -165,10 +165,12 @@ impl DaemonHandle {
             what: format!("export {export:?} cannot be given {size} bytes: {what}"),
             help: None,
         })?;
+        // What the configuration leaves out is not said for it.
+        let is_kept_whole = !self.is_configured(vm);
         self.change_vm(vm, |vm| {
             let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
-            if let Some(size_said) = disk.and_then(|disk| disk.size.as_mut()) {
-                *size_said = size;
+            if let Some(disk) = disk.filter(|disk| is_kept_whole || disk.size.is_some()) {
+                disk.size = Some(size);
             }
         });
         Ok(snapshot)

@@ -157,7 +157,11 @@ impl Loop {
     /// Takes a disk out of the loop: its place on the device and in the tables is free.
     pub(super) fn take_out(&mut self, at: usize) -> Disk {
         let state = self.device.disks.remove(at);
-        self.device.by_id[state.id.index()] = usize::MAX;
+        // Its number may be another disk's by now: the engine let it go when it was removed.
+        let by_id = &mut self.device.by_id[state.id.index()];
+        if *by_id == at {
+            *by_id = usize::MAX;
+        }
         self.device.layout.release(state.base);
         if let Some(file) = state.file {
             self.ring.remove_file(file);
