@@ -2,6 +2,7 @@
 //! stopped goes on, and a model's profile is the same every time.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -193,5 +194,40 @@ fn what_was_stopped_goes_on() {
     assert!(
         said.contains(&known) && said.contains("known already"),
         "{said}"
+    );
+}
+
+#[test]
+fn a_file_in_the_scratch_files_place_is_not_taken_for_it() {
+    let dir = directory();
+    let size = ["--size", "16 MiB"];
+    let disk = dir.path().join("disk.raw");
+    let part = dir.path().join("disk.profile.toml.part");
+    stopped_after(1, dir.path(), &["disk.raw", size[0], size[1], "--quick"]);
+    let inode = fs::metadata(&disk).expect("it stays").ino();
+    fs::remove_file(&disk).expect("removed");
+    // As large, and on many filesystems with the inode that is free now.
+    fs::write(&disk, vec![7; 16 << 20]).expect("written");
+    // On others as if it had got that.
+    let text = fs::read_to_string(&part).expect("kept");
+    let (old, new) = (
+        format!(":{inode},"),
+        format!(":{},", fs::metadata(&disk).expect("there").ino()),
+    );
+    assert_eq!(text.matches(&old).count(), 1, "{text}");
+    fs::write(&part, text.replace(&old, &new)).expect("written");
+    for args in [&["--quick"][..], &["--quick", "--fresh"]] {
+        let said = refused(dir.path(), &[&["disk.raw"], args].concat());
+        assert!(said.contains("holds something"), "{said}");
+        let said = refused(dir.path(), &[&["disk.raw"], &size[..], args].concat());
+        assert!(said.contains("and there is one"), "{said}");
+    }
+    // Nor is what was learnt of the scratch file its own.
+    let said = refused(dir.path(), &["disk.raw", "--quick", "--overwrite"]);
+    assert!(said.contains("another device"), "{said}");
+    let bytes = fs::read(&disk).expect("there");
+    assert!(
+        bytes.len() == 16 << 20 && bytes.iter().all(|byte| *byte == 7),
+        "it is as it was"
     );
 }

@@ -215,3 +215,23 @@ fn real_and_virtual_time_agree_within_a_twentieth() {
     }
     assert_eq!(compared, 15);
 }
+
+#[test]
+fn a_file_is_made_only_where_there_is_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("disk");
+    for bytes in [Vec::new(), vec![7; SIZE as usize]] {
+        fs::write(&path, &bytes).expect("written");
+        let error = Disk::make(&path, SIZE).expect_err("it is there");
+        assert!(error.to_string().contains("cannot create"), "{error}");
+        assert!(fs::read(&path).expect("it stays") == bytes);
+    }
+    fs::remove_file(&path).expect("there");
+    assert!(Disk::make(&path, 1 << 60).is_err(), "there is no room");
+    assert!(!path.exists(), "nothing stays");
+    let disk = Disk::make(&path, SIZE).expect("room for it");
+    assert_eq!(disk.size(), SIZE);
+    assert!(disk.is_at(&path));
+    fs::rename(&path, dir.path().join("other")).expect("renamed");
+    assert!(!disk.is_at(&path));
+}

@@ -1,7 +1,10 @@
 //! A file or block device under measurement, by io_uring past the page cache.
 
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tidegate_core::profile::Direction;
@@ -50,6 +53,38 @@ impl Disk {
         };
         let open = OpenFile::open(path, &config)?;
         Ok(Disk { open })
+    }
+
+    /// Makes a file of so many bytes and opens it. What is there already is left alone.
+    ///
+    /// # Errors
+    /// As [`Disk::open`], and when there is something of that name. No file stays then.
+    pub fn make(path: &Path, size: u64) -> Result<Disk, OpenError> {
+        let failed = |source| OpenError::Io {
+            path: path.to_owned(),
+            what: "create",
+            source,
+        };
+        let mut new = OpenOptions::new();
+        new.write(true).create_new(true).mode(0o600);
+        let made = new.open(path).map_err(failed)?;
+        let opened = Disk::open(path, true, Some(size)).and_then(|disk| {
+            // Open, a file keeps its inode: no other has it.
+            match disk.is_at(path) && is_at(&made, path) {
+                true => Ok(disk),
+                false => Err(failed(io::ErrorKind::AlreadyExists.into())),
+            }
+        });
+        opened.inspect_err(|_| {
+            if is_at(&made, path) {
+                let _ = fs::remove_file(path);
+            }
+        })
+    }
+
+    /// Whether the file that is open is still the one of that name, and no link to it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        is_at(&self.open.file, path)
     }
 
     /// Bytes.
@@ -112,6 +147,13 @@ impl Disk {
     }
 }
 
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
 /// A ring with a file and memory for its I/Os.
 struct Port {
     ring: Ring,
@@ -126,7 +168,7 @@ struct Port {
 }
 
 impl Port {
-    fn new(file: OwnedFd, profiler: &Profiler) -> std::io::Result<Port> {
+    fn new(file: OwnedFd, profiler: &Profiler) -> io::Result<Port> {
         let plan = profiler.plan();
         let ids = plan.target.depth_max.max(plan.bulk_depth()) as usize;
         let part = (plan.target.max_io as usize).next_multiple_of(PAGE);
@@ -173,8 +215,8 @@ impl Port {
 fn check(io: &Io, result: Result<u32, i32>) -> Result<(), DriveError> {
     let source = match result {
         Ok(n) if n == io.len => return Ok(()),
-        Ok(n) => std::io::Error::other(format!("only {n} were")),
-        Err(errno) => std::io::Error::from_raw_os_error(errno),
+        Ok(n) => io::Error::other(format!("only {n} were")),
+        Err(errno) => io::Error::from_raw_os_error(errno),
     };
     Err(DriveError::Io {
         what: match io.direction {

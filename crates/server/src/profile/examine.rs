@@ -1,9 +1,10 @@
 //! What a disk is and holds, before anything is written to it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use crate::backing::extents;
 use crate::backing::probe;
@@ -32,8 +33,12 @@ pub struct Findings {
     pub only_zeroes: bool,
     /// Whether it says that distances cost time; `None`: it does not say.
     pub rotational: Option<bool>,
-    /// What tells it from others: its filesystem and inode or its device number, and its size.
+    /// What tells it from others: its filesystem, inode and time of birth or its device number,
+    /// and its size.
     pub identity: String,
+    /// A file whose filesystem keeps no time of birth. An inode that is free is soon another
+    /// file's: `identity` may come to be that of another.
+    pub mistakable: bool,
 }
 
 /// Looks at a file or block device, and writes nothing.
@@ -59,7 +64,14 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     } else {
         let size = meta.len();
         found.rotational = rotational(&numbers(meta.dev()));
-        found.identity = format!("file {}:{}, {size} bytes", numbers(meta.dev()), meta.ino());
+        let born = born(&meta);
+        found.mistakable = born.is_none();
+        found.identity = format!(
+            "file {}:{},{} {size} bytes",
+            numbers(meta.dev()),
+            meta.ino(),
+            born.map_or_else(String::new, |born| format!(" born {born},"))
+        );
         if size > 0 {
             found.holds.push(format!("{size} bytes"));
             found.unwritten = Some((holes(&file, size)?, size));
@@ -73,6 +85,14 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
 
 fn numbers(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
+}
+
+/// When a file was made, in seconds to the nanosecond.
+fn born(meta: &Metadata) -> Option<String> {
+    let born = meta.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    // Some say 0 where they do not know.
+    let known = !born.is_zero();
+    known.then(|| format!("{}.{:09}", born.as_secs(), born.subsec_nanos()))
 }
 
 fn sysfs(number: &str) -> PathBuf {
@@ -245,6 +265,17 @@ mod tests {
         fs::copy(&path, &other).expect("copied");
         let other = examine(&other).expect("readable");
         assert_ne!(other.identity, found.identity);
+        // Made anew at once it has the same inode on many filesystems.
+        if !found.mistakable {
+            fs::remove_file(&path).expect("removed");
+            // Births are told by a clock that ticks a few hundred times a second.
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            File::create(&path)
+                .and_then(|file| file.set_len(8 << 20))
+                .expect("made");
+            let anew = examine(&path).expect("readable");
+            assert_ne!(anew.identity, found.identity);
+        }
     }
 
     #[test]

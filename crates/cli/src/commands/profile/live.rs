@@ -1,5 +1,6 @@
 //! Measuring in real time: disks, and models as emulated disks.
 
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,17 +74,46 @@ struct Place {
     size: Option<u64>,
 }
 
-/// A disk.
+/// The file that was made to be measured. It stays open, and locked: its inode is no other's.
+pub(super) struct Scratch {
+    disk: Disk,
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Removes it, unless something else has its name by now; what to say where it stays.
+    pub(super) fn remove(self) -> Option<String> {
+        let path = self.path.display();
+        match std::fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Ok(_) if !self.disk.is_at(&self.path) => {
+                return Some(format!(
+                    "{path} stays: it is not the file that was measured"
+                ));
+            }
+            _ => {}
+        }
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Some(format!("{path} stays: it cannot be removed: {error}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A disk, and what is to be removed once its profile is written.
 pub(super) fn disk(
     args: &MeasureArgs,
     path: &Path,
     results: &Path,
     options: Options,
-) -> Result<Measured> {
+) -> Result<(Measured, Option<Scratch>)> {
     let kept = match part::read(results) {
         Err(_) if args.fresh => None,
         kept => kept?,
     };
+    // With --fresh too: a file that is ours may be written anew.
     let mut place = place(args, path, kept.as_ref())?;
     // Before a file is made.
     let kept = kept.filter(|_| !args.fresh);
@@ -92,16 +122,26 @@ pub(super) fn disk(
     {
         return Err(kept.differs("another device", results));
     }
-    let disk = Disk::open(&place.path, place.writes, place.size)?;
+    let disk = match place.size.filter(|_| place.new) {
+        Some(size) => Disk::make(&place.path, size)?,
+        None => Disk::open(&place.path, place.writes, place.size)?,
+    };
     if place.scratch {
-        place.found = examine(&place.path)?;
+        // Again, now that it is open and its inode no other's.
+        let found = examine(&place.path)?;
+        let same = place.new || found.identity == place.found.identity;
+        if !same || !disk.is_at(&place.path) {
+            let problem = Problem::new("it is not the file that was made to be measured");
+            return Err(problem.at(place.path.display().to_string()).into());
+        }
+        place.found = found;
     } else if place.writes && !args.overwrite {
         // Again, now that nobody else may write to it.
         refuse_what_it_holds(&place.path, &examine(&place.path)?)?;
     }
     let target = target(path, &disk, &place, args.depth);
     let plan = plan(target, options).inspect_err(|_| {
-        if place.new {
+        if place.new && disk.is_at(&place.path) {
             // Nothing was learnt from it.
             let _ = std::fs::remove_file(&place.path);
         }
@@ -115,15 +155,21 @@ pub(super) fn disk(
         part.write(results)?;
     }
     let mut profiler = Profiler::new(plan, part.outcomes.clone());
-    tell_beginning(&profiler, &place);
+    tell_beginning(args, &profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
     let disk_caveat = disk.caveat().map(str::to_owned);
-    drop(disk);
     if let Err(error) = ended {
-        return Err(stopped(&part, &profiler, &place, results, Some(error)));
+        return Err(stopped(
+            args,
+            &part,
+            &profiler,
+            &place,
+            results,
+            Some(error),
+        ));
     }
     if let Ok(Ended::Stopped) = ended {
-        return Err(stopped(&part, &profiler, &place, results, None));
+        return Err(stopped(args, &part, &profiler, &place, results, None));
     }
     let mut all = measured(profiler.plan(), profiler.outcomes(), &when::today());
     all.notes.extend(notes(&place));
@@ -133,8 +179,11 @@ pub(super) fn disk(
         ));
     }
     all.notes.extend(disk_caveat);
-    clean_up(args, &place)?;
-    Ok(all)
+    let scratch = (place.scratch && !args.keep).then_some(Scratch {
+        disk,
+        path: place.path,
+    });
+    Ok((all, scratch))
 }
 
 fn target(path: &Path, disk: &Disk, place: &Place, depth: Option<u32>) -> Target {
@@ -170,11 +219,21 @@ fn drive(disk: &Disk, profiler: &mut Profiler, part: &mut Part, results: &Path) 
     });
     watcher.bar.finish_and_clear();
     unkept?;
+    // Nobody looks after the last step, nor after the I/O that failed.
+    if profiler.outcomes().len() > part.outcomes.len() {
+        part.outcomes = profiler.outcomes().to_vec();
+        let kept = part.write(results);
+        // All that is measured goes into the profile now, kept here or not.
+        if ended.is_err() {
+            kept?;
+        }
+    }
     ended.context("the measurement was broken off")
 }
 
 /// What to say where it ended early.
 fn stopped(
+    args: &MeasureArgs,
     part: &Part,
     profiler: &Profiler,
     place: &Place,
@@ -186,10 +245,18 @@ fn stopped(
         None => "stopped".to_owned(),
         Some(error) => format!("{error:#}"),
     };
+    let Some(again) = again(args, place) else {
+        let help = format!(
+            "its filesystem does not tell when a file was made, so {} may be anybody's: remove it, \
+             and --fresh begins anew",
+            place.path.display()
+        );
+        return Problem::new(why).help(help).into();
+    };
     let mut help = match done {
-        0 => "the same command begins again".to_owned(),
+        0 => format!("{again} begins again"),
         _ => format!(
-            "the same command goes on: {done} of {all} steps are kept in {}",
+            "{again} goes on: {done} of {all} steps are kept in {}",
             part::path(results).display()
         ),
     };
@@ -197,6 +264,18 @@ fn stopped(
         help += &format!("; {} stays for it", place.path.display());
     }
     Problem::new(why).help(help).into()
+}
+
+/// What goes on with it, if anything does.
+fn again(args: &MeasureArgs, place: &Place) -> Option<&'static str> {
+    if place.scratch {
+        return (!place.found.mistakable).then_some("the same command");
+    }
+    // A block device that was empty holds what was written to it by now.
+    match place.writes && !args.overwrite {
+        true => Some("the same command with --overwrite"),
+        false => Some("the same command"),
+    }
 }
 
 /// Finds out what is there and whether it may be written to.
@@ -232,7 +311,8 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
         });
     }
     let found = examine(&path)?;
-    let ours = kept.is_some_and(|kept| kept.scratch && kept.device == found.identity);
+    let ours =
+        kept.is_some_and(|kept| kept.scratch && !found.mistakable && kept.device == found.identity);
     if args.size.is_some() && !block_device && !ours {
         let what = "--size makes a file, and there is one".to_owned();
         let help = "name one that is not there yet; without --size this one is measured";
@@ -315,29 +395,24 @@ fn time(profiler: &Profiler) -> String {
     }
 }
 
-fn tell_beginning(profiler: &Profiler, place: &Place) {
+fn tell_beginning(args: &MeasureArgs, profiler: &Profiler, place: &Place) {
     let (done, all) = profiler.steps();
     let already = match done {
         0 => String::new(),
         _ => format!(", {done} of {all} steps are known already"),
     };
+    let goes_on = match again(args, place) {
+        Some(again) => format!(", and {again} goes on"),
+        None => "; on this filesystem nothing goes on".to_owned(),
+    };
     output::tell(format_args!(
-        "measuring {}: {}{already}; Ctrl-C stops, and the same command goes on",
+        "measuring {}: {}{already}; Ctrl-C stops{goes_on}",
         place.path.display(),
         time(profiler)
     ));
     for note in notes(place) {
         output::tell(format_args!("note: {note}"));
     }
-}
-
-/// The scratch file goes, unless it is to be kept.
-fn clean_up(args: &MeasureArgs, place: &Place) -> Result<()> {
-    if place.scratch && !args.keep {
-        let gone = std::fs::remove_file(&place.path);
-        gone.with_context(|| format!("cannot remove {}", place.path.display()))?;
-    }
-    Ok(())
 }
 
 /// Shows how far it has come, and notices when somebody has had enough.
@@ -408,4 +483,35 @@ fn listen(stop: Arc<AtomicBool>) -> Result<()> {
         });
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(dir: &Path) -> Scratch {
+        let path = dir.join("disk.raw");
+        let disk = Disk::make(&path, 1 << 20).expect("room for it");
+        Scratch { disk, path }
+    }
+
+    #[test]
+    fn only_the_file_that_was_measured_is_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let made = scratch(dir.path());
+        let path = made.path.clone();
+        assert_eq!(made.remove(), None);
+        assert!(!path.exists());
+        // Somebody has removed it.
+        let made = scratch(dir.path());
+        std::fs::remove_file(&path).expect("there");
+        assert_eq!(made.remove(), None);
+        // Or put another in its place.
+        let made = scratch(dir.path());
+        std::fs::remove_file(&path).expect("there");
+        std::fs::write(&path, vec![7; 1 << 20]).expect("written");
+        let said = made.remove().expect("it stays");
+        assert!(said.contains("not the file that was measured"), "{said}");
+        assert_eq!(std::fs::read(&path).expect("there"), vec![7; 1 << 20]);
+    }
 }

@@ -41,14 +41,15 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     let file = results(args, &source);
     // Now rather than after a quarter of an hour.
     kept::regular(&file)?;
-    let measured = match &source {
+    let (measured, scratch) = match &source {
         Source::Model(entry) => {
             refuse_disk_options(args)?;
             refuse_depth(args, entry)?;
-            match args.live {
+            let measured = match args.live {
                 true => live::model(entry, options(false), args.read_only)?,
                 false => model(entry, options(true), args.read_only)?,
-            }
+            };
+            (measured, None)
         }
         Source::Disk(path) => {
             if args.live {
@@ -59,7 +60,13 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
         }
     };
     kept::write(&file, measured.to_toml().as_bytes())?;
-    part::forget(&file)?;
+    // The profile is there: what stays now is no failure.
+    if let Some(stays) = scratch.and_then(live::Scratch::remove) {
+        output::tell(format_args!("note: {stays}"));
+    }
+    if let Err(error) = part::forget(&file) {
+        output::tell(format_args!("note: {error:#}"));
+    }
     show::print(&measured, out)?;
     output::tell(format_args!(
         "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws it",
