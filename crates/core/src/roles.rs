@@ -146,6 +146,8 @@ pub enum IntervalEnd {
     Idle,
     /// A VM came or went.
     Members,
+    /// Its time is over: intervals of this regulator are as long as one another.
+    Period,
 }
 
 /// Which events a role hears, as a set of bits. The others cost it nothing.

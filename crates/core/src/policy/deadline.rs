@@ -15,4 +15,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     controller: None,
     regulator: &open::PART,
     dispatcher: &deadline::PART,
+    presets: &[],
 };

@@ -14,4 +14,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     controller: None,
     regulator: &open::PART,
     dispatcher: &fifo::PART,
+    presets: &[],
 };

@@ -17,4 +17,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     controller: Some(&credit_feedback::PART),
     regulator: &vbc::PART,
     dispatcher: &bd_edf::PART,
+    presets: &[],
 };

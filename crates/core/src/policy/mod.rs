@@ -107,6 +107,8 @@ pub struct PolicyInfo {
     pub regulator: Part<dyn Regulator>,
     /// Its dispatcher.
     pub dispatcher: Part<dyn Dispatcher>,
+    /// Values of its parameters that are not their parts' defaults.
+    pub presets: &'static [(&'static str, u64)],
 }
 
 /// One implementation of a role, as all who know of it share it.

@@ -16,4 +16,5 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     controller: None,
     regulator: &open::PART,
     dispatcher: &sfq::PART,
+    presets: &[],
 };

@@ -33,12 +33,11 @@ impl PolicySpec {
     pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
         let info = find("policy", name, registry(), |info| info.name)?;
         let name = info.name.to_owned();
-        Ok(Self::of_parts(
-            name,
-            info.controller,
-            info.regulator,
-            info.dispatcher,
-        ))
+        let mut spec = Self::of_parts(name, info.controller, info.regulator, info.dispatcher);
+        for &(param, value) in info.presets {
+            spec.set(param, value)?;
+        }
+        Ok(spec)
     }
 
     /// Every policy of the registry, then every composition of parts, with their defaults.

@@ -157,7 +157,9 @@ impl PolicyPartView {
                 role: role.to_owned(),
                 summary: part.summary.to_owned(),
                 enforces: enforces(&part.honours),
-                params: part.params.iter().map(ParamView::new).collect(),
+                params: (part.params.iter())
+                    .map(|info| ParamView::new(info, info.default))
+                    .collect(),
             })
         }
         views("controller", policy::controllers())
@@ -168,14 +170,15 @@ impl PolicyPartView {
 }
 
 impl ParamView {
-    /// The parameters that a policy has.
+    /// The parameters that a policy has, of which none was set: a policy's defaults may be others than
+    /// its parts'.
     pub fn all_of(spec: &PolicySpec) -> Vec<ParamView> {
         spec.params()
-            .map(|(info, _)| ParamView::new(info))
+            .map(|(info, value)| ParamView::new(info, value))
             .collect()
     }
 
-    fn new(info: &ParamInfo) -> ParamView {
+    fn new(info: &ParamInfo, default: u64) -> ParamView {
         let kind = match info.kind {
             ParamKind::Bytes => "size",
             ParamKind::Duration => "duration",
@@ -194,7 +197,7 @@ impl ParamView {
         ParamView {
             name: info.name.to_owned(),
             kind: kind.to_owned(),
-            default: with_unit(info.kind, info.default),
+            default: with_unit(info.kind, default),
             min: bound(info.min),
             max: bound(info.max),
             choices,
