@@ -377,6 +377,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = whole::<u32>(1..=1000))]
     pub(crate) runs: u32,
+    /// The device has a profile, which it is held against: that costs a little for each request
+    ///
+    /// Policies that cost the device's time have one in any case.
+    #[arg(long)]
+    pub(crate) profile: bool,
 }
 
 #[cfg(test)]

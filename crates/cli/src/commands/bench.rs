@@ -40,6 +40,7 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
                     depth,
                     runs: args.runs as usize,
                     requests: args.requests,
+                    profile: args.profile,
                 };
                 measured.push(measure(name, policy, workload)?);
             }

@@ -33,15 +33,25 @@ impl Engine {
         {
             return Some(io);
         }
-        let io = match self.holds() {
-            true => None,
-            false => self.pick(),
-        };
-        self.express_went_last = false;
-        if io.is_none() && !self.express.is_empty() {
-            return self.start_flush();
+        if self.watch.is_some() && self.hold() {
+            return self.start_nothing();
         }
+        let io = self.pick();
+        if io.is_none() {
+            return self.start_nothing();
+        }
+        self.express_went_last = false;
         io
+    }
+
+    /// No data goes now: a flush may.
+    #[inline(never)]
+    fn start_nothing(&mut self) -> Option<DeviceIo> {
+        self.express_went_last = false;
+        match self.express.is_empty() {
+            true => None,
+            false => self.start_flush(),
+        }
     }
 
     /// Time the dispatcher has left room unused on purpose, until now.
@@ -54,21 +64,13 @@ impl Engine {
     }
 
     fn pick(&mut self) -> Option<DeviceIo> {
-        let io = self.pick_any();
-        if io.is_none() {
-            self.release(false);
-        }
-        io
-    }
-
-    fn pick_any(&mut self) -> Option<DeviceIo> {
         if self.waiting_since.is_some() {
             self.facts.device.deliberate = self.deliberate_time();
             self.waiting_since = None;
         }
         loop {
             if self.facts.device.queued == 0 {
-                return None;
+                break;
             }
             match self.roles.dispatcher.pick(&self.facts) {
                 Pick::Start { head, max, held } => {
@@ -89,14 +91,16 @@ impl Engine {
                 Pick::Wait(until) => {
                     self.waiting_since = Some(self.facts.now);
                     self.pick_at = until;
-                    return None;
+                    break;
                 }
                 Pick::Idle(until) => {
                     self.pick_at = until;
-                    return None;
+                    break;
                 }
             }
         }
+        self.release(false);
+        None
     }
 
     /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
@@ -344,7 +348,11 @@ impl Moment {
         }
         if cold.outstanding == 0 {
             cold.end_wait(self.now, passenger, self.shut, self.deliberate);
-            cold.part_started(cold.with_device_since(self.now, self.held));
+            let since = match self.held {
+                Nanos::ZERO => self.now,
+                held => cold.with_device_since(self.now, held),
+            };
+            cold.part_started(since);
         } else {
             cold.part_started(self.now);
         }

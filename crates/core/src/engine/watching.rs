@@ -62,17 +62,10 @@ impl Engine {
         self.held_since.is_some()
     }
 
-    /// Whether what waits is to be held back now; then until when is noted.
-    #[inline]
-    pub(super) fn holds(&mut self) -> bool {
-        match self.watch.is_some() {
-            true => self.hold(),
-            false => false,
-        }
-    }
-
+    /// Whether what waits is to be held back now; then until when is noted. To be asked only where
+    /// there is a watch, so that an engine without one does not pay for the call.
     #[inline(never)]
-    fn hold(&mut self) -> bool {
+    pub(super) fn hold(&mut self) -> bool {
         let Some(watch) = &mut self.watch else {
             return false;
         };
