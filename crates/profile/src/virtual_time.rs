@@ -36,9 +36,18 @@ pub fn measure(
     entry: &Entry,
     target: Target,
     options: Options,
-    mut watch: impl FnMut(&Profiler) -> ControlFlow<()>,
+    watch: impl FnMut(&Profiler) -> ControlFlow<()>,
 ) -> Result<Option<Measured>, TooSmall> {
-    let mut profiler = Profiler::new(Plan::new(target, options)?, Vec::new());
+    Ok(measure_plan(entry, Plan::new(target, options)?, watch))
+}
+
+/// The same of a plan of one's own; `None`: `watch` ended it.
+pub fn measure_plan(
+    entry: &Entry,
+    plan: Plan,
+    mut watch: impl FnMut(&Profiler) -> ControlFlow<()>,
+) -> Option<Measured> {
+    let mut profiler = Profiler::new(plan, Vec::new());
     let mut model = entry.build();
     let mut now = Nanos::ZERO;
     let mut steps = 0;
@@ -47,12 +56,12 @@ pub fn measure(
         if profiler.outcomes().len() > steps {
             steps = profiler.outcomes().len();
             if watch(&profiler).is_break() {
-                return Ok(None);
+                return None;
             }
         }
         match next {
             Next::Io(io) => submit(&mut *model, now, &io),
-            Next::Finished => return Ok(Some(measured(profiler.plan(), profiler.outcomes(), ""))),
+            Next::Finished => return Some(measured(profiler.plan(), profiler.outcomes(), "")),
             Next::Wait => {
                 now = model.next_completion().expect("some are with the model");
                 while let Some(ended) = model.pop_completed(now) {

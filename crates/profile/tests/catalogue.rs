@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 
 use tidegate_config::profile::built_in;
+use tidegate_core::profile::Access;
 use tidegate_device::catalogue;
-use tidegate_profile::{Options, virtual_time};
+use tidegate_profile::plan::{Depth, Step};
+use tidegate_profile::{Options, Plan, virtual_time};
 
 fn measured(name: &str, quick: bool) -> tidegate_config::profile::Measured {
     let entry = catalogue::load(name).expect("built in");
@@ -17,6 +19,38 @@ fn measured(name: &str, quick: bool) -> tidegate_config::profile::Measured {
     let target = virtual_time::target(&entry);
     let measured = virtual_time::measure(&entry, target, options, |_| ControlFlow::Continue(()));
     measured.expect("large enough").expect("not stopped")
+}
+
+/// A hard disk's outer zones are twice as fast as its inner ones. What is timed by the clock, as on a
+/// real disk, finds the same rate as what counts requests: a fast zone must not count for more.
+#[test]
+fn zones_count_the_same_by_time_and_by_requests() {
+    let entry = catalogue::load("hdd-7200-1tb").expect("built in");
+    let sequential = |in_virtual_time| {
+        let options = Options {
+            quick: false,
+            in_virtual_time,
+            depth: Some(32),
+            seed: 1,
+        };
+        let mut plan = Plan::new(virtual_time::target(&entry), options).expect("large enough");
+        plan.steps.retain(|step| match step {
+            Step::Measure(point) => {
+                let saturated = point.depth == Depth::Saturating && !point.writes();
+                saturated && point.access == Access::Sequential && point.size == 1 << 16
+            }
+            _ => false,
+        });
+        assert_eq!(plan.steps.len(), 1);
+        let measured = virtual_time::measure_plan(&entry, plan, |_| ControlFlow::Continue(()));
+        measured.expect("not stopped").curves[0].points[0].iops
+    };
+    let (by_requests, by_time) = (sequential(true), sequential(false));
+    let off = by_time / by_requests - 1.0;
+    assert!(
+        off.abs() < 0.025,
+        "{by_time} by time, {by_requests} by requests"
+    );
 }
 
 #[test]
