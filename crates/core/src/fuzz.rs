@@ -34,6 +34,15 @@ pub enum Operation {
         vm: u8,
         read_only: bool,
     },
+    RemoveDisk {
+        disk: u8,
+    },
+    /// Longer or shorter, and where it is or elsewhere.
+    ResizeDisk {
+        disk: u8,
+        size: u8,
+        place: u8,
+    },
     Connect {
         disk: u8,
     },
@@ -83,6 +92,7 @@ impl From<[u8; 5]> for Operation {
             },
             1 | 3 => Operation::Connect { disk: a },
             4 if b < 128 => Operation::Disconnect { client: a },
+            4 if b < 160 => Operation::RemoveDisk { disk: a },
             5 => Operation::SetObjective {
                 vm: a,
                 objective: b,
@@ -92,6 +102,11 @@ impl From<[u8; 5]> for Operation {
                 vm: a,
                 byte: b,
                 bits: c,
+            },
+            4 | 7 if d < 160 => Operation::ResizeDisk {
+                disk: a,
+                size: b,
+                place: c,
             },
             7 => Operation::Timeout,
             8..=11 => Operation::Step { size: a },
@@ -229,6 +244,14 @@ impl Driver {
                 self.connect(disk as usize % self.disks.len());
             }
             Operation::AddDisk { .. } | Operation::Connect { .. } => {}
+            Operation::RemoveDisk { disk } => {
+                let Some(&disk) = at(&self.disks, disk) else {
+                    return;
+                };
+                let there = self.model.remove_disk(disk);
+                assert_eq!(self.engine.remove_disk(self.now, disk).is_ok(), there);
+            }
+            Operation::ResizeDisk { disk, size, place } => self.resize_disk(disk, size, place),
             Operation::Disconnect { client } => {
                 let Some(&client) = at(&self.clients, client) else {
                     return;
@@ -317,6 +340,30 @@ impl Driver {
         self.last.push((0, 0));
     }
 
+    fn resize_disk(&mut self, disk: u8, size: u8, place: u8) {
+        let Some(&disk) = at(&self.disks, disk) else {
+            return;
+        };
+        let size = match size {
+            // Most of what waits reaches beyond such an end.
+            0..=127 => BLOCK as u64 / 2 * size as u64,
+            128..=191 => DISK_SIZE / 2,
+            _ => DISK_SIZE,
+        };
+        let base = match place {
+            0..=127 => self.model.spec(disk).base,
+            // Here only a disk of less than two blocks ends within 64 bits.
+            128..=135 => u64::MAX / BLOCK as u64 * BLOCK as u64 - BLOCK as u64,
+            _ => {
+                self.disks_made += 1;
+                (self.disks_made - 1) * DISK_SIZE
+            }
+        };
+        let taken = self.model.resize_disk(disk, base, size);
+        let resized = self.engine.resize_disk(self.now, disk, base, size);
+        assert_eq!(resized.is_ok(), taken, "{disk:?}: {size} bytes at {base}");
+    }
+
     fn connect(&mut self, disk: usize) {
         let disk = self.disks[disk];
         let client = self.engine.connect(disk).ok();
@@ -334,7 +381,9 @@ impl Driver {
             .disks
             .iter()
             .position(|&d| d == self.model.disk_of(client));
-        let (begin, end) = self.last[disk.expect("a client has a disk")];
+        let disk = disk.expect("a client has a disk");
+        let (begin, end) = self.last[disk];
+        let disk_size = self.model.spec(self.disks[disk]).size;
         // Mostly reads and writes, so that many can merge.
         let op = match kind % 16 {
             0..=5 => Op::Read,
@@ -353,9 +402,9 @@ impl Driver {
         };
         let offset = match place {
             0 => u64::MAX - size as u64,
-            1 => DISK_SIZE - len as u64 / 2,
+            1 => disk_size.saturating_sub(len as u64 / 2),
             // The last bytes of a disk, and the first of the one behind it.
-            2..=16 => DISK_SIZE - len as u64,
+            2..=16 => disk_size.saturating_sub(len as u64),
             17..=32 => 0,
             33..=128 => end,
             129..=190 => begin.wrapping_sub(len as u64).min(DISK_SIZE),
@@ -378,7 +427,7 @@ impl Driver {
         if expected.is_none() {
             self.model.accepted(self.now, client, &request);
             if !flush {
-                self.last[disk.expect("seen above")] = (offset, offset + len as u64);
+                self.last[disk] = (offset, offset + len as u64);
             }
         }
     }

@@ -132,6 +132,30 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
     assert_eq!(answers(&mut engine).len(), 1);
 }
 
+#[test]
+fn what_was_cut_off_in_flight_fails_wherever_the_disk_moves() {
+    let mut engine = engine("fifo", 1);
+    let now = Nanos::ZERO;
+    let vm = engine.add_vm(now, &Objective::default()).expect("room");
+    let (disk, client) = open_disk(&mut engine, vm, 0, 2 * MIB);
+    for (tag, offset) in [(1, 0), (2, MIB), (3, MIB + 4096)] {
+        let write = Request::write(offset, 4096, tag);
+        engine.handle_request(now, client, write).expect("taken");
+    }
+    let first = engine.poll_dispatch(now).expect("goes at once");
+    engine.handle_completion(now, first.id, Ok(()));
+    let merged = engine.poll_dispatch(now).expect("both");
+    assert_eq!(merged.len, 8192);
+    answers(&mut engine);
+    // To where there are no addresses for what is cut off.
+    let base = u64::MAX - MIB - 4095;
+    let resized = engine.resize_disk(now, disk, base, MIB);
+    resized.expect("there");
+    engine.handle_completion(now, merged.id, Err(IoError::Io));
+    let beyond = Err(IoError::BeyondEnd);
+    assert_eq!(answers(&mut engine), [(2, beyond), (3, beyond)]);
+}
+
 /// A VM of the churn.
 struct Tenant {
     vm: VmId,

@@ -206,7 +206,8 @@ impl Engine {
     pub(super) fn is_beyond_end(&self, slot: u32) -> bool {
         let hot = &self.facts.hot[slot as usize];
         let spec = &self.disks[self.facts.cold[slot as usize].disk as usize].spec;
-        hot.addr - spec.base + u64::from(hot.len) > spec.size
+        // What was cut off in flight may lie beyond the last address since its disk moved.
+        hot.addr.wrapping_sub(spec.base) + u64::from(hot.len) > spec.size
     }
 
     /// A client opens a disk.

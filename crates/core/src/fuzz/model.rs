@@ -43,6 +43,8 @@ struct Flight {
 struct Disk {
     vm: VmId,
     spec: DiskSpec,
+    /// It was not removed by itself; it may have gone with its VM.
+    live: bool,
 }
 
 struct Client {
@@ -58,6 +60,8 @@ pub(super) struct Model {
     /// VMs there are; false: removed, and not empty yet.
     vms: BTreeMap<VmId, bool>,
     disks: BTreeMap<DiskId, Disk>,
+    /// How many were held at a time.
+    most_disks: usize,
     clients: BTreeMap<ClientId, Client>,
 }
 
@@ -69,6 +73,7 @@ impl Model {
             flights: BTreeMap::new(),
             vms: BTreeMap::new(),
             disks: BTreeMap::new(),
+            most_disks: 0,
             clients: BTreeMap::new(),
         }
     }
@@ -106,14 +111,73 @@ impl Model {
     }
 
     pub(super) fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
+        let live = true;
+        let new = Disk { vm, spec, live };
         assert!(
-            self.disks.insert(disk, Disk { vm, spec }).is_none(),
+            self.disks.insert(disk, new).is_none(),
             "a handle names one disk"
+        );
+        // Those that went are held by their requests only: else places are used again.
+        let asked = |disk: DiskId| self.owed.values().any(|o| o.disk == disk);
+        let held = |disk: &&DiskId| self.has_disk(**disk) || asked(**disk);
+        self.most_disks = self.most_disks.max(self.disks.keys().filter(held).count());
+        assert!(
+            disk.index() < self.most_disks,
+            "{disk:?}, and never were more than {} held: a place is lost",
+            self.most_disks
         );
     }
 
+    /// A removed VM keeps its disks until its last request is out.
+    fn has_disk(&self, disk: DiskId) -> bool {
+        let there = |d: &Disk| d.live && self.vms.contains_key(&d.vm);
+        self.disks.get(&disk).is_some_and(there)
+    }
+
     pub(super) fn disk_is_live(&self, disk: DiskId) -> bool {
-        self.disks.get(&disk).is_some_and(|d| self.is_live(d.vm))
+        self.has_disk(disk) && self.is_live(self.disks[&disk].vm)
+    }
+
+    /// As it was last, where it has gone.
+    pub(super) fn spec(&self, disk: DiskId) -> DiskSpec {
+        self.disks[&disk].spec
+    }
+
+    /// Returns whether there was such a disk.
+    pub(super) fn remove_disk(&mut self, disk: DiskId) -> bool {
+        let there = self.has_disk(disk);
+        if there {
+            self.disks.get_mut(&disk).expect("it is there").live = false;
+            for client in self.clients.values_mut().filter(|c| c.disk == disk) {
+                client.connected = false;
+            }
+            let theirs = self.owed.values_mut().filter(|o| o.disk == disk);
+            theirs.for_each(|o| o.gone = true);
+        }
+        there
+    }
+
+    /// Returns whether there is such a disk and may be such a range.
+    pub(super) fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
+        if !self.has_disk(disk) || size == 0 || base.checked_add(size).is_none() {
+            return false;
+        }
+        let spec = &mut self.disks.get_mut(&disk).expect("it is there").spec;
+        let before = spec.base;
+        (spec.base, spec.size) = (base, size);
+        let of_disk = |o: &&mut Owed| o.disk == disk && o.op != Op::Flush;
+        for owed in self.owed.values_mut().filter(of_disk) {
+            owed.addr = owed.addr.wrapping_sub(before).wrapping_add(base);
+        }
+        let cut: Vec<u64> = (self.owed.iter())
+            .filter(|(tag, o)| o.disk == disk && self.waits(**tag, o) && o.is_beyond(base, size))
+            .map(|(&tag, _)| tag)
+            .collect();
+        for tag in cut {
+            let owed = self.owed.get_mut(&tag).expect("seen above");
+            owed.errors.push(IoError::BeyondEnd);
+        }
+        true
     }
 
     pub(super) fn connect(&mut self, client: ClientId, disk: DiskId) {
@@ -322,7 +386,13 @@ impl Model {
             owed.outstanding -= 1;
             match outcome {
                 Ok(()) => owed.hand(from, to),
-                Err(_) if company => owed.alone = true,
+                Err(_) if company => {
+                    owed.alone = true;
+                    let spec = &self.disks[&owed.disk].spec;
+                    if !owed.gone && owed.is_beyond(spec.base, spec.size) {
+                        owed.errors.push(IoError::BeyondEnd);
+                    }
+                }
                 Err(error) => owed.errors.push(error),
             }
         }
@@ -425,6 +495,12 @@ impl Model {
 }
 
 impl Owed {
+    /// Whether it reaches beyond the end of its disk, which may have come nearer since.
+    fn is_beyond(&self, base: u64, size: u64) -> bool {
+        // What was cut off in flight may lie beyond 64 bits after a move.
+        self.op != Op::Flush && self.addr.wrapping_sub(base) + self.len as u64 > size
+    }
+
     fn hand(&mut self, from: u32, to: u32) {
         if from == to {
             return; // a flush
