@@ -13,8 +13,8 @@ use tidegate_core::watch::{Drift, LearntCap};
 use tidegate_nbd::Export;
 use tokio::sync::oneshot;
 
-use crate::backing::Disk;
 use crate::backing::layout::NoRoom;
+use crate::backing::{Disk, Tail};
 use crate::fault::{Rule, RuleSnapshot};
 
 /// What a change of what is served is answered with.
@@ -47,6 +47,8 @@ pub struct NewVm {
 pub struct Resizing {
     /// A handle to its file, if it has one.
     pub file: Option<File>,
+    /// What is cut off of a disk in memory, to be discarded.
+    pub tail: Option<Tail>,
     /// Bytes that it has, or had.
     pub before: u64,
 }

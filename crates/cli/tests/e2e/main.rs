@@ -16,6 +16,7 @@ mod guest_initramfs;
 mod guest_linux;
 mod listing;
 mod patterns;
+mod resizing;
 mod tenants;
 mod tool;
 mod verify;

@@ -27,12 +27,17 @@ pub(crate) fn lacking(missing: &str) -> bool {
         env::var_os("CI").as_deref() != Some(OsStr::new("true")),
         "needs {missing}, and nothing is skipped in CI: make setup"
     );
+    skipped(&format!("needs {missing}"));
+    false
+}
+
+/// Says that the test is skipped for what this machine cannot do, in CI or not.
+pub(crate) fn skipped(why: &str) {
     // Past the test runner, which shows nothing of what a passing test prints.
     let test = thread::current().name().unwrap_or("?").to_owned();
     // In one write, or the lines of tests that run at the same time get mixed.
-    let line = format!("skipped: needs {missing} ({test})\n");
+    let line = format!("skipped: {why} ({test})\n");
     let _ = io::stderr().write_all(line.as_bytes());
-    false
 }
 
 /// A program that runs; killed when dropped.

@@ -6,7 +6,7 @@
 //! and go for as long as the daemon runs.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::{Mem, Region};
 
@@ -19,12 +19,48 @@ fn spare() -> MutexGuard<'static, Vec<Region>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A region that is a spare one, of zeroes, once nobody has it any more.
+#[derive(Debug)]
+struct Lent(Option<Region>);
+
+impl Lent {
+    fn region(&self) -> &Region {
+        self.0.as_ref().expect("given back only by the end")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(region) = self.0.take() {
+            region.discard(0, region.len());
+            spare().push(region);
+        }
+    }
+}
+
 /// A disk's bytes.
 #[derive(Debug)]
 pub struct Memory {
-    /// `None` once it was given back.
-    region: Option<Region>,
+    region: Arc<Lent>,
     len: usize,
+}
+
+/// What lies behind the new end of a disk that becomes shorter. While this is there the addresses
+/// are nobody else's, whatever becomes of the disk.
+#[derive(Debug)]
+pub struct Tail {
+    region: Arc<Lent>,
+    from: usize,
+    to: usize,
+}
+
+impl Tail {
+    /// Makes it read as zeroes and gives its pages back to the system, which takes some tens of
+    /// milliseconds a GiB that was written to.
+    pub fn discard(self) {
+        let region = self.region.region();
+        region.discard(self.from, self.to - self.from);
+    }
 }
 
 impl Memory {
@@ -34,8 +70,18 @@ impl Memory {
     /// When the address space or the system's commit limit is exhausted.
     pub fn new(len: usize) -> io::Result<Memory> {
         Ok(Memory {
-            region: Some(region(len)?),
+            region: Arc::new(Lent(Some(region(len)?))),
             len,
+        })
+    }
+
+    /// What there is from `len` on, to be discarded by somebody who has the time before it is made
+    /// shorter. Nobody may write there any more. `None`: there is nothing.
+    pub fn tail(&self, len: usize) -> Option<Tail> {
+        (len < self.len).then(|| Tail {
+            region: self.region.clone(),
+            from: len,
+            to: self.len,
         })
     }
 
@@ -45,45 +91,28 @@ impl Memory {
             offset <= self.len && len <= self.len - offset,
             "range outside of the disk"
         );
-        self.region().mem(offset, len)
+        self.region.region().mem(offset, len)
     }
 
     /// Makes a range read as zeroes and gives its whole pages back to the system.
     pub fn discard(&self, offset: usize, len: usize) {
-        self.region().discard(offset, len);
+        self.region.region().discard(offset, len);
     }
 
-    /// Makes it longer, by zeroes, or shorter. Longer, its pages may move to other addresses,
-    /// which takes some milliseconds a GiB that was written to.
+    /// Makes it longer, by zeroes, or shorter, where its [`Tail`] was discarded. Longer, its pages
+    /// may move to other addresses, which takes some milliseconds a GiB that was written to.
     ///
     /// # Errors
     /// When the address space or the system's commit limit is exhausted; then it stays as it is.
     pub fn resize(&mut self, len: usize) -> io::Result<()> {
-        if len < self.len {
-            // What grows again later reads as zeroes there.
-            self.region().discard(len, self.len - len);
-        } else if len > self.region().len() {
-            let longer = region(len)?;
-            self.region().move_pages(&longer)?;
-            if let Some(before) = self.region.replace(longer) {
-                spare().push(before);
-            }
+        if len > self.region.region().len() {
+            let longer = Lent(Some(region(len)?));
+            self.region.region().move_pages(longer.region())?;
+            // The one before has no pages any more, so that giving it back takes no time.
+            self.region = Arc::new(longer);
         }
         self.len = len;
         Ok(())
-    }
-
-    fn region(&self) -> &Region {
-        self.region.as_ref().expect("given back only by the end")
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if let Some(region) = self.region.take() {
-            region.discard(0, region.len());
-            spare().push(region);
-        }
     }
 }
 
@@ -118,6 +147,8 @@ mod tests {
         assert_eq!(bytes(&memory, LEN, 12_345), vec![0; 12_345]);
         memory.resize(4 * LEN).unwrap();
         assert_eq!(bytes(&memory, LEN - 1, 3), [7, 0, 0]);
+        assert!(memory.tail(4 * LEN).is_none());
+        memory.tail(100).unwrap().discard();
         memory.resize(100).unwrap();
         memory.resize(2 * LEN).unwrap();
         assert_eq!(bytes(&memory, 99, 3), [7, 0, 0]);
@@ -135,6 +166,23 @@ mod tests {
         let next = Memory::new(LEN).unwrap();
         assert_eq!(next.mem(0, 1).addr(), at);
         assert_eq!(bytes(&next, 0, 2), [0, 0]);
+    }
+
+    #[test]
+    fn addresses_are_the_next_ones_only_once_what_was_cut_off_is_gone_too() {
+        // Nobody else's, as above.
+        const LEN: usize = (211 << 20) + 4096;
+        let first = Memory::new(LEN).unwrap();
+        let at = first.mem(0, 1).addr();
+        first.mem(LEN - 1, 1).write(&[1]);
+        let tail = first.tail(4096).unwrap();
+        drop(first);
+        let second = Memory::new(LEN).unwrap();
+        assert_ne!(second.mem(0, 1).addr(), at);
+        tail.discard();
+        let third = Memory::new(LEN).unwrap();
+        assert_eq!(third.mem(0, 1).addr(), at);
+        assert_eq!(bytes(&third, LEN - 1, 1), [0]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::fault::Rule;
 use crate::help::missing_directory;
 
 pub use file::OpenFile;
-pub use memory::Memory;
+pub use memory::{Memory, Tail};
 
 /// An opened disk.
 #[derive(Debug)]

@@ -26,6 +26,9 @@ pub struct Region {
 // SAFETY: a region is plain process memory without thread affinity; `base` is only an address,
 // and everything done through it goes through `Mem`.
 unsafe impl Send for Region {}
+// SAFETY: a shared region gives out addresses and has the kernel empty whole pages; no reference to
+// its bytes is ever made. Who copies which of them when is settled by whoever holds the region.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// Reserves at least `len` bytes (rounded up to whole pages) of zeroes.

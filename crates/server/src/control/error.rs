@@ -89,7 +89,9 @@ impl ApiError {
             | ControlError::NoStore
             | ControlError::Configured(_)
             | ControlError::Disk { .. } => StatusCode::CONFLICT,
-            ControlError::Store { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ControlError::Store { .. } | ControlError::NotDurable(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             ControlError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let api = ApiError::new(status, error.to_string(), at);
@@ -106,6 +108,7 @@ impl ApiError {
             ControlError::Configured(_) => api.allowing(
                 "take it out of the configuration; without persist it is removed until then",
             ),
+            ControlError::NotDurable(_) => api.allowing("see to the file system that it lies on"),
             ControlError::LastDisk(_) => api.allowing("remove the VM"),
             ControlError::Refused(CommandError::InUse(_)) => {
                 api.allowing("disconnect them, or cut them off with ?force=true")

@@ -69,7 +69,8 @@ impl DeviceEntry {
     }
 }
 
-/// Why a control request came to nothing. Nothing has changed.
+/// Why a control request came to nothing. Nothing has changed, but for
+/// [`ControlError::NotDurable`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ControlError {
     /// No device of that name or number.
@@ -102,6 +103,9 @@ pub enum ControlError {
         /// What would help.
         help: Option<String>,
     },
+    /// A disk was given another size, and a crash may give it the one before again.
+    #[error("{0}")]
+    NotDurable(String),
     /// There is nowhere to keep anything.
     #[error("the configuration names no store, so nothing survives a restart")]
     NoStore,
@@ -171,6 +175,11 @@ impl DaemonHandle {
     /// A VM that is served now, in the words of the configuration.
     pub fn vm(&self, name: &str) -> Option<VmConfig> {
         self.vms().iter().find(|vm| vm.name == name).cloned()
+    }
+
+    /// All VMs that are served now, in the words of the configuration, with what they are promised.
+    pub fn all_vms(&self) -> Vec<VmConfig> {
+        self.vms().clone()
     }
 
     /// The VMs of a device, in the words of the configuration, with what they are promised now.

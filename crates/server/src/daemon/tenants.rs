@@ -125,7 +125,7 @@ impl DaemonHandle {
     ///
     /// # Errors
     /// When there is no such disk, the size cannot be had, or it is smaller and that is not
-    /// forced. Then it stays as it was.
+    /// forced. Then it stays as it was, but for [`ControlError::NotDurable`].
     pub async fn resize_disk(
         &self,
         vm: &str,
@@ -145,34 +145,43 @@ impl DaemonHandle {
             force,
             reply,
         });
-        let Resizing { file, before } = started.await??;
-        let given = spawn_blocking(move || match file {
-            Some(file) => give_size(&file, create, read_only, before, size),
-            None => Ok(()),
+        let Resizing { file, tail, before } = started.await??;
+        let given = spawn_blocking(move || {
+            if let Some(tail) = tail {
+                tail.discard();
+            }
+            match file {
+                Some(file) => {
+                    let sizes = Sizes { before, size };
+                    give_size(&file, create, read_only, sizes, File::sync_all)
+                }
+                None => Ok(()),
+            }
         });
-        let given = given.await.unwrap_or_else(|_| Err("it panicked".into()));
-        let has = if given.is_ok() { size } else { before };
+        let given = given
+            .await
+            .unwrap_or_else(|_| Err(NotGiven::no("it panicked".into())));
+        let has_it = given.as_ref().map_or_else(|not| not.has_it, |()| true);
         let (name, asked) = (vm.to_owned(), export.to_owned());
         let finished = self.ask(there.device, |reply| Command::FinishResize {
             vm: name,
             export: asked,
-            size: has,
+            size: if has_it { size } else { before },
             reply,
         });
         let (snapshot, exports) = finished.await??;
         self.offer(there.device, exports);
-        given.map_err(|what| ControlError::Disk {
-            what: format!("export {export:?} cannot be given {size} bytes: {what}"),
-            help: None,
-        })?;
-        // What the configuration leaves out is not said for it.
-        let is_kept_whole = !self.is_configured(vm);
-        self.change_vm(vm, |vm| {
-            let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
-            if let Some(disk) = disk.filter(|disk| is_kept_whole || disk.size.is_some()) {
-                disk.size = Some(size);
-            }
-        });
+        if has_it {
+            // What the configuration leaves out is not said for it.
+            let is_kept_whole = !self.is_configured(vm);
+            self.change_vm(vm, |vm| {
+                let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
+                if let Some(disk) = disk.filter(|disk| is_kept_whole || disk.size.is_some()) {
+                    disk.size = Some(size);
+                }
+            });
+        }
+        given.map_err(|not| not.error(export, size))?;
         Ok(snapshot)
     }
 
@@ -339,21 +348,61 @@ fn flush(disk: &Disk) -> io::Result<()> {
     }
 }
 
-/// Gives a disk's file its size, durably. Where that fails it has the one it had.
+/// Bytes of a disk that is given another size.
+#[derive(Clone, Copy)]
+struct Sizes {
+    before: u64,
+    size: u64,
+}
+
+/// Why a file was not given its size, durably.
+#[derive(Debug)]
+struct NotGiven {
+    what: String,
+    /// It has the size all the same, until a crash may undo that.
+    has_it: bool,
+}
+
+impl NotGiven {
+    fn no(what: String) -> NotGiven {
+        let has_it = false;
+        NotGiven { what, has_it }
+    }
+
+    fn error(self, export: &str, size: u64) -> ControlError {
+        let NotGiven { what, has_it } = self;
+        match has_it {
+            true => ControlError::NotDurable(format!(
+                "export {export:?} has {size} bytes now, but a crash may undo that: {what}"
+            )),
+            false => ControlError::Disk {
+                what: format!("export {export:?} cannot be given {size} bytes: {what}"),
+                help: None,
+            },
+        }
+    }
+}
+
+/// Gives a disk's file its size, durably: `sync` is what makes it so. A file that cannot be made
+/// longer has the size that it had. One that was made shorter stays so: what was cut off is gone.
 fn give_size(
     file: &File,
     create: Create,
     read_only: bool,
-    before: u64,
-    size: u64,
-) -> Result<(), String> {
+    Sizes { before, size }: Sizes,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<(), NotGiven> {
     let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
-    let meta = file.metadata().map_err(|error| failed("inspect", &error))?;
+    let no = |what: &str, error: io::Error| NotGiven::no(failed(what, &error));
+    let meta = file.metadata().map_err(|error| no("inspect", error))?;
     if !meta.is_file() {
-        let has = sys::block_device_size(file).map_err(|error| failed("measure", &error))?;
+        let has = sys::block_device_size(file).map_err(|error| no("measure", error))?;
         return match has >= size {
             true => Ok(()),
-            false => Err(format!("the block device has {}", format_bytes(has))),
+            false => {
+                let has = format_bytes(has);
+                Err(NotGiven::no(format!("the block device has {has}")))
+            }
         };
     }
     let has = meta.len();
@@ -363,23 +412,62 @@ fn give_size(
     }
     if read_only {
         let has = format_bytes(has);
-        return Err(format!("it is served read-only, and its file has {has}"));
+        let what = format!("it is served read-only, and its file has {has}");
+        return Err(NotGiven::no(what));
     }
     if has != before {
         let (has, before) = (format_bytes(has), format_bytes(before));
-        return Err(format!("its file has {has} where the disk has {before}"));
+        let what = format!("its file has {has} where the disk has {before}");
+        return Err(NotGiven::no(what));
     }
     let given = || {
         if size > before && create == Create::Preallocated {
             sys::allocate(file, 0, before, size - before)?;
         }
         file.set_len(size)?;
-        file.sync_all()
+        sync(file)
     };
     given().map_err(|error| {
         if size > before {
             let _ = file.set_len(before);
         }
-        failed("resize", &error)
+        // Whatever could be undone: its length is what is served.
+        let has_it = file.metadata().is_ok_and(|meta| meta.len() == size);
+        let what = failed("resize", &error);
+        NotGiven { what, has_it }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of 8 KiB that is given another size and cannot be made durable.
+    fn unsynced(size: u64) -> (NotGiven, u64) {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let sizes = Sizes { before: 8192, size };
+        let broken = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
+        let not = give_size(&file, Create::No, false, sizes, broken).unwrap_err();
+        (not, file.metadata().unwrap().len())
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_is_said_to_be_so_even_if_that_is_not_durable() {
+        let (not, len) = unsynced(4096);
+        assert_eq!((not.has_it, len), (true, 4096));
+        let error = not.error("disk", 4096);
+        assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("\"disk\" has 4096 bytes now"), "{said}");
+        assert!(said.contains("Input/output error"), "{said}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_longer_for_good_is_as_long_as_it_was() {
+        let (not, len) = unsynced(16384);
+        assert_eq!((not.has_it, len), (false, 8192));
+        let error = not.error("disk", 16384);
+        assert!(matches!(&error, ControlError::Disk { .. }), "{error}");
+    }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!   StartResize --longer---> place taken ---------------------------+
 //!       |                                                           v
-//!       +-----shorter--> requests beyond fail; those in       file given its size
-//!                        flight there end ------------------> by whoever asked
+//!       +-----shorter--> requests beyond fail; those in       file given its size, memory
+//!                        flight there end ------------------> cut off, by whoever asked
 //!                                                                   |
 //!   served with the new size <--FinishResize------------------------+
 //! ```
@@ -17,15 +17,15 @@ use tidegate_nbd::Export;
 
 use super::setup::add_vm;
 use super::{Loop, Phase, answer_ended};
-use crate::backing::Medium;
 use crate::backing::layout::Wanted;
+use crate::backing::{Disk, Medium};
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 
 /// A disk that becomes shorter, once nothing is in flight beyond its new end.
 #[derive(Debug)]
 pub(super) struct Shrinking {
     disk: usize,
-    before: u64,
+    resizing: Resizing,
     reply: Reply<Resizing>,
 }
 
@@ -121,24 +121,25 @@ impl Loop {
         reply: Reply<Resizing>,
     ) {
         match self.try_start_resize(vm, export, size, force) {
-            Ok((disk, before)) if size < before => self.shrinking.push(Shrinking {
+            Ok((disk, resizing)) if size < resizing.before => self.shrinking.push(Shrinking {
                 disk,
-                before,
+                resizing,
                 reply,
             }),
-            Ok((disk, before)) => answer_ended(reply.send(self.resizing(disk, before))),
+            Ok((_, resizing)) => answer_ended(reply.send(Ok(resizing))),
             Err(error) => answer_ended(reply.send(Err(error))),
         }
     }
 
-    /// The disk's place, and the bytes that it had.
+    /// The disk's place, and what has to be given its size. Nothing has changed where it is
+    /// refused.
     fn try_start_resize(
         &mut self,
         vm: &str,
         export: &str,
         size: u64,
         force: bool,
-    ) -> Result<(usize, u64), CommandError> {
+    ) -> Result<(usize, Resizing), CommandError> {
         self.takes_more()?;
         let (_, at) = self.disk_named(vm, export)?;
         let state = &mut self.device.disks[at];
@@ -155,6 +156,8 @@ impl Loop {
                 "{size} bytes are not a positive multiple of {unit}, the disk's block"
             )));
         }
+        // First, for there may be no descriptor left.
+        let resizing = resizing(&state.disk, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
         let resized = self
@@ -165,7 +168,7 @@ impl Loop {
             // What a fault rule holds up would hold up the end of what is beyond.
             self.end_stalls(Some(at));
         }
-        Ok((at, now))
+        Ok((at, resizing))
     }
 
     pub(super) fn finish_resize(
@@ -213,21 +216,26 @@ impl Loop {
                 at += 1;
                 continue;
             }
-            let Shrinking { before, reply, .. } = self.shrinking.swap_remove(at);
-            answer_ended(reply.send(self.resizing(disk, before)));
+            let Shrinking {
+                resizing, reply, ..
+            } = self.shrinking.swap_remove(at);
+            answer_ended(reply.send(Ok(resizing)));
         }
     }
+}
 
-    fn resizing(&self, disk: usize, before: u64) -> Result<Resizing, CommandError> {
-        let file = match &self.device.disks[disk].disk.medium {
-            Medium::Memory(_) => Ok(None),
-            Medium::File(open) => open.file.try_clone().map(Some),
-        };
-        match file {
-            Ok(file) => Ok(Resizing { file, before }),
-            Err(error) => Err(CommandError::Refused(format!(
-                "cannot reach its file: {error}"
-            ))),
-        }
-    }
+/// What has to be given its size where a disk is to have so many bytes.
+fn resizing(disk: &Disk, size: u64) -> Result<Resizing, CommandError> {
+    let (file, tail) = match &disk.medium {
+        Medium::Memory(memory) => (None, memory.tail(size as usize)),
+        Medium::File(open) => match open.file.try_clone() {
+            Ok(file) => (Some(file), None),
+            Err(error) => {
+                let what = format!("cannot open its file once more: {error}");
+                return Err(CommandError::Refused(what));
+            }
+        },
+    };
+    let before = disk.size;
+    Ok(Resizing { file, tail, before })
 }
