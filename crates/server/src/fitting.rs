@@ -25,7 +25,11 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
 
 /// Whose disks lie on a device, in the order of the configuration.
 pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
-    let on_it = config.vms.iter().filter(|vm| vm.device == device);
+    of_device(&config.vms, device)
+}
+
+fn of_device(vms: &[VmConfig], device: usize) -> Vec<Tenant<'_>> {
+    let on_it = vms.iter().filter(|vm| vm.device == device);
     on_it.map(tenant).collect()
 }
 
@@ -40,13 +44,13 @@ pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
     }
 }
 
-/// A warning for each device that cannot do what is promised on it. It is served all the same: whoever
+/// A warning for each device that cannot do what these VMs are promised on it. It is served all the same: whoever
 /// starts a daemon wants its VMs' disks, and each gets less rather than nothing.
-pub fn warnings(config: &Config) -> Vec<Diagnostic> {
+pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
     let assumed = Assumed::default();
-    (config.devices.iter().enumerate())
+    (devices.iter().enumerate())
         .filter_map(|(index, it)| {
-            let tenants = tenants(config, index);
+            let tenants = of_device(vms, index);
             let reason = fit::reckon(&device(it)?, &tenants, &assumed).reason(&tenants);
             let what = Some(reason).filter(|reason| !reason.is_empty())?;
             let mut warning = Diagnostic::error(what)

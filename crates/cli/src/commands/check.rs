@@ -255,7 +255,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         mut warnings,
     } = loaded;
     warnings.extend(missing(&config));
-    warnings.extend(fitting::warnings(&config));
+    warnings.extend(fitting::warnings(&config.devices, &config.vms));
     if out.is_json() {
         let vm = |vm: &'_ config::VmConfig| {
             let device = &config.devices[vm.device];

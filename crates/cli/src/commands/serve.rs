@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tidegate_config::document;
-use tidegate_server::config::{self, ConfigErrors, Loaded, Place};
+use tidegate_server::config::{self, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
 use tidegate_server::daemon::Daemon;
 use tidegate_server::fitting;
@@ -21,9 +21,7 @@ use crate::problem::Problem;
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     let Loaded { config, warnings } = config::load(file).map_err(|errors| refused(errors, file))?;
-    for warning in warnings.iter().chain(&fitting::warnings(&config)) {
-        output::tell(format_args!("{warning}\n"));
-    }
+    warn(&warnings);
     let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;
     start_log(log, &written);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -37,6 +35,12 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         let daemon = Daemon::start(config).context("cannot start")?;
         // Before the API answers: what it asks for must not meet what is only coming back.
         daemon.restore().await;
+        // Whoever came back is promised something, too.
+        let served = daemon.handle();
+        warn(&fitting::warnings(
+            &served.device_configs(),
+            &served.all_vms(),
+        ));
         tracing::info!(devices, vms, "serving");
         let api = tokio::spawn(control::serve(control, daemon.handle()));
         let ended = daemon.run().await;
@@ -45,6 +49,12 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         let _ = api.await;
         Ok(ended?)
     })
+}
+
+fn warn(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        output::tell(format_args!("{warning}\n"));
+    }
 }
 
 /// Why a file is not served. One of another kind has nothing wrong with it line by line.

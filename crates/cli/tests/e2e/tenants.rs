@@ -328,6 +328,34 @@ fn what_survived_and_is_kept_anew_survives_again() {
 }
 
 #[test]
+fn a_misspelt_disk_keeps_nobody_and_who_is_kept_is_warned_of() {
+    let store = "[store]\npath = \"kept.redb\"\n\n";
+    let backing = Backing::Emulated;
+    let device = backing.device("profile = \"hdd-7200-1tb\"\ndepth = 1");
+    let daemon = Daemon::start(&[store, &device, &backing.vm("a", "64 MiB", "")].concat());
+    let add = |name, more: &[&'static str]| {
+        tidegate(
+            &daemon,
+            &[&["vm", "add", name, "--disk", "size=8 MiB"], more].concat(),
+        );
+    };
+    add("brief", &[]);
+    let greedy = ["--reservation", "100 IOPS", "--force", "--persist"];
+    add("greedy", &greedy);
+    let misspelt = ["vm", "remove", "brief", "--disk", "breif", "--persist"];
+    tidegate(&daemon, &misspelt);
+    let said = refused(&daemon, &[&misspelt[..], &["--strict"]].concat());
+    assert!(said.contains("no disk \"breif\""), "{said}");
+    let warning = "`tidegate plan` says what would fit";
+    assert!(!daemon.logged(&[warning]), "{}", daemon.log());
+
+    let daemon = daemon.restart();
+    assert_eq!(names(&daemon), ["a", "greedy"]);
+    assert!(daemon.logged(&[warning]), "{}", daemon.log());
+    daemon.stop();
+}
+
+#[test]
 fn vms_from_a_file_are_those_of_a_configuration() {
     let daemon = Daemon::start(&config(false, ""));
     let text = format!(

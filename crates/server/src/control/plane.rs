@@ -102,6 +102,13 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// Whether what is kept of a VM may be forgotten.
     fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
 
+    /// Whether what is kept of a VM names this disk.
+    fn keeps_disk(
+        &self,
+        vm: &str,
+        export: &str,
+    ) -> impl Future<Output = Result<bool, ControlError>> + Send;
+
     /// Whether a VM is in the configuration.
     fn is_configured(&self, vm: &str) -> bool;
 
@@ -208,6 +215,10 @@ impl Plane for DaemonHandle {
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
         DaemonHandle::may_forget(self, vm)
+    }
+
+    async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        DaemonHandle::keeps_disk(self, vm, export).await
     }
 
     fn is_configured(&self, vm: &str) -> bool {

@@ -373,14 +373,22 @@ pub(super) async fn delete_disk<P: Plane>(
     api.change(&name, async move {
         own.may_keep_disks(&vm, wish)?;
         let (config, _) = own.there(&vm).await?;
+        let refused = |error| ApiError::control(&error, &export);
         if config.disks.iter().all(|disk| disk.export != export) {
-            // It may be gone since a removal that could not be kept.
-            own.keep(&vm, wish).await?;
+            // It may be gone since a removal that could not be kept, or was not to be.
+            if wish.persist && own.plane.keeps_disk(&vm, &export).await.map_err(refused)? {
+                own.keep(&vm, wish).await?;
+                let (removed, not_flushed) = (export, Vec::new());
+                return Ok(ok(&Removed {
+                    removed,
+                    not_flushed,
+                }));
+            }
             let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
             return Err(ApiError::not_found("disk", &export, &known));
         }
         let removed = own.plane.remove_disk(&vm, &export, wish.force).await;
-        let not_flushed = removed.map_err(|error| ApiError::control(&error, &export))?;
+        let not_flushed = removed.map_err(refused)?;
         tracing::info!(vm, export, "disk removed");
         own.keep(&vm, wish).await?;
         let removed = export;

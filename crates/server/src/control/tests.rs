@@ -1,7 +1,7 @@
 //! The API against a daemon that is only pretended: what it answers, and that what it refuses
 //! changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -68,13 +68,13 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     }
 }
 
-/// Devices, their VMs in the words of the configuration, which of those are kept, and what the devices
-/// can do.
+/// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what the
+/// devices can do.
 #[derive(Clone)]
 struct Pretended(
     Arc<Mutex<Vec<DeviceSnapshot>>>,
     Arc<Mutex<Vec<VmConfig>>>,
-    Arc<Mutex<BTreeSet<String>>>,
+    Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     Option<Arc<Profile>>,
 );
 
@@ -167,15 +167,20 @@ impl Plane for Pretended {
             let what = "the disk is full".to_owned();
             return Err(ControlError::Store { what, help: None });
         }
-        self.2
-            .lock()
-            .expect("nobody panicked")
-            .insert(vm.to_owned());
+        let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
+        let exports = disks.map(|disk| disk.export).collect();
+        let mut kept = self.2.lock().expect("nobody panicked");
+        kept.insert(vm.to_owned(), exports);
         Ok(())
     }
 
     async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
-        Ok(self.2.lock().expect("nobody panicked").remove(vm))
+        Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
+    }
+
+    async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        let kept = self.2.lock().expect("nobody panicked");
+        Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
     }
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
@@ -752,7 +757,10 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
 #[tokio::test]
 async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let plane = Pretended::new();
-    let kept = || plane.2.lock().expect("nobody panicked").clone();
+    let kept = || -> BTreeSet<String> {
+        let kept = plane.2.lock().expect("nobody panicked");
+        kept.keys().cloned().collect()
+    };
     let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
     let put = async |path: &str| ask(&plane, "PUT", path, new).await.0;
     assert_eq!(put("/v1/vms/brief").await, StatusCode::CREATED);
@@ -795,6 +803,37 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
 }
 
 #[tokio::test]
+async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
+    let plane = Pretended::new();
+    let kept = || plane.2.lock().expect("nobody panicked").clone();
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let put = async |path: &str, body: &str| ask(&plane, "PUT", path, body).await.0;
+    let delete = async |path: &str| ask(&plane, "DELETE", path, "").await.0;
+    assert_eq!(put("/v1/vms/brief", new).await, StatusCode::CREATED);
+    let misspelt = "/v1/vms/brief/disks/breif?persist=true";
+    assert_eq!(delete(misspelt).await, StatusCode::NOT_FOUND);
+    assert_eq!(kept(), BTreeMap::new());
+
+    // Gone until the end, and then for good.
+    assert_eq!(
+        put("/v1/vms/long?persist=true", new).await,
+        StatusCode::CREATED
+    );
+    let logs = "/v1/vms/long/disks/logs";
+    let disk = "{\"size\": \"1 GiB\"}";
+    assert_eq!(
+        put(&format!("{logs}?persist=true"), disk).await,
+        StatusCode::CREATED
+    );
+    assert_eq!(delete(logs).await, StatusCode::OK);
+    assert_eq!(kept()["long"].len(), 2);
+    let for_good = format!("{logs}?persist=true");
+    assert_eq!(delete(&for_good).await, StatusCode::OK);
+    assert_eq!(kept()["long"], ["long".to_owned()].into());
+    assert_eq!(delete(&for_good).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn disks_are_put_resized_and_removed_by_themselves() {
     let plane = Pretended::new();
     let path = "/v1/vms/oltp/disks/logs";
@@ -830,20 +869,6 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
-#[tokio::test]
-async fn a_disk_that_is_gone_already_can_still_be_kept_gone() {
-    let plane = Pretended::new();
-    let kept = || plane.2.lock().expect("nobody panicked").contains("new");
-    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}, \
-               {\"export\": \"logs\", \"size\": \"1 GiB\"}]}";
-    ask(&plane, "PUT", "/v1/vms/new", new).await;
-    let path = "/v1/vms/new/disks/logs";
-    let (status, _) = ask(&plane, "DELETE", path, "").await;
-    assert_eq!((status, kept()), (StatusCode::OK, false));
-    let (status, _) = ask(&plane, "DELETE", &format!("{path}?persist=true"), "").await;
-    assert_eq!((status, kept()), (StatusCode::NOT_FOUND, true));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
     let plane = Pretended::new();
@@ -854,7 +879,7 @@ async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
     let (status, refused) = ask(&plane, "DELETE", path, "").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
     let kept = plane.2.lock().expect("nobody panicked");
-    assert!(kept.contains("silent"), "it is served, and forgotten");
+    assert!(kept.contains_key("silent"), "it is served, and forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -868,7 +893,13 @@ async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
     assert!(asked.is_err(), "it was answered before");
     tokio::time::sleep(ANSWER_WITHIN * 2).await;
     assert_eq!(plane.vm("slow").expect("added").objective.weight, 7);
-    assert!(plane.2.lock().expect("nobody panicked").contains("slow"));
+    assert!(
+        plane
+            .2
+            .lock()
+            .expect("nobody panicked")
+            .contains_key("slow")
+    );
     let (status, vm) = ask(&plane, "PATCH", path, "{\"weight\": 8}").await;
     assert_eq!(
         (status, &vm["objective"]["weight"]),
@@ -930,6 +961,10 @@ impl Plane for Stuck {
     }
 
     async fn forget(&self, _: &str) -> Result<bool, ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    async fn keeps_disk(&self, _: &str, _: &str) -> Result<bool, ControlError> {
         Err(ControlError::NoStore)
     }
 

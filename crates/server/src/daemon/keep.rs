@@ -217,6 +217,20 @@ impl DaemonHandle {
         Ok(forgotten)
     }
 
+    /// Whether what is kept of a VM names this disk.
+    ///
+    /// # Errors
+    /// When there is no store, or it cannot be read.
+    pub async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        let store = self.store().cloned().ok_or(ControlError::NoStore)?;
+        let name = vm.to_owned();
+        let record = store_it(store, vm, move |store| store.vm(&name)).await?;
+        // What has no words of a VM names no disk of it either.
+        let words = record.and_then(|record| record.words().ok());
+        let disks = words.as_ref().and_then(|words| words["disk"].as_array());
+        Ok(disks.is_some_and(|disks| disks.iter().any(|disk| disk["export"] == export)))
+    }
+
     /// Whether what is kept of a VM may be forgotten.
     ///
     /// # Errors
