@@ -49,11 +49,15 @@ pub enum Kind {
     DiskChurn,
     /// The power fails: what was not durable may be lost.
     PowerCut,
+    /// A disk is removed; its VM stays.
+    DiskRemoved,
+    /// A disk becomes longer or shorter, or comes to lie elsewhere.
+    DiskResized,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Error,
         Kind::Short,
         Kind::Late,
@@ -73,6 +77,8 @@ impl Kind {
         Kind::VmChurn,
         Kind::DiskChurn,
         Kind::PowerCut,
+        Kind::DiskRemoved,
+        Kind::DiskResized,
     ];
 
     /// What reports call it.
@@ -97,7 +103,14 @@ impl Kind {
             Kind::VmChurn => "VMs removed and added",
             Kind::DiskChurn => "disks added",
             Kind::PowerCut => "power cuts",
+            Kind::DiskRemoved => "disks removed",
+            Kind::DiskResized => "disks resized and moved",
         }
+    }
+
+    /// Came later than the others, and is drawn apart from them: what else a seed says stays.
+    const fn is_drawn_apart(self) -> bool {
+        matches!(self, Kind::DiskRemoved | Kind::DiskResized)
     }
 
     /// Drawn for every I/O, call or request; the others come from time to time.
@@ -144,8 +157,9 @@ impl Plan {
     }
 
     /// Draws a plan. `span` is about how long the run will take; one run in sixteen has no
-    /// faults at all, the others have each kind with one chance in three.
-    pub fn draw(dice: &mut Dice, span: Nanos) -> Plan {
+    /// faults at all, the others have each kind with one chance in three. `apart` is for kinds that
+    /// came later.
+    pub fn draw(dice: &mut Dice, apart: &mut Dice, span: Nanos) -> Plan {
         let mut plan = Plan::none();
         if dice.chance(62) {
             return plan;
@@ -153,6 +167,10 @@ impl Plan {
         let longest = dice.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
         plan.longest = Nanos(longest);
         for kind in Kind::ALL {
+            let dice = match kind.is_drawn_apart() {
+                true => &mut *apart,
+                false => &mut *dice,
+            };
             let rate = if kind.is_by_chance() {
                 Rate::PerMille(dice.octaves(1, 300) as u32)
             } else {
@@ -217,9 +235,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_on_in_some_plans_and_off_in_others() {
-        let mut dice = Dice::new(3, 0);
+        let (mut dice, mut apart) = (Dice::new(3, 0), Dice::new(3, 1));
         let plans: Vec<Plan> = (0..200)
-            .map(|_| Plan::draw(&mut dice, Nanos::SECOND))
+            .map(|_| Plan::draw(&mut dice, &mut apart, Nanos::SECOND))
             .collect();
         for (place, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);

@@ -1,6 +1,7 @@
 //! Every accepted request is answered exactly once, to its client, with its own tag and the
 //! outcome that was its own, no earlier than the device has let go of its memory and no later
-//! than the batch in which nothing keeps it back any more. Where its time went adds up to the
+//! than the batch in which nothing keeps it back any more. What waits, or has to be repeated, when
+//! its disk has become too short for it fails as being beyond the end. Where its time went adds up to the
 //! time that passed.
 
 use super::ledger::{Ledger, NEVER, Part};
@@ -31,12 +32,14 @@ pub fn ended(
     let company = parts.len() > 1 && op != Op::Flush;
     for part in parts {
         let entry = &mut ledger.entries[part.number as usize];
+        let size = ledger.disks[entry.disk as usize].spec.size;
         entry.outstanding -= 1;
         match outcome {
             Ok(()) => entry.moved += part.len,
             Err(_) if company => {
                 entry.alone = true;
                 entry.handed -= part.len;
+                entry.cut_off(size);
             }
             Err(error) => {
                 entry.error.get_or_insert(error);

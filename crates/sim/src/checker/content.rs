@@ -49,6 +49,13 @@ impl Shadow {
         }
     }
 
+    /// The disk has at least so many sectors from now on.
+    pub fn grow(&mut self, sectors: usize) {
+        let sectors = sectors.max(self.floor.len());
+        self.floor.resize(sectors, 0);
+        self.discarded.resize(sectors, Discarded::default());
+    }
+
     /// A request was accepted. A read takes the floors as they are now along.
     pub fn submitted(&mut self, entry: &Entry, floors: &mut Vec<u64>) {
         let (first, count) = entry.sectors();

@@ -37,6 +37,11 @@ impl Durable {
         }
     }
 
+    /// The disk has at least so many sectors from now on.
+    pub fn grow(&mut self, sectors: usize) {
+        self.floor.resize(sectors.max(self.floor.len()), 0);
+    }
+
     /// A request was answered well.
     pub fn answered(&mut self, entry: &Entry) {
         let (first, count) = entry.sectors();

@@ -73,6 +73,14 @@ impl Entry {
         }
     }
 
+    /// It has something to ask of the device still, of a disk of so many bytes.
+    pub fn cut_off(&mut self, size: u64) {
+        let end = self.request.offset + u64::from(self.request.len);
+        if end > size && self.request.op != Op::Flush && !self.gone {
+            self.error.get_or_insert(IoError::BeyondEnd);
+        }
+    }
+
     /// Whether nothing keeps its answer back.
     fn is_over(&self) -> bool {
         let nothing_more = self.gone || self.error.is_some() || self.is_handed_out();
@@ -87,8 +95,10 @@ pub struct KnownDisk {
     pub id: DiskId,
     /// Whose it is.
     pub vm: VmId,
-    /// Where it lies.
+    /// Where it lies, or lay last.
     pub spec: DiskSpec,
+    /// It was not removed by itself; it may have gone with its VM.
+    live: bool,
 }
 
 /// A VM there is or was, by its slot.
@@ -241,8 +251,47 @@ impl Ledger {
 
     /// A disk was added; returns its number.
     pub fn disk_added(&mut self, id: DiskId, vm: VmId, spec: DiskSpec) -> u32 {
-        self.disks.push(KnownDisk { id, vm, spec });
+        let live = true;
+        self.disks.push(KnownDisk { id, vm, spec, live });
         self.disks.len() as u32 - 1
+    }
+
+    /// Whether a disk is there: a removed VM keeps its disks until its last request is over.
+    pub fn has_disk(&self, disk: u32) -> bool {
+        let known = &self.disks[disk as usize];
+        known.live && self.vms[known.vm.index()].is_some_and(|v| v.id == known.vm)
+    }
+
+    /// Whether a disk may be opened.
+    pub fn is_disk_live(&self, disk: u32) -> bool {
+        let known = &self.disks[disk as usize];
+        known.live && self.is_live(known.vm)
+    }
+
+    /// A disk was removed: its clients are gone.
+    pub fn disk_removed(&mut self, disk: u32) {
+        self.disks[disk as usize].live = false;
+        for client in &mut self.clients {
+            if client.is_some_and(|(_, of)| of == disk) {
+                *client = None;
+            }
+        }
+        for &number in &self.open {
+            let entry = &mut self.entries[number as usize];
+            entry.gone |= entry.disk == disk;
+        }
+    }
+
+    /// A disk lies elsewhere, or has another size. What waits beyond its end has failed.
+    pub fn disk_resized(&mut self, disk: u32, base: u64, size: u64) {
+        let spec = &mut self.disks[disk as usize].spec;
+        (spec.base, spec.size) = (base, size);
+        for &number in &self.open {
+            let entry = &mut self.entries[number as usize];
+            if entry.disk == disk && !entry.is_handed_out() {
+                entry.cut_off(size);
+            }
+        }
     }
 
     /// A client has connected to a disk.

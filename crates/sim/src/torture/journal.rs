@@ -14,6 +14,8 @@ pub enum What {
     VmAdded,
     VmRemoved,
     DiskAdded,
+    DiskRemoved,
+    DiskResized,
     Connected,
     Vanished,
     Accepted,
@@ -49,7 +51,15 @@ pub struct Line {
 const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write-zeroes"];
 
 /// How an outcome is written as a figure: 0 is well.
-const OUTCOMES: [&str; 6] = ["ok", "EIO", "ENOSPC", "EPERM", "ENOTSUP", "cancelled"];
+const OUTCOMES: [&str; 7] = [
+    "ok",
+    "EIO",
+    "ENOSPC",
+    "EPERM",
+    "ENOTSUP",
+    "cancelled",
+    "beyond the end",
+];
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,6 +72,8 @@ impl fmt::Display for Line {
             What::VmAdded => write!(f, "VM {a} was added, {}", promise(b, c, d)),
             What::VmRemoved => write!(f, "VM {a} was removed"),
             What::DiskAdded => write!(f, "disk {a} of VM {b}: {c} bytes at {d}"),
+            What::DiskRemoved => write!(f, "disk {a} of VM {b} was removed"),
+            What::DiskResized => write!(f, "disk {a} of VM {b} now has {c} bytes at {d}"),
             What::Connected => write!(f, "client {a} opened disk {b}"),
             What::Vanished => write!(f, "client {a} vanished"),
             What::Accepted => {

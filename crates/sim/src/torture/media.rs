@@ -29,6 +29,15 @@ impl Media {
         }
     }
 
+    /// More blank sectors, where it has less than so many. What a shorter disk cuts off stays, as
+    /// on a block device.
+    pub(super) fn grow(&mut self, sectors: usize) {
+        let sectors = sectors.max(self.current.len());
+        self.current.resize(sectors, BLANK);
+        self.durable.resize(sectors, BLANK);
+        self.listed.resize(sectors, false);
+    }
+
     /// What reads find.
     pub(super) fn current(&self) -> &[Stamp] {
         &self.current

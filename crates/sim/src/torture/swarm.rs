@@ -182,7 +182,7 @@ impl Swarm {
             timing,
             cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
             base: 0,
-            plan: Plan::draw(dice, span),
+            plan: Plan::draw(dice, &mut Dice::new(seed, 11), span),
             requests,
             span,
             promises,

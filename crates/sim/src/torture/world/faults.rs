@@ -68,6 +68,8 @@ impl World<'_, '_> {
             Kind::VmChurn => self.remove_a_vm(long)?,
             Kind::DiskChurn => self.add_a_disk()?,
             Kind::PowerCut => self.cut_power()?,
+            Kind::DiskRemoved => self.remove_a_disk()?,
+            Kind::DiskResized => self.resize_a_disk()?,
             Kind::Error
             | Kind::Short
             | Kind::Late

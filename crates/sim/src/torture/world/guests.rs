@@ -28,7 +28,9 @@ pub(super) struct Guest {
 pub(super) struct Disk {
     pub(super) id: DiskId,
     pub(super) guest: usize,
-    spec: DiskSpec,
+    pub(super) spec: DiskSpec,
+    /// Bytes that are its own from where it lies on.
+    pub(super) room: u64,
     pub(super) media: Media,
     pub(super) shadow: Shadow,
     pub(super) durable: Durable,
@@ -134,6 +136,7 @@ impl World<'_, '_> {
             id,
             guest,
             spec,
+            room: spec.size,
             media: Media::new(sectors),
             shadow: Shadow::new(number, sectors),
             durable: Durable::new(sectors),
@@ -244,6 +247,8 @@ impl World<'_, '_> {
         }
         let size = disk.spec.size / SECTOR;
         let count = dice.octaves(work.sectors.0, work.sectors.1).min(size);
+        // Its disk may have become shorter.
+        client.next = client.next.min(size);
         let first = if dice.chance(work.sequential) {
             match work.downwards {
                 true => client.next.checked_sub(count).unwrap_or(size - count),
@@ -406,7 +411,7 @@ impl World<'_, '_> {
         if connected || !self.running {
             return Ok(());
         }
-        let live = self.ledger.is_live(vm);
+        let live = self.ledger.is_disk_live(disk as u32);
         let opened = self.engine.connect(self.disks[disk].id).ok();
         ensure!(
             Refusals,

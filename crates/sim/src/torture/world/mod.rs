@@ -11,6 +11,7 @@
 
 mod control;
 mod device;
+mod disks;
 mod end;
 mod faults;
 mod guests;
@@ -96,6 +97,7 @@ pub(super) struct World<'a, 'j> {
     fresh: Dice,
     policies: Dice,
     profiles: Dice,
+    resizes: Dice,
     /// How much it was.
     pub(super) tally: Tally,
 }
@@ -174,6 +176,7 @@ impl<'a, 'j> World<'a, 'j> {
             fresh: Dice::new(seed, 6),
             policies: Dice::new(seed, 7),
             profiles: Dice::new(seed, 10),
+            resizes: Dice::new(seed, 12),
             tally: Tally::default(),
             swarm,
         }
