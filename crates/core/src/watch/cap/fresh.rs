@@ -1,0 +1,56 @@
+//! How many are in flight just behind a cap.
+
+use crate::time::Nanos;
+
+/// What is in flight just behind the cap, summed up over time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fresh {
+    from: Nanos,
+    seen: Nanos,
+    in_flight: u32,
+    held: bool,
+    /// I/Os in flight times nanoseconds, and nanoseconds in which something was held back.
+    sum: u64,
+    held_sum: u64,
+}
+
+impl Fresh {
+    pub(super) fn new(now: Nanos) -> Fresh {
+        Fresh {
+            from: now,
+            seen: now,
+            in_flight: 0,
+            held: false,
+            sum: 0,
+            held_sum: 0,
+        }
+    }
+
+    /// Time has passed, and from now on so many are in flight. Returns how many were in the mean,
+    /// once that has been seen for `long`; nothing of it, where too little asked to be held.
+    pub(super) fn pass(
+        &mut self,
+        now: Nanos,
+        in_flight: u32,
+        held: bool,
+        long: Nanos,
+    ) -> Option<u32> {
+        let span = now.since(self.seen).0;
+        self.sum += self.in_flight as u64 * span;
+        self.held_sum += if self.held { span } else { 0 };
+        (self.seen, self.in_flight, self.held) = (now, in_flight, held);
+        let all = now.since(self.from).0;
+        if all < long.0 {
+            return None;
+        }
+        if self.held_sum * 2 < all {
+            *self = Fresh {
+                in_flight,
+                held,
+                ..Fresh::new(now)
+            };
+            return None;
+        }
+        Some(self.sum.div_ceil(all) as u32)
+    }
+}

@@ -1,0 +1,369 @@
+//! A cap in front of the device is learnt, and queues stay where they can be scheduled.
+//!
+//! A hypervisor or a cloud holds a disk back with a token bucket: so many I/Os or bytes a second. What
+//! is sent faster queues in the bucket, first come, first served, and no policy here decides about it
+//! any more. So once a cap is known, I/Os go at [`PACE`](pace::PACE) of it, and the queue is the engine's.
+//!
+//! ```text
+//!             pinned for 3 s, and          half in flight,          the queue in the
+//!             the device can do more       the same rate            bucket is gone
+//!   Watching -----------------------> Test ---------------> Drain ------------------> Paced
+//!      ^  ^                            |                      ^                         |
+//!      |  +-- the rate fell: no cap ---+                      |   I/Os queue up: is it  |
+//!      |                                                   Measure <-- another cap now? +
+//!      +---- the device itself is the limit, or the cap was in nobody's way for so long +
+//! ```
+//!
+//! **Recognising it.** For three seconds at least two I/Os were in flight, and the rate of I/Os or
+//! that of bytes stayed the same, while the device could do more: its profile gives 80 % of the time
+//! at most for what was done; without a profile, it did a quarter more of the same before (while the
+//! bucket had a burst left). And still each I/O took longer than it does at saturation, or did then:
+//! with few in flight a device is slow without a cap, too. Then the test: for a second only half as many I/Os may be in flight. A
+//! device that had room would lose throughput; behind a cap only latency falls (Little's law).
+//!
+//! **Which cap.** Where I/Os are of one size, both rates are pinned, and what is capped is not known:
+//! then an I/O may go while either rate has room for it. As soon as sizes change, one of the two
+//! rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
+//!
+//! **Another cap.** Behind a lower cap I/Os queue up: in 100 ms never as few in flight as usual. Then
+//! a second is measured, with a few in flight and no pace: the rate is the cap. For a higher one, every
+//! 10 s in which the cap is in the way, I/Os go faster by an eighth, by a quarter or at twice the rate in
+//! turn, for a second, or for as long as what the pace has left in the bucket since it was empty could
+//! last; it ends as soon as I/Os queue up. What passes is the new rate, and the next second tries
+//! twice of it. Where what is measured is neither what was known nor a cap of the other kind, the cap
+//! is forgotten and learnt anew.
+
+mod fresh;
+mod pace;
+mod probe;
+mod rates;
+mod recognise;
+
+use super::meter::Window;
+use crate::time::Nanos;
+use fresh::Fresh;
+use pace::{LATE, Pace};
+use rates::{Found, Point, Rates};
+use recognise::{SECONDS, Second, TEST_AGAIN};
+
+/// Fewer I/Os in a second say nothing: caps below it are not learnt.
+const IOS: u64 = 8;
+/// For so long I/Os must have queued up for the cap to be another one; longer where they are few.
+const QUEUED_UP: Nanos = Nanos::from_millis(100);
+/// A second goes faster every so often.
+const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// A cap that was in nobody's way for so long is forgotten.
+const FORGET: Nanos = Nanos(600 * Nanos::SECOND.0);
+/// For so many seconds at most what was saved up in the bucket is used up, before more than the cap is
+/// another cap.
+const USED_UP: u32 = 4;
+/// Behind a cap so many in flight may be usual, if half of what was there is fewer.
+const USUAL_MOST: u32 = 4;
+/// I/Os that hang are waited for no longer.
+const DRAIN: Nanos = Nanos(5 * Nanos::SECOND.0);
+/// A second that a test or a measurement needs is over by then, whatever hangs.
+const OVER: Nanos = Nanos(2 * Nanos::SECOND.0);
+
+/// A cap that was learnt.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LearntCap {
+    /// I/Os a second; `None`: not capped.
+    pub iops: Option<f64>,
+    /// Bytes a second; `None`: not capped.
+    pub bytes_per_s: Option<u64>,
+    /// One of the two is capped, and it is not known which: all I/Os had one size.
+    pub either: bool,
+    /// Since when a cap has been known, whatever it was.
+    pub since: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// No cap is known.
+    Watching,
+    /// So many in flight at most: does the rate fall?
+    Test { bound: u32, at: Point, rates: Rates },
+    /// Nothing goes until the queue in the bucket is gone.
+    Drain { until: Nanos },
+    /// At the pace of the cap; `scale` 64ths of it.
+    Paced { scale: u64 },
+    /// So many in flight at most, and no pace: what passes?
+    Measure { bound: u32, second: u32 },
+}
+
+/// See the [module](self).
+pub(super) struct Learner {
+    state: State,
+    /// When it began, and its windows.
+    since: Nanos,
+    rates: Option<Rates>,
+    /// What they were before they were raised, since a queue in the bucket showed them last.
+    before: Option<Rates>,
+    known_since: Nanos,
+    pace: Pace,
+    /// Seconds in a row that look capped.
+    seconds: [Second; SECONDS],
+    row: usize,
+    /// The most I/Os a second, in thousandths, by what they were like, and how long each took then, in
+    /// picoseconds.
+    earlier: Box<[(u64, u128); Window::PATTERNS]>,
+    test_at: Nanos,
+    test_pause: Nanos,
+    /// As few as usual in flight behind the cap, and the most that this may be.
+    usual: u32,
+    usual_most: u32,
+    /// By how much more are usual than it looked.
+    patience: u32,
+    /// What is usual is being found out, after the queue in the bucket was gone.
+    fresh: Option<Fresh>,
+    /// Bytes of the largest I/O in the last second.
+    largest: u32,
+    /// When as few were in flight last.
+    seen_few: Nanos,
+    /// For how long they must queue up.
+    queued_up: Nanos,
+    probe_at: Nanos,
+    probes: usize,
+    /// When the last of them began to go faster.
+    probed: Nanos,
+    /// When the cap was in the way last.
+    used: Nanos,
+    announced: Option<LearntCap>,
+}
+
+impl Learner {
+    pub(super) fn new(now: Nanos) -> Learner {
+        let nothing = Second {
+            at: Point { ios: 0, bytes: 0 },
+            largest: 0,
+            len: Nanos::ZERO,
+            in_flight: 0,
+        };
+        Learner {
+            state: State::Watching,
+            since: now,
+            rates: None,
+            before: None,
+            patience: 1,
+            known_since: now,
+            pace: Pace::NONE,
+            seconds: [nothing; SECONDS],
+            row: 0,
+            earlier: Box::new([(0, 0); Window::PATTERNS]),
+            test_at: Nanos::ZERO,
+            test_pause: TEST_AGAIN,
+            usual: 1,
+            usual_most: 1,
+            fresh: None,
+            largest: 0,
+            seen_few: now,
+            queued_up: QUEUED_UP,
+            probe_at: now,
+            probes: 0,
+            probed: now,
+            used: now,
+            announced: None,
+        }
+    }
+
+    /// The cap that is known.
+    pub(super) fn cap(&self) -> Option<LearntCap> {
+        let rates = self.rates?;
+        Some(LearntCap {
+            iops: rates.ios.map(|milli| milli as f64 / 1000.0),
+            bytes_per_s: rates.bytes,
+            either: rates.either,
+            since: self.known_since,
+        })
+    }
+
+    /// Begins with a cap that was known before.
+    pub(super) fn assume(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>) {
+        if ios.is_none() && bytes.is_none() {
+            return;
+        }
+        let rates = Rates {
+            ios: ios.map(|rate| rate.saturating_mul(1000).max(1000)),
+            bytes: bytes.map(|rate| rate.max(1)),
+            either: false,
+            reach: Point { ios: 0, bytes: 0 },
+        };
+        self.keep(now, rates, USUAL_MOST);
+    }
+
+    /// From now on I/Os go at the pace of this cap; behind it at most so many are usual in flight.
+    fn keep(&mut self, now: Nanos, rates: Rates, usual_most: u32) {
+        self.usual_most = usual_most.max(USUAL_MOST);
+        (self.patience, self.rates, self.before) = (1, Some(rates), None);
+        (self.known_since, self.used) = (now, now);
+        (self.probe_at, self.probes) = (now + PROBE, 0);
+        self.drain(now);
+    }
+
+    /// The cap, where it is another one than was said last: by a twentieth at least.
+    pub(super) fn announce(&mut self) -> Option<Option<LearntCap>> {
+        let differs = |a: f64, b: f64| (a - b).abs() > 0.05 * b;
+        let cap = self.cap();
+        let same = match (&cap, &self.announced) {
+            (None, None) => true,
+            (Some(now), Some(before)) => {
+                let alike = |a: Option<f64>, b: Option<f64>| match (a, b) {
+                    (Some(a), Some(b)) => !differs(a, b),
+                    (a, b) => a.is_none() && b.is_none(),
+                };
+                let bytes = |cap: &LearntCap| cap.bytes_per_s.map(|rate| rate as f64);
+                alike(now.iops, before.iops) && alike(bytes(now), bytes(before))
+            }
+            _ => false,
+        };
+        if same {
+            return None;
+        }
+        self.announced = cap;
+        Some(cap)
+    }
+
+    /// An I/O with data goes to the device.
+    pub(super) fn started(&mut self, now: Nanos, bytes: u32) {
+        if let State::Paced { .. } = self.state {
+            self.pace.spend(now, bytes);
+        }
+    }
+
+    /// Until when nothing may go, if it may not; and whether a window begins here. `waits`: something
+    /// would go.
+    pub(super) fn hold(
+        &mut self,
+        now: Nanos,
+        in_flight: u32,
+        waits: bool,
+    ) -> (Option<Nanos>, bool) {
+        match self.state {
+            State::Watching => (None, false),
+            State::Test { bound, .. } | State::Measure { bound, .. } => {
+                let over = self.since + OVER;
+                ((in_flight >= bound && now < over).then_some(over), false)
+            }
+            State::Drain { until } => {
+                if in_flight > 0 && now < until {
+                    return (Some(until), false);
+                }
+                self.go(State::Paced { scale: 64 }, now);
+                (self.pace, self.fresh) = (Pace::NONE, Some(Fresh::new(now)));
+                self.set_pace(64, now);
+                // The last one may have passed just now, and the bucket is in its debt.
+                self.pace.spend(now + LATE, self.largest);
+                let due = self.pace.due();
+                ((due > now).then_some(due), true)
+            }
+            State::Paced { scale } => {
+                if in_flight <= self.usual {
+                    self.seen_few = now;
+                } else if now.since(self.seen_few) > self.queued_up {
+                    return self.queue_up(scale, now);
+                }
+                let due = self.pace.due();
+                let long = Nanos(self.queued_up.0 * 2);
+                if let Some(fresh) = &mut self.fresh
+                    && let Some(usual) = fresh.pass(now, in_flight, waits && due > now, long)
+                {
+                    let usual = usual.saturating_mul(self.patience);
+                    self.usual = usual.clamp(1, self.usual_most);
+                    (self.fresh, self.seen_few) = (None, now);
+                }
+                ((due > now).then_some(due), false)
+            }
+        }
+    }
+
+    fn go(&mut self, state: State, now: Nanos) {
+        (self.state, self.since, self.seen_few) = (state, now, now);
+    }
+
+    fn set_pace(&mut self, scale: u64, now: Nanos) {
+        if let Some(rates) = &self.rates {
+            self.pace.set(rates, scale, now);
+        }
+    }
+
+    /// I/Os queue up: a second that went faster is over, or the cap is another one.
+    fn queue_up(&mut self, scale: u64, now: Nanos) -> (Option<Nanos>, bool) {
+        if scale > 64 {
+            self.probe_at = now + PROBE;
+            return self.drain(now);
+        }
+        let bound = 2 * self.usual + 2;
+        self.go(State::Measure { bound, second: 1 }, now);
+        (None, true)
+    }
+
+    fn drain(&mut self, now: Nanos) -> (Option<Nanos>, bool) {
+        let until = now + DRAIN;
+        self.usual = self.usual_most;
+        self.go(State::Drain { until }, now);
+        (Some(until), true)
+    }
+
+    /// A window is over. Returns whether the next one begins anew, for something else begins.
+    pub(super) fn window(&mut self, window: &Window) -> bool {
+        let (now, at) = (window.end, Point::of(window));
+        self.largest = window.largest as u32;
+        match self.state {
+            State::Watching => self.watched(window, at),
+            State::Test {
+                at: before, rates, ..
+            } => {
+                self.tested(window, at, before, rates);
+                true
+            }
+            State::Drain { .. } => false,
+            State::Measure { bound, second } => {
+                if window.ios < IOS {
+                    self.forget(now);
+                    return true;
+                }
+                if let Some(rates) = &mut self.rates {
+                    let mut after = *rates;
+                    let found = after.measured_after(self.before, at, window.largest);
+                    if found == Found::Over && second < USED_UP {
+                        let second = second + 1;
+                        self.go(State::Measure { bound, second }, now);
+                        return true;
+                    }
+                    *rates = after;
+                    self.before = None;
+                    match found {
+                        // So many in flight are needed: it holds nothing back.
+                        Found::Same if self.usual >= self.usual_most => {
+                            self.test_later(now);
+                            return true;
+                        }
+                        Found::Same => self.patience *= 2,
+                        Found::More => {}
+                        Found::Over | Found::Other => {
+                            self.forget(now);
+                            return true;
+                        }
+                    }
+                }
+                self.drain(now);
+                true
+            }
+            State::Paced { scale } => {
+                self.paced(window, at, scale);
+                false
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Nanos) {
+        (self.rates, self.before, self.row) = (None, None, 0);
+        self.go(State::Watching, now);
+    }
+
+    /// Goes on at a pace. What is in flight stays, and so does what is known of it.
+    fn go_at(&mut self, scale: u64, now: Nanos) {
+        self.set_pace(scale, now);
+        self.state = State::Paced { scale };
+    }
+}

@@ -1,0 +1,76 @@
+//! At the cap's pace: now and then a second goes faster, for the cap may be a higher one by now.
+
+use super::pace::PACE;
+use super::rates::Point;
+use super::{FORGET, Learner, OVER, PROBE, QUEUED_UP};
+use crate::time::Nanos;
+use crate::watch::meter::Window;
+
+/// The device itself is the limit: at least.
+const AT_ITS_LIMIT: f64 = 0.9;
+/// By so much in turn, in 64ths.
+const STEPS: [u64; 3] = [72, 80, 128];
+
+impl Learner {
+    /// A second at the cap's pace, or faster.
+    pub(super) fn paced(&mut self, window: &Window, at: Point, scale: u64) {
+        let now = window.end;
+        let Some(mut rates) = self.rates else { return };
+        let limit = AT_ITS_LIMIT * window.len.0 as f64;
+        let at_its_limit = window.expected.is_some_and(|(least, _)| least >= limit);
+        if at_its_limit || now.since(self.used) > FORGET {
+            return self.forget(now);
+        }
+        let in_the_way = window.held.0 * 10 >= window.len.0;
+        let whole = now.since(self.since) >= window.len;
+        if in_the_way {
+            self.used = now;
+        }
+        if scale == 64 {
+            rates.narrow(at);
+            if whole && window.ios > 0 {
+                let gap = Nanos(window.len.0 / window.ios);
+                self.queued_up = QUEUED_UP.max(Nanos(gap.0 * 4)).min(OVER);
+            }
+            let probe = in_the_way && now >= self.probe_at;
+            self.rates = Some(rates);
+            let scale = if probe {
+                STEPS[self.probes % STEPS.len()]
+            } else {
+                64
+            };
+            if probe {
+                self.probes += 1;
+                self.probed = now;
+            }
+            self.go_at(scale, now);
+            return;
+        }
+        // Half of what it was to be faster by.
+        let more = |rate: u64, cap: Option<u64>| {
+            cap.is_some_and(|cap| rate as u128 * 128 > cap as u128 * (64 + scale) as u128)
+        };
+        let passed = more(at.ios, rates.ios) || more(at.bytes, rates.bytes);
+        if passed && self.before.is_none() && !self.outlasts(now, scale) {
+            return;
+        }
+        if passed {
+            self.before.get_or_insert(rates);
+            rates.raise(at);
+            self.rates = Some(rates);
+            self.go_at(STEPS[STEPS.len() - 1], now);
+        } else {
+            self.probe_at = now + PROBE;
+            self.go_at(64, now);
+        }
+    }
+
+    /// Whether going faster has lasted for longer than by what the pace, just below the cap, has left
+    /// in the bucket since that was empty. In seconds, rounded against it.
+    fn outlasts(&self, now: Nanos, scale: u64) -> bool {
+        let seconds = |time: Nanos| time.0 / Nanos::SECOND.0;
+        let saved = (64 - PACE) * (seconds(self.probed.since(self.since)) + 1);
+        let more = (scale * PACE / 64).saturating_sub(64);
+        more * seconds(now.since(self.probed)) > saved
+    }
+}

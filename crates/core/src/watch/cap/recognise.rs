@@ -1,0 +1,116 @@
+//! Recognising a cap: seconds that look capped, and the test of half as many in flight.
+
+use super::rates::{Point, Rates, reaches};
+use super::{IOS, Learner, State};
+use crate::time::Nanos;
+use crate::watch::meter::Window;
+
+/// Seconds that must look capped.
+pub(super) const SECONDS: usize = 3;
+/// The device can do more: the profile's time by the time that passed, at most.
+const CAN_DO_MORE: f64 = 0.8;
+/// A test that failed is not repeated before; twice as long each time, up to `TEST_MOST`.
+pub(super) const TEST_AGAIN: Nanos = Nanos(30 * Nanos::SECOND.0);
+const TEST_MOST: Nanos = Nanos(600 * Nanos::SECOND.0);
+
+/// A second, as far as it may show a cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Second {
+    pub(super) at: Point,
+    pub(super) largest: u64,
+    pub(super) len: Nanos,
+    pub(super) in_flight: u64,
+}
+
+impl Learner {
+    /// Does a second look capped? Then so it does three times, or begins to.
+    pub(super) fn watched(&mut self, window: &Window, at: Point) -> bool {
+        let more = self.can_do_more(window, at);
+        let full = window.thin.0 * 20 <= window.len.0;
+        if !full || !more || window.failed || window.ios < IOS {
+            self.row = 0;
+            return false;
+        }
+        self.seconds.rotate_left(1);
+        self.seconds[SECONDS - 1] = Second {
+            at,
+            largest: window.largest,
+            len: window.len,
+            in_flight: window.depth_milli / 1000,
+        };
+        self.row += 1;
+        if self.row < SECONDS || window.end < self.test_at {
+            return false;
+        }
+        let Some(rates) = self.pinned() else {
+            return false;
+        };
+        let fewest = self.seconds.iter().map(|s| s.in_flight).min().unwrap_or(2);
+        let bound = (fewest / 2).max(1) as u32;
+        let at = rates.reach;
+        self.go(State::Test { bound, at, rates }, window.end);
+        true
+    }
+
+    /// Whether the device can do more than this, and still each I/O took longer than it would then.
+    fn can_do_more(&mut self, window: &Window, at: Point) -> bool {
+        // By Little's law, in picoseconds.
+        let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
+        let (before, took_before) = self.earlier[window.pattern];
+        if at.ios > before {
+            self.earlier[window.pattern] = (at.ios, took);
+        }
+        match window.expected {
+            Some((_, most)) => {
+                let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
+                most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
+            }
+            None => before as u128 * 4 >= at.ios as u128 * 5 && took > took_before,
+        }
+    }
+
+    /// What stayed the same over the last seconds, but for an I/O at either end of each.
+    fn pinned(&self) -> Option<Rates> {
+        let all = &self.seconds;
+        let largest = all.iter().map(|s| s.largest).max().unwrap_or(0);
+        let len = all.iter().map(|s| s.len.0).min().unwrap_or(1).max(1);
+        let per_s = |units: u64| units as u128 * Nanos::SECOND.0 as u128 / len as u128;
+        let stays = |of: fn(&Point) -> u64, one: u64| {
+            let rates = || all.iter().map(|s| of(&s.at) as u128);
+            let (least, most) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
+            most - least <= most / 33 + per_s(one)
+        };
+        let (ios, bytes) = (stays(|at| at.ios, 1000), stays(|at| at.bytes, largest));
+        let mean = |of: fn(&Point) -> u64| {
+            let sum: u128 = all.iter().map(|s| of(&s.at) as u128).sum();
+            (sum / SECONDS as u128) as u64
+        };
+        let at = Point {
+            ios: mean(|at| at.ios),
+            bytes: mean(|at| at.bytes),
+        };
+        (ios || bytes).then(|| Rates::pinned(at, ios, bytes))
+    }
+
+    /// Half as many were in flight.
+    pub(super) fn tested(&mut self, window: &Window, at: Point, before: Point, rates: Rates) {
+        let now = window.end;
+        self.row = 0;
+        let held = (rates.ios.is_some() && reaches(at.ios, before.ios))
+            || (rates.bytes.is_some() && reaches(at.bytes, before.bytes));
+        if !held {
+            return self.test_later(now);
+        }
+        let State::Test { bound, .. } = self.state else {
+            return;
+        };
+        self.keep(now, rates, bound);
+    }
+
+    /// There is no cap, or none that can be kept: for a while it is not looked for.
+    pub(super) fn test_later(&mut self, now: Nanos) {
+        self.test_at = now + self.test_pause;
+        self.test_pause = (self.test_pause + self.test_pause).min(TEST_MOST);
+        self.forget(now);
+    }
+}
