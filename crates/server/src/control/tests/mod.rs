@@ -1,0 +1,98 @@
+//! The API against a daemon that is only pretended: what it answers, and that what it refuses
+//! changes nothing.
+
+mod changes;
+mod planes;
+mod stuck;
+mod tenants;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tidegate_core::engine::{Engine, EngineConfig};
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::profile::{Curve, Profile};
+use tidegate_core::request::VmId;
+use tidegate_core::stats::VmStats;
+use tidegate_core::time::Nanos;
+use tower::ServiceExt;
+
+use super::*;
+use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
+use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig};
+use crate::daemon::ControlError;
+use crate::fault::{RuleSnapshot, State};
+use planes::{Pretended, Stuck, pretended_vm};
+
+/// A device under mClock, its first VM with a reservation and a latency.
+pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
+    let policy = PolicySpec::named("mclock").expect("mclock is registered");
+    let engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");
+    let vm = |(index, vm): (usize, &&str)| VmSnapshot {
+        background: false,
+        id: VmId::from_bits(index as u64),
+        name: (*vm).to_owned(),
+        device: name.to_owned(),
+        policy: policy.name().to_owned(),
+        objective: match index {
+            0 => Objective {
+                reservation: tidegate_core::objective::Rate::iops(120),
+                latency: Some(Nanos::from_millis(30)),
+                ..Objective::default()
+            },
+            _ => Objective::default(),
+        },
+        honours: policy.honours(),
+        disks: vec![DiskSnapshot {
+            export: (*vm).to_owned(),
+            size: 1 << 30,
+            failed: None,
+            faults: Vec::new(),
+            faults_injected: 0,
+        }],
+        clients: 1,
+        pending: 0,
+        in_flight: 0,
+        stats: Box::new(VmStats::default()),
+    };
+    DeviceSnapshot {
+        name: name.to_owned(),
+        backing: "memory".to_owned(),
+        policy: policy.clone(),
+        facts: engine.facts(),
+        waits: engine.waits(),
+        drift: engine.drift(),
+        learnt_cap: engine.learnt_cap(),
+        vms: vms.iter().enumerate().map(vm).collect(),
+        taken_at: Nanos::from_secs(1),
+    }
+}
+
+async fn ask(plane: &Pretended, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Body::from(body.to_owned()));
+    let answer = router(plane.clone())
+        .oneshot(request.expect("good"))
+        .await
+        .expect("infallible");
+    let status = answer.status();
+    let body = answer
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}

@@ -1,0 +1,396 @@
+//! Daemons that are only pretended.
+
+use super::*;
+
+/// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what the
+/// devices can do.
+#[derive(Clone)]
+pub(super) struct Pretended(
+    pub(super) Arc<Mutex<Vec<DeviceSnapshot>>>,
+    pub(super) Arc<Mutex<Vec<VmConfig>>>,
+    pub(super) Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
+    pub(super) Option<Arc<Profile>>,
+);
+
+impl Pretended {
+    pub(super) fn new() -> Pretended {
+        let devices = vec![
+            snapshot("disk0", &["oltp", "bulk"]),
+            snapshot("disk1", &["dss"]),
+        ];
+        let vms = devices.iter().enumerate().flat_map(|(index, device)| {
+            let vms = device.vms.iter();
+            vms.map(move |vm| pretended_vm(&vm.name, index, vm.objective))
+        });
+        let vms = vms.collect();
+        Pretended(
+            Arc::new(Mutex::new(devices)),
+            Arc::new(Mutex::new(vms)),
+            Arc::default(),
+            None,
+        )
+    }
+
+    pub(super) fn vms<T>(&self, f: impl FnOnce(&mut Vec<VmConfig>) -> T) -> T {
+        f(&mut self.1.lock().expect("nobody panicked"))
+    }
+
+    /// The snapshot of a VM, changed.
+    pub(super) fn change(&self, vm: &str, f: impl FnOnce(&mut VmSnapshot)) -> VmSnapshot {
+        self.with(|devices| {
+            let mut all = devices.iter_mut().flat_map(|device| &mut device.vms);
+            let vm = all.find(|it| it.name == vm).expect("the API looked it up");
+            f(vm);
+            vm.clone()
+        })
+    }
+
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut Vec<DeviceSnapshot>) -> T) -> T {
+        f(&mut self.0.lock().expect("nobody panicked"))
+    }
+}
+
+/// One disk, of a GiB in memory, exported under the VM's name.
+pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> VmConfig {
+    VmConfig {
+        name: name.to_owned(),
+        device,
+        background: false,
+        objective,
+        disks: vec![DiskConfig {
+            export: name.to_owned(),
+            path: None,
+            size: Some(1 << 30),
+            create: Create::No,
+            format: DiskFormat::Probe,
+            read_only: false,
+            block_size: 512,
+            faults: Vec::new(),
+            place: None,
+        }],
+    }
+}
+
+pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
+    DiskSnapshot {
+        export: disk.export.clone(),
+        size: disk.size.expect("told"),
+        failed: None,
+        faults: Vec::new(),
+        faults_injected: 0,
+    }
+}
+
+impl Plane for Pretended {
+    fn vms_of(&self, device: usize) -> Vec<VmConfig> {
+        self.vms(|vms| {
+            let theirs = vms.iter().filter(|vm| vm.device == device);
+            theirs.cloned().collect()
+        })
+    }
+
+    async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        if vm == "silent" {
+            std::future::pending::<()>().await;
+        }
+        Ok(self.change(vm, |_| {}))
+    }
+
+    async fn keep(&self, vm: &str) -> Result<(), ControlError> {
+        if vm == "unkept" {
+            let what = "the disk is full".to_owned();
+            return Err(ControlError::Store { what, help: None });
+        }
+        let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
+        let exports = disks.map(|disk| disk.export).collect();
+        let mut kept = self.2.lock().expect("nobody panicked");
+        kept.insert(vm.to_owned(), exports);
+        Ok(())
+    }
+
+    async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
+        Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
+    }
+
+    async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        let kept = self.2.lock().expect("nobody panicked");
+        Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
+    }
+
+    fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
+        match self.is_configured(vm) {
+            true => Err(ControlError::Configured(vm.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn is_configured(&self, vm: &str) -> bool {
+        ["oltp", "bulk", "dss"].contains(&vm)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        let text = ["disk0", "disk1"]
+            .map(|name| format!("[[device]]\nname = {name:?}\nkind = \"memory\"\n"))
+            .concat();
+        let text = format!("[[listen]]\nunix = \"s\"\n{text}");
+        let loaded = crate::config::parse(&text, "t", Path::new("/"));
+        let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
+        for device in &mut devices {
+            device.profile = self.3.clone();
+        }
+        devices
+    }
+
+    fn base(&self) -> PathBuf {
+        "/etc/tidegate".into()
+    }
+
+    fn vm(&self, name: &str) -> Option<VmConfig> {
+        self.vms(|vms| vms.iter().find(|vm| vm.name == name).cloned())
+    }
+
+    async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        let now = self.with(|devices| {
+            let device = &mut devices[vm.device];
+            let mut now = snapshot(&device.name, &[&vm.name]).vms.remove(0);
+            now.objective = vm.objective;
+            now.disks = vm.disks.iter().map(pretended_disk).collect();
+            device.vms.push(now.clone());
+            now
+        });
+        self.vms(|vms| vms.push(vm));
+        Ok(now)
+    }
+
+    async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
+        if !force {
+            return Err(CommandError::InUse(vec!["uid 0 to \"oltp\"".to_owned()]).into());
+        }
+        self.with(|devices| {
+            let all = devices.iter_mut();
+            all.for_each(|device| device.vms.retain(|vm| vm.name != name));
+        });
+        self.vms(|vms| vms.retain(|vm| vm.name != name));
+        Ok(vec!["export \"oltp\" could not be flushed: EIO".to_owned()])
+    }
+
+    async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        let new = pretended_disk(&disk);
+        self.vms(|vms| {
+            let vm = vms.iter_mut().find(|it| it.name == vm);
+            vm.expect("looked up").disks.push(disk);
+        });
+        Ok(self.change(vm, |vm| vm.disks.push(new)))
+    }
+
+    async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        _: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        self.vms(|vms| {
+            let vm = vms.iter_mut().find(|it| it.name == vm);
+            (vm.expect("looked up").disks).retain(|disk| disk.export != export);
+        });
+        self.change(vm, |vm| vm.disks.retain(|disk| disk.export != export));
+        Ok(Vec::new())
+    }
+
+    async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        let now = 1 << 30;
+        if size < now && !force {
+            return Err(CommandError::Shrinks { now, size }.into());
+        }
+        Ok(self.change(vm, |vm| {
+            let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
+            disk.expect("looked up").size = size;
+        }))
+    }
+
+    fn devices(&self) -> Vec<(String, Vec<String>)> {
+        let names = |d: &DeviceSnapshot| d.vms.iter().map(|vm| vm.name.clone()).collect();
+        self.with(|devices| devices.iter().map(|d| (d.name.clone(), names(d))).collect())
+    }
+
+    async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        Ok(self.with(|devices| devices[device].clone()))
+    }
+
+    async fn set_objective(
+        &self,
+        vm: &str,
+        objective: Objective,
+    ) -> Result<VmSnapshot, ControlError> {
+        if vm == "slow" {
+            tokio::time::sleep(ANSWER_WITHIN * 2).await;
+        }
+        if objective.weight == 13 {
+            return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
+        }
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").objective = objective;
+        });
+        Ok(self.change(vm, |vm| vm.objective = objective))
+    }
+
+    async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        self.with(|devices| {
+            let vms = devices[device].vms.iter_mut();
+            let mut disks = vms.flat_map(|vm| &mut vm.disks);
+            let disk = disks.find(|disk| disk.export == export);
+            let disk = disk.expect("the API looked it up");
+            match change {
+                FaultChange::Add(rule) => disk.faults.push(RuleSnapshot {
+                    number: disk.faults.len() as u32 + 1,
+                    rule: *rule,
+                    state: State::Armed,
+                    met: 0,
+                    injected: 0,
+                }),
+                FaultChange::Remove(number) => {
+                    let before = disk.faults.len();
+                    disk.faults.retain(|rule| rule.number != number);
+                    if disk.faults.len() == before {
+                        return Err(CommandError::UnknownFault(number).into());
+                    }
+                }
+                FaultChange::Clear => disk.faults.clear(),
+            }
+            Ok(disk.clone())
+        })
+    }
+
+    async fn set_policy(
+        &self,
+        device: usize,
+        policy: PolicySpec,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        self.with(|devices| {
+            let device = &mut devices[device];
+            device.vms.iter_mut().for_each(|vm| {
+                vm.honours = policy.honours();
+                vm.policy = policy.name().to_owned();
+            });
+            device.policy = policy;
+            Ok(device.clone())
+        })
+    }
+}
+
+/// A daemon whose loops never answer.
+#[derive(Clone)]
+pub(super) struct Stuck;
+
+impl Plane for Stuck {
+    fn vms_of(&self, _: usize) -> Vec<VmConfig> {
+        Vec::new()
+    }
+
+    async fn look(&self, _: &str) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn keep(&self, _: &str) -> Result<(), ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    async fn forget(&self, _: &str) -> Result<bool, ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    async fn keeps_disk(&self, _: &str, _: &str) -> Result<bool, ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    fn may_forget(&self, _: &str) -> Result<(), ControlError> {
+        Err(ControlError::NoStore)
+    }
+
+    fn is_configured(&self, _: &str) -> bool {
+        false
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        Vec::new()
+    }
+
+    fn base(&self) -> PathBuf {
+        PathBuf::new()
+    }
+
+    fn vm(&self, _: &str) -> Option<VmConfig> {
+        None
+    }
+
+    async fn add_vm(&self, _: VmConfig) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn remove_vm(&self, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn add_disk(&self, _: &str, _: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn remove_disk(&self, _: &str, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn resize_disk(
+        &self,
+        _: &str,
+        _: &str,
+        _: u64,
+        _: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    fn devices(&self) -> Vec<(String, Vec<String>)> {
+        vec![("disk0".to_owned(), vec!["oltp".to_owned()])]
+    }
+
+    async fn snapshot(&self, _: usize) -> Result<DeviceSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn set_objective(&self, _: &str, _: Objective) -> Result<VmSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn set_policy(&self, _: usize, _: PolicySpec) -> Result<DeviceSnapshot, ControlError> {
+        std::future::pending().await
+    }
+
+    async fn change_faults(
+        &self,
+        _: usize,
+        _: &str,
+        _: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        std::future::pending().await
+    }
+}

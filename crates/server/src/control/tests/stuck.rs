@@ -1,0 +1,75 @@
+//! What does not answer, or is broken.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
+    let plane = Pretended::new();
+    let path = "/v1/vms/silent?persist=true&force=true";
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let (status, _) = ask(&plane, "PUT", path, new).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, refused) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+    let kept = plane.2.lock().expect("nobody panicked");
+    assert!(kept.contains_key("silent"), "it is served, and forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
+    let plane = Pretended::new();
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    ask(&plane, "PUT", "/v1/vms/slow", new).await;
+    let path = "/v1/vms/slow/objective?persist=true";
+    let asked = ask(&plane, "PATCH", path, "{\"weight\": 7}");
+    let asked = tokio::time::timeout(ANSWER_WITHIN, asked).await;
+    assert!(asked.is_err(), "it was answered before");
+    tokio::time::sleep(ANSWER_WITHIN * 2).await;
+    assert_eq!(plane.vm("slow").expect("added").objective.weight, 7);
+    assert!(
+        plane
+            .2
+            .lock()
+            .expect("nobody panicked")
+            .contains_key("slow")
+    );
+    let (status, vm) = ask(&plane, "PATCH", path, "{\"weight\": 8}").await;
+    assert_eq!(
+        (status, &vm["objective"]["weight"]),
+        (StatusCode::OK, &json!(8))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_stuck_does_not_hang_the_next() {
+    let changing = Arc::<tokio::sync::Mutex<()>>::default();
+    let api = Api {
+        plane: Pretended::new(),
+        changing: changing.clone(),
+    };
+    let stuck = changing.lock().await;
+    let error = api.alone("oltp").await.expect_err("it is held");
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(error.body.error.what.contains("another change"));
+    drop(stuck);
+    assert!(api.alone("oltp").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_failed_disk_makes_the_daemon_unhealthy() {
+    let plane = Pretended::new();
+    plane.with(|devices| devices[1].vms[0].disks[0].failed = Some("fsync: EIO".to_owned()));
+    let (status, body) = ask(&plane, "GET", "/healthz", "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["problems"], json!(["vm dss, export dss: fsync: EIO"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_loop_is_reported_and_does_not_hang_its_asker() {
+    let request = Request::builder()
+        .uri("/healthz")
+        .body(Body::empty())
+        .expect("good");
+    let answer = router(Stuck).oneshot(request).await.expect("infallible");
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+}

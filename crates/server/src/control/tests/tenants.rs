@@ -1,0 +1,235 @@
+//! VMs and disks that come, go and change their size; what of them is kept, and what does not fit.
+
+use super::*;
+
+#[tokio::test]
+async fn a_vm_is_put_once_and_what_differs_is_said() {
+    let plane = Pretended::new();
+    let new = json!({
+        "device": "disk1",
+        "objective": { "limit": "500 IOPS" },
+        "disk": [{ "size": "2 GiB" }, { "export": "new-logs", "size": "1 GiB" }],
+    });
+    let path = "/v1/vms/new";
+    let put = async |body: &Value| ask(&plane, "PUT", path, &body.to_string()).await;
+    let (status, vm) = put(&new).await;
+    assert_eq!(status, StatusCode::CREATED, "{vm}");
+    assert_eq!(
+        (&vm["device"], &vm["objective"]["limit"]["total"]),
+        (&json!("disk1"), &json!("500 IOPS"))
+    );
+    assert_eq!(vm["disks"][1]["export"], "new-logs");
+    let (status, again) = put(&new).await;
+    assert_eq!((status, again), (StatusCode::OK, vm.clone()));
+    // A promise is changed in place, and the whole of it is what was asked for.
+    let mut other = new.clone();
+    other["objective"] = json!({ "weight": 7 });
+    let (status, changed) = put(&other).await;
+    assert_eq!(status, StatusCode::OK, "{changed}");
+    assert_eq!(changed["objective"]["weight"], 7);
+    assert_eq!(changed["objective"]["limit"], Value::Null);
+
+    let differs = json!({
+        "device": "disk0",
+        "background": true,
+        "disk": [{ "size": "3 GiB", "block_size": "4 KiB" }, { "export": "x", "size": "1 GiB" }],
+    });
+    let (status, refused) = put(&differs).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let also = refused["also"].as_array().expect("a list");
+    let said: Vec<&str> = also.iter().filter_map(|p| p["what"].as_str()).collect();
+    let expected = [
+        "device is \"disk1\", not \"disk0\"",
+        "background is \"false\", not \"true\"",
+        "disk \"new\": block_size is \"512\", not \"4096\"",
+        "disk \"new\": size is \"2 GiB\", not \"3 GiB\"",
+        "it has no disk that is exported as \"x\"",
+        "it has a disk more, exported as \"new-logs\"",
+    ];
+    assert_eq!(said, expected);
+    let (_, same) = ask(&plane, "GET", path, "").await;
+    assert_eq!(same, changed);
+
+    let (status, removed) = ask(&plane, "DELETE", "/v1/vms/new?force=true", "").await;
+    assert_eq!(status, StatusCode::OK, "{removed}");
+    assert_eq!(removed["removed"], "new");
+    assert_eq!(removed["not_flushed"].as_array().map(Vec::len), Some(1));
+    let (status, _) = ask(&plane, "DELETE", "/v1/vms/new?force=true", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn what_is_to_survive_is_kept_or_does_not_happen() {
+    let plane = Pretended::new();
+    let kept = || -> BTreeSet<String> {
+        let kept = plane.2.lock().expect("nobody panicked");
+        kept.keys().cloned().collect()
+    };
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let put = async |path: &str| ask(&plane, "PUT", path, new).await.0;
+    assert_eq!(put("/v1/vms/brief").await, StatusCode::CREATED);
+    assert!(kept().is_empty());
+    // Asked for once more, to stay this time.
+    assert_eq!(put("/v1/vms/brief?persist=true").await, StatusCode::OK);
+    assert_eq!(put("/v1/vms/long?persist=true").await, StatusCode::CREATED);
+    assert_eq!(kept(), ["brief", "long"].map(str::to_owned).into());
+    let status = put("/v1/vms/unkept?persist=true").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    let (status, _) = ask(&plane, "GET", "/v1/vms/unkept", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "it is there all the same");
+
+    let delete = async |path: &str| ask(&plane, "DELETE", path, "").await;
+    let (status, _) = delete("/v1/vms/brief?persist=true&force=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    // Without it a restart brings it back; then there is only what is kept to be removed.
+    let (status, _) = delete("/v1/vms/long?force=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 1));
+    let (status, _) = delete("/v1/vms/long?persist=true").await;
+    assert_eq!((status, kept().len()), (StatusCode::OK, 0));
+    let (status, _) = delete("/v1/vms/long?persist=true").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+
+    // The configuration's own VMs.
+    let (status, refused) = delete("/v1/vms/oltp?persist=true&force=true").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let allowed = refused["error"]["allowed"].as_str().expect("text");
+    assert!(allowed.contains("out of the configuration"), "{refused}");
+    let size = "{\"size\": \"2 GiB\"}";
+    let disk = "/v1/vms/oltp/disks/oltp?persist=true";
+    let (status, _) = ask(&plane, "PATCH", disk, size).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let objective = "/v1/vms/oltp/objective?persist=true";
+    let (status, _) = ask(&plane, "PATCH", objective, "{\"weight\": 7}").await;
+    assert_eq!(
+        (status, kept()),
+        (StatusCode::OK, ["oltp".to_owned()].into())
+    );
+}
+
+#[tokio::test]
+async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
+    let plane = Pretended::new();
+    let kept = || plane.2.lock().expect("nobody panicked").clone();
+    let new = "{\"device\": \"disk0\", \"disk\": [{\"size\": \"1 GiB\"}]}";
+    let put = async |path: &str, body: &str| ask(&plane, "PUT", path, body).await.0;
+    let delete = async |path: &str| ask(&plane, "DELETE", path, "").await.0;
+    assert_eq!(put("/v1/vms/brief", new).await, StatusCode::CREATED);
+    let misspelt = "/v1/vms/brief/disks/breif?persist=true";
+    assert_eq!(delete(misspelt).await, StatusCode::NOT_FOUND);
+    assert_eq!(kept(), BTreeMap::new());
+
+    // Gone until the end, and then for good.
+    assert_eq!(
+        put("/v1/vms/long?persist=true", new).await,
+        StatusCode::CREATED
+    );
+    let logs = "/v1/vms/long/disks/logs";
+    let disk = "{\"size\": \"1 GiB\"}";
+    assert_eq!(
+        put(&format!("{logs}?persist=true"), disk).await,
+        StatusCode::CREATED
+    );
+    assert_eq!(delete(logs).await, StatusCode::OK);
+    assert_eq!(kept()["long"].len(), 2);
+    let for_good = format!("{logs}?persist=true");
+    assert_eq!(delete(&for_good).await, StatusCode::OK);
+    assert_eq!(kept()["long"], ["long".to_owned()].into());
+    assert_eq!(delete(&for_good).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn disks_are_put_resized_and_removed_by_themselves() {
+    let plane = Pretended::new();
+    let path = "/v1/vms/oltp/disks/logs";
+    for expected in [StatusCode::CREATED, StatusCode::OK] {
+        let (status, vm) = ask(&plane, "PUT", path, "{\"size\": \"2 GiB\"}").await;
+        assert_eq!(
+            (status, vm["disks"].as_array().map(Vec::len)),
+            (expected, Some(2))
+        );
+    }
+    let (status, refused) = ask(&plane, "PUT", path, "{\"size\": \"3 GiB\"}").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(refused["also"][0]["allowed"], "PATCH the disk's size");
+    for _ in 0..2 {
+        let (status, vm) = ask(&plane, "PATCH", path, "{\"size\": \"3 GiB\"}").await;
+        assert_eq!(
+            (status, &vm["disks"][1]["size_bytes"]),
+            (StatusCode::OK, &json!(3u64 << 30))
+        );
+    }
+    let shrink = "/v1/vms/oltp/disks/oltp?force=true";
+    let (status, vm) = ask(&plane, "PATCH", shrink, "{\"size\": \"1 MiB\"}").await;
+    assert_eq!(
+        (status, &vm["disks"][0]["size_bytes"]),
+        (StatusCode::OK, &json!(1 << 20))
+    );
+    let (status, removed) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(
+        (status, &removed["removed"]),
+        (StatusCode::OK, &json!("logs"))
+    );
+    let (status, _) = ask(&plane, "DELETE", path, "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[test]
+fn a_path_is_the_same_whole_or_not() {
+    let now = snapshot("disk0", &["new"]).vms.remove(0);
+    let mut old = pretended_vm("new", 0, Objective::default()).disks.remove(0);
+    let mut asked = old.clone();
+    asked.path = Some("somewhere/new.raw".into());
+    old.path = std::path::absolute("somewhere/new.raw").ok();
+    assert!(differ::disks(&old, &now, &asked).is_empty());
+    asked.path = Some("elsewhere/new.raw".into());
+    assert_eq!(differ::disks(&old, &now, &asked).len(), 1);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
+    let mut plane = Pretended::new();
+    async fn set(plane: &Pretended, rate: &str, query: &str) -> (StatusCode, Value) {
+        let path = format!("/v1/vms/bulk/objective{query}");
+        let body = format!("{{\"reservation\": \"{rate}\"}}");
+        ask(plane, "PATCH", &path, &body).await
+    }
+    // Nobody knows what it can do.
+    let (status, _) = set(&plane, "100000 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "none", "").await;
+    assert_eq!(status, StatusCode::OK);
+
+    let curve = || Curve::new(&[(4096, 1000.0), (1 << 20, 1000.0)]).expect("a curve");
+    let profile = Profile::new([curve(), curve()], None, Vec::new(), Vec::new());
+    plane.3 = Some(Arc::new(profile));
+    // 120 IOPS are promised to another.
+    let (status, refused) = set(&plane, "700 IOPS", "").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let error = &refused["error"];
+    assert_eq!(
+        error["what"],
+        "does not fit: what is promised on this device needs 82 % of its time; at most 80 % may be \
+         promised, and bulk needs 70 %"
+    );
+    assert_eq!(
+        error["allowed"],
+        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to promise it all the same"
+    );
+    let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
+    assert_eq!(vm["objective"]["reservation"], Value::Null);
+    let (status, _) = set(&plane, "680 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+
+    let (status, forced) = set(&plane, "900 IOPS", "?force=true").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(forced["objective"]["reservation"], "900 IOPS");
+    // It is too much now; less is welcome, more is not, and what is not about it does not matter.
+    let (status, _) = set(&plane, "800 IOPS", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "801 IOPS", "").await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let (status, _) = ask(&plane, "PATCH", "/v1/vms/oltp/objective", "{\"weight\": 7}").await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, _) = set(&plane, "1 IOPS", "?forse=true").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
