@@ -198,6 +198,24 @@ fn what_was_stopped_goes_on() {
 }
 
 #[test]
+fn a_scratch_file_that_somebody_else_wrote_to_is_theirs() {
+    let dir = directory();
+    let args = ["disk.raw", "--size", "16 MiB", "--quick"];
+    let disk = dir.path().join("disk.raw");
+    stopped_after(1, dir.path(), &args);
+    let inode = fs::metadata(&disk).expect("it stays").ino();
+    // Not even another length.
+    fs::write(&disk, vec![7; 16 << 20]).expect("written");
+    assert_eq!(fs::metadata(&disk).expect("there").ino(), inode);
+    for fresh in [&args[..], &[&args[..], &["--fresh"]].concat()] {
+        let said = refused(dir.path(), fresh);
+        assert!(said.contains("and there is one"), "{said}");
+    }
+    let bytes = fs::read(&disk).expect("there");
+    assert!(bytes.iter().all(|byte| *byte == 7), "it was written to");
+}
+
+#[test]
 fn a_file_in_the_scratch_files_place_is_not_taken_for_it() {
     let dir = directory();
     let size = ["--size", "16 MiB"];

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tidegate_core::profile::Direction;
 use tidegate_core::random::SplitMix64;
@@ -23,6 +24,8 @@ use crate::ring::{Ring, clock};
 const NOISE: usize = 8 << 20;
 /// Submissions that a ring has room for.
 const ENTRIES: u32 = 256;
+/// Whoever stops it waits no longer for I/Os that hang.
+const AT_REST_WITHIN: Nanos = Nanos::SECOND;
 
 /// An open disk, locked as the daemon would.
 #[derive(Debug)]
@@ -140,7 +143,8 @@ impl Disk {
                 profiler.completed(now, io.id);
             }
             if watch(profiler, now).is_break() {
-                // What is in flight ends on its own, in memory that stays mapped.
+                port.come_to_rest(profiler, now);
+                // What hangs ends on its own, in memory that stays mapped.
                 return Ok(Ended::Stopped);
             }
         }
@@ -168,6 +172,27 @@ struct Port {
 }
 
 impl Port {
+    /// Waits for what is in flight, but not for what hangs.
+    fn come_to_rest(&mut self, profiler: &mut Profiler, mut now: Nanos) {
+        let until = now + AT_REST_WITHIN;
+        let mut completions = Vec::new();
+        while profiler.in_flight() > 0 && now < until {
+            if self
+                .ring
+                .turn(Some(Duration::from_nanos(until.since(now).0)))
+                .is_err()
+            {
+                return;
+            }
+            self.ring.take(&mut completions);
+            now = clock();
+            for completion in completions.drain(..) {
+                // However it went: its step is measured anew.
+                profiler.completed(now, self.ios[completion.token as usize].id);
+            }
+        }
+    }
+
     fn new(file: OwnedFd, profiler: &Profiler) -> io::Result<Port> {
         let plan = profiler.plan();
         let ids = plan.target.depth_max.max(plan.bulk_depth()) as usize;

@@ -1,10 +1,10 @@
 //! What a disk is and holds, before anything is written to it.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::backing::extents;
 use crate::backing::probe;
@@ -18,6 +18,9 @@ const SAMPLES: u64 = 256;
 const SAMPLE: usize = 4096;
 /// How much of a file is asked for its holes at a time.
 const SURVEY: u32 = 1 << 30;
+
+/// Says which boot this is.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -33,9 +36,11 @@ pub struct Findings {
     pub only_zeroes: bool,
     /// Whether it says that distances cost time; `None`: it does not say.
     pub rotational: Option<bool>,
-    /// What tells it from others: its filesystem, inode and time of birth or its device number,
-    /// and its size.
+    /// What tells it from others: a file's filesystem, inode and time of birth; the name that a block
+    /// device was given when it was made, or its numbers; and the size.
     pub identity: String,
+    /// When a file was written to last, in seconds to the nanosecond.
+    pub modified: Option<String>,
     /// A file whose filesystem keeps no time of birth. An inode that is free is soon another
     /// file's: `identity` may come to be that of another.
     pub mistakable: bool,
@@ -54,7 +59,9 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
         let number = numbers(meta.rdev());
         found.used_by = used_by(&number, path);
         found.rotational = rotational(&number);
-        found.identity = format!("block device {number}, {size} bytes");
+        let boot = fs::read_to_string(BOOT).ok();
+        let told = told_apart(&sysfs(&number), &number, boot.as_deref());
+        found.identity = format!("block device {told}, {size} bytes");
         found.holds.extend(partitions(&number));
         found.holds.extend(signature(&file, size)?);
         match any_byte(&file, size)? {
@@ -64,7 +71,8 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     } else {
         let size = meta.len();
         found.rotational = rotational(&numbers(meta.dev()));
-        let born = born(&meta);
+        let born = since_epoch(meta.created());
+        found.modified = since_epoch(meta.modified());
         found.mistakable = born.is_none();
         found.identity = format!(
             "file {}:{},{} {size} bytes",
@@ -87,12 +95,46 @@ fn numbers(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
 
-/// When a file was made, in seconds to the nanosecond.
-fn born(meta: &Metadata) -> Option<String> {
-    let born = meta.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+/// A time of a file that its filesystem knows, in seconds to the nanosecond.
+fn since_epoch(time: io::Result<SystemTime>) -> Option<String> {
+    let time = time.ok()?.duration_since(UNIX_EPOCH).ok()?;
     // Some say 0 where they do not know.
-    let known = !born.is_zero();
-    known.then(|| format!("{}.{:09}", born.as_secs(), born.subsec_nanos()))
+    let known = !time.is_zero();
+    known.then(|| format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
+}
+
+/// What tells a block device from others, by its directory in sysfs. Numbers are given anew at every
+/// boot, and to whatever is attached next: the name that is written on it says more where it has one,
+/// and else which attachment of this boot it is (Linux 5.15).
+fn told_apart(of: &Path, number: &str, boot: Option<&str>) -> String {
+    let said = |name: &str| {
+        let text = fs::read_to_string(of.join(name)).ok()?;
+        let text = text.trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    };
+    // A partition is a place on a disk that has a name.
+    let (up, place) = match (said("partition"), said("start")) {
+        (Some(part), start) => {
+            let start = start.unwrap_or_default();
+            ("../", format!(", partition {part} at sector {start}"))
+        }
+        (None, _) => ("", String::new()),
+    };
+    let first = |names: &[&str]| {
+        let mut names = names.iter();
+        names.find_map(|name| said(&format!("{up}{name}")))
+    };
+    if let Some(name) = first(&["wwid", "device/wwid", "dm/uuid"]) {
+        return format!("{name}{place}");
+    }
+    let told = match (first(&["serial", "device/serial"]), first(&["diskseq"])) {
+        (Some(serial), _) => format!(" with serial number {serial}"),
+        (None, Some(seq)) => boot.map_or_else(String::new, |boot| {
+            format!(", attachment {seq} of boot {}", boot.trim())
+        }),
+        (None, None) => String::new(),
+    };
+    format!("{number}{told}{place}")
 }
 
 fn sysfs(number: &str) -> PathBuf {
@@ -257,6 +299,7 @@ mod tests {
         file.write_all_at(&[1; 1 << 20], 4 << 20).expect("written");
         let found = examine(&path).expect("readable");
         assert_eq!(found.holds, ["8388608 bytes"]);
+        assert_eq!(found.modified, examine(&path).expect("readable").modified);
         assert_eq!(found.unwritten, Some((7 << 20, 8 << 20)));
         file.write_all_at(b"QFI\xfb", 0).expect("written");
         let found = examine(&path).expect("readable");
@@ -276,6 +319,35 @@ mod tests {
             let anew = examine(&path).expect("readable");
             assert_ne!(anew.identity, found.identity);
         }
+    }
+
+    #[test]
+    fn block_devices_are_told_apart_by_the_best_that_they_say() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = dir.path().join("sda");
+        let part = disk.join("sda2");
+        fs::create_dir_all(disk.join("device")).expect("made");
+        fs::create_dir_all(&part).expect("made");
+        let write = |at: &Path, name: &str, text: &str| {
+            fs::write(at.join(name), format!("{text}\n")).expect("written");
+        };
+        write(&part, "partition", "2");
+        write(&part, "start", "2048");
+        let told = |at: &Path, boot| told_apart(at, "8:0", boot);
+        let boot = Some("b00t\n");
+        assert_eq!(told(&disk, boot), "8:0");
+        write(&disk, "diskseq", "17");
+        assert_eq!(told(&disk, boot), "8:0, attachment 17 of boot b00t");
+        // The count begins anew with each boot.
+        assert_eq!(told(&disk, None), "8:0");
+        write(&disk.join("device"), "serial", "S1");
+        assert_eq!(told(&disk, boot), "8:0 with serial number S1");
+        write(&disk, "wwid", "");
+        assert_eq!(told(&disk, boot), "8:0 with serial number S1");
+        write(&disk, "wwid", "naa.5000c500");
+        assert_eq!(told(&disk, boot), "naa.5000c500");
+        let place = "naa.5000c500, partition 2 at sector 2048";
+        assert_eq!(told(&part, boot), place);
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub(super) fn disk(
     };
     // With --fresh too: a file that is ours may be written anew.
     let mut place = place(args, path, kept.as_ref())?;
+    let left = kept.clone();
     // Before a file is made.
     let kept = kept.filter(|_| !args.fresh);
     if let Some(kept) = &kept
@@ -135,6 +136,11 @@ pub(super) fn disk(
             return Err(problem.at(place.path.display().to_string()).into());
         }
         place.found = found;
+        if let Some(mut left) = left.filter(|left| left.at_rest.is_some()) {
+            // To open it was to write to it: what its filesystem can do was tried.
+            left.at_rest = place.found.modified.clone();
+            left.write(results)?;
+        }
     } else if place.writes && !args.overwrite {
         // Again, now that nobody else may write to it.
         refuse_what_it_holds(&place.path, &examine(&place.path)?)?;
@@ -158,6 +164,11 @@ pub(super) fn disk(
     tell_beginning(args, &profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
     let disk_caveat = disk.caveat().map(str::to_owned);
+    if place.scratch && !matches!(ended, Ok(Ended::Finished)) && profiler.in_flight() == 0 {
+        // Whatever is in it from now on that is not from before is somebody else's.
+        part.at_rest = examine(&place.path)?.modified;
+        part.write(results)?;
+    }
     if let Err(error) = ended {
         return Err(stopped(
             args,
@@ -311,8 +322,7 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
         });
     }
     let found = examine(&path)?;
-    let ours =
-        kept.is_some_and(|kept| kept.scratch && !found.mistakable && kept.device == found.identity);
+    let ours = kept.is_some_and(|kept| kept.is_of(&found));
     if args.size.is_some() && !block_device && !ours {
         let what = "--size makes a file, and there is one".to_owned();
         let help = "name one that is not there yet; without --size this one is measured";

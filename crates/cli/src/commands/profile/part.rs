@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tidegate_profile::{Outcome, Plan};
+use tidegate_server::profile::Findings;
 use tidegate_sim::seed::fnv1a;
 
 use crate::kept;
@@ -24,6 +25,9 @@ pub(super) struct Part {
     pub(super) device: String,
     /// The file that was made to be measured, if one was.
     pub(super) scratch: bool,
+    /// When that was written to last, once nothing of this measurement writes to it any more.
+    #[serde(default)]
+    pub(super) at_rest: Option<String>,
     /// A hash of the plan.
     plan: String,
     pub(super) outcomes: Vec<Outcome>,
@@ -73,6 +77,7 @@ impl Part {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             device,
             scratch,
+            at_rest: None,
             plan: format!("{:016x}", fnv1a(format!("{plan:?}").as_bytes())),
             outcomes: Vec::new(),
         }
@@ -92,6 +97,12 @@ impl Part {
         }
         self.outcomes = kept.outcomes;
         Ok(())
+    }
+
+    /// Whether this is the file that was made to be measured, and nobody else has written to it since.
+    pub(super) fn is_of(&self, found: &Findings) -> bool {
+        let rest = self.at_rest.is_none() || self.at_rest == found.modified;
+        self.scratch && !found.mistakable && self.device == found.identity && rest
     }
 
     /// Why it cannot be gone on with.
