@@ -233,6 +233,30 @@ impl<P: Plane> Api<P> {
         Err(error.allowing("change them there; without persist they are changed until the end"))
     }
 
+    async fn remove_disk(&self, name: &str, export: String, wish: Wish) -> ApiResult<Response> {
+        self.may_keep_disks(name, wish)?;
+        let refused = |error| ApiError::control(&error, &export);
+        let (config, _) = self.there(name).await?;
+        let mut not_flushed = Vec::new();
+        if config.disks.iter().any(|disk| disk.export == export) {
+            let removed = self.plane.remove_disk(name, &export, wish.force).await;
+            not_flushed = removed.map_err(refused)?;
+            tracing::info!(vm = name, export, "disk removed");
+            self.keep(name, wish).await?;
+        } else if wish.persist && (self.plane.keeps_disk(name, &export).await).map_err(refused)? {
+            // It is gone since a removal that could not be kept, or was not to be.
+            self.keep(name, wish).await?;
+        } else {
+            let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
+            return Err(ApiError::not_found("disk", &export, &known));
+        }
+        let removed = export;
+        Ok(ok(&Removed {
+            removed,
+            not_flushed,
+        }))
+    }
+
     async fn resize(&self, name: &str, export: &str, size: u64, wish: Wish) -> ApiResult<Response> {
         self.may_keep_disks(name, wish)?;
         let (config, now) = self.there(name).await?;
@@ -370,32 +394,6 @@ pub(super) async fn delete_disk<P: Plane>(
 ) -> ApiResult<Response> {
     let wish = Wish::read(&uri)?;
     let (own, vm) = (api.clone(), name.clone());
-    api.change(&name, async move {
-        own.may_keep_disks(&vm, wish)?;
-        let (config, _) = own.there(&vm).await?;
-        let refused = |error| ApiError::control(&error, &export);
-        if config.disks.iter().all(|disk| disk.export != export) {
-            // It may be gone since a removal that could not be kept, or was not to be.
-            if wish.persist && own.plane.keeps_disk(&vm, &export).await.map_err(refused)? {
-                own.keep(&vm, wish).await?;
-                let (removed, not_flushed) = (export, Vec::new());
-                return Ok(ok(&Removed {
-                    removed,
-                    not_flushed,
-                }));
-            }
-            let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
-            return Err(ApiError::not_found("disk", &export, &known));
-        }
-        let removed = own.plane.remove_disk(&vm, &export, wish.force).await;
-        let not_flushed = removed.map_err(refused)?;
-        tracing::info!(vm, export, "disk removed");
-        own.keep(&vm, wish).await?;
-        let removed = export;
-        Ok(ok(&Removed {
-            removed,
-            not_flushed,
-        }))
-    })
-    .await
+    let change = async move { own.remove_disk(&vm, export, wish).await };
+    api.change(&name, change).await
 }
