@@ -18,7 +18,7 @@
 //! access = "random"
 //! size = "4 KiB"
 //! points = [
-//!   { depth = 1, iops = 78.2, mean = "12.8 ms", p50 = "12.6 ms", p99 = "21.3 ms" },
+//!   { depth = 1, iops = 78.2, mean = "12.8 ms", p50 = "12.6 ms", p99 = "21.3 ms", within_percent = 0.8, runs = 5 },
 //! ]
 //! ```
 
@@ -63,7 +63,7 @@ pub struct Measured {
     /// Rates at saturation.
     pub curves: Vec<MeasuredCurve>,
     /// Times against depth.
-    pub latency: Vec<DepthPoint>,
+    pub latency: Vec<MeasuredDepth>,
 }
 
 /// Rates at saturation of one kind of request.
@@ -97,6 +97,19 @@ pub struct MeasuredPoint {
     /// where there are fewer than two runs.
     pub within_percent: f64,
     /// Runs that the mean is taken of; 0 where that is not known.
+    pub runs: u32,
+}
+
+/// Times at one depth.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MeasuredDepth {
+    /// What was measured there.
+    pub point: DepthPoint,
+    /// Half the width of the 95 % confidence interval of the rate, and so (by Little's law: as many
+    /// are outstanding all the time) of the mean time, in percent of it. Says nothing where there are
+    /// fewer than two runs.
+    pub within_percent: f64,
+    /// Runs that the means are taken of; 0 where that is not known.
     pub runs: u32,
 }
 
@@ -151,7 +164,8 @@ impl Measured {
                 mixes.extend(self.curve(of.mix, of.access)?.map(|curve| (reads, curve)));
             }
         }
-        let profile = Profile::new(reads, writes, mixes, self.latency.clone());
+        let latency = self.latency.iter().map(|at| at.point).collect();
+        let profile = Profile::new(reads, writes, mixes, latency);
         Ok(profile.with_depth(self.depth))
     }
 
@@ -166,8 +180,8 @@ impl Measured {
     }
 
     /// Times against depth, those of a kind and size together.
-    pub fn latency_by_kind(&self) -> impl Iterator<Item = &[DepthPoint]> {
-        let kind = |point: &DepthPoint| (point.direction, point.access, point.size);
+    pub fn latency_by_kind(&self) -> impl Iterator<Item = &[MeasuredDepth]> {
+        let kind = |at: &MeasuredDepth| (at.point.direction, at.point.access, at.point.size);
         self.latency.chunk_by(move |a, b| kind(a) == kind(b))
     }
 
@@ -241,8 +255,10 @@ impl Mix {
     }
 }
 
-fn write_latency(text: &mut String, group: &[DepthPoint]) {
-    let Some(first) = group.first() else { return };
+fn write_latency(text: &mut String, group: &[MeasuredDepth]) {
+    let Some(first) = group.first().map(|first| first.point) else {
+        return;
+    };
     let (op, access) = (
         word(&DIRECTIONS, first.direction),
         word(&ACCESSES, first.access),
@@ -252,12 +268,17 @@ fn write_latency(text: &mut String, group: &[DepthPoint]) {
         text,
         "\n[[latency]]\nop = \"{op}\"\naccess = \"{access}\"\nsize = \"{size}\"\npoints = ["
     );
-    for point in group {
+    for MeasuredDepth {
+        point,
+        within_percent: within,
+        runs,
+    } in group
+    {
         let [mean, p50, p99] = [point.mean, point.p50, point.p99].map(format_duration);
         let (depth, iops) = (point.depth, point.iops);
         let _ = writeln!(
             text,
-            "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", p99 = \"{p99}\" }},"
+            "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", p99 = \"{p99}\", within_percent = {within:.2}, runs = {runs} }},"
         );
     }
     text.push_str("]\n");
@@ -422,17 +443,23 @@ fn iops(section: &mut Section<'_>) -> Option<f64> {
 
 fn point(section: &mut Section<'_>) -> Option<MeasuredPoint> {
     let (size, iops) = (size(section), iops(section));
-    let within = section.read("within_percent", 0.0, |field| field.decimal(0.0..=1e6));
-    let runs = section.read("runs", 0, |field| field.count(0..=RUNS_MAX));
+    let (within_percent, runs) = certainty(section)?;
     Some(MeasuredPoint {
         size: size?,
         iops: iops?,
-        within_percent: within?,
-        runs: u32::try_from(runs?).ok()?,
+        within_percent,
+        runs,
     })
 }
 
-fn latency(field: &Field<'_>) -> Option<Vec<DepthPoint>> {
+/// How sure a mean is: half the width of its interval in percent, and its runs.
+fn certainty(section: &mut Section<'_>) -> Option<(f64, u32)> {
+    let within = section.read("within_percent", 0.0, |field| field.decimal(0.0..=1e6));
+    let runs = section.read("runs", 0, |field| field.count(0..=RUNS_MAX));
+    Some((within?, u32::try_from(runs?).ok()?))
+}
+
+fn latency(field: &Field<'_>) -> Option<Vec<MeasuredDepth>> {
     let mut section = field.section()?;
     let direction = section
         .need("op", "op = \"read\" or \"write\"")
@@ -449,19 +476,25 @@ fn latency(field: &Field<'_>) -> Option<Vec<DepthPoint>> {
             field.duration(Nanos::ZERO..=LATENCY_MAX)
         };
         let (mean, p50, p99) = (time("mean"), time("p50"), time("p99"));
-        Some((u32::try_from(depth?).ok()?, iops?, mean?, p50?, p99?))
+        let certainty = certainty(section);
+        let depth = u32::try_from(depth?).ok()?;
+        Some((depth, iops?, mean?, p50?, p99?, certainty?))
     });
     section.finish();
     let (direction, access, size) = (direction?, access?, size?);
-    let of = |(depth, iops, mean, p50, p99)| DepthPoint {
-        direction,
-        access,
-        size,
-        depth,
-        iops,
-        mean,
-        p50,
-        p99,
+    let of = |(depth, iops, mean, p50, p99, (within_percent, runs))| MeasuredDepth {
+        point: DepthPoint {
+            direction,
+            access,
+            size,
+            depth,
+            iops,
+            mean,
+            p50,
+            p99,
+        },
+        within_percent,
+        runs,
     };
     Some(points?.into_iter().map(of).collect())
 }
@@ -490,15 +523,19 @@ mod tests {
             ],
         };
         let (read, write) = (Mix::All(Direction::Read), Mix::All(Direction::Write));
-        let depth_point = |depth| DepthPoint {
-            direction: Direction::Read,
-            access: Access::Random,
-            size: 4096,
-            depth,
-            iops: 80.125,
-            mean: Nanos(12_801_000),
-            p50: Nanos(12_500_000),
-            p99: Nanos(21_000_000),
+        let depth_point = |depth| MeasuredDepth {
+            point: DepthPoint {
+                direction: Direction::Read,
+                access: Access::Random,
+                size: 4096,
+                depth,
+                iops: 80.125,
+                mean: Nanos(12_801_000),
+                p50: Nanos(12_500_000),
+                p99: Nanos(21_000_000),
+            },
+            within_percent: 1.5,
+            runs: depth,
         };
         Measured {
             device: "a \"disk\"".to_owned(),

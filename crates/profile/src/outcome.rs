@@ -1,6 +1,6 @@
 //! What came of a step, and what all of them make: the profile.
 
-use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredPoint, Mix};
+use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
 use tidegate_core::profile::DepthPoint;
 use tidegate_core::time::Nanos;
 
@@ -112,28 +112,34 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
     for (point, depth, runs, times) in points(plan, outcomes) {
         let Some(mean) = mean(runs) else { continue };
         let [time, p50, p99] = times.map(Nanos);
+        let within_percent = match mean.within.is_finite() {
+            true => mean.within * 100.0,
+            false => 0.0,
+        };
+        let of_runs = runs.len() as u32;
         match (point.depth, point.mix) {
             (Depth::Saturating, _) => {
                 let point_of_curve = MeasuredPoint {
                     size: point.size,
                     iops: mean.iops,
-                    within_percent: match mean.within.is_finite() {
-                        true => mean.within * 100.0,
-                        false => 0.0,
-                    },
-                    runs: runs.len() as u32,
+                    within_percent,
+                    runs: of_runs,
                 };
                 add(&mut measured.curves, &point, point_of_curve);
             }
-            (Depth::Of(_), Mix::All(direction)) => measured.latency.push(DepthPoint {
-                direction,
-                access: point.access,
-                size: point.size,
-                depth,
-                iops: mean.iops,
-                mean: time,
-                p50,
-                p99,
+            (Depth::Of(_), Mix::All(direction)) => measured.latency.push(MeasuredDepth {
+                point: DepthPoint {
+                    direction,
+                    access: point.access,
+                    size: point.size,
+                    depth,
+                    iops: mean.iops,
+                    mean: time,
+                    p50,
+                    p99,
+                },
+                within_percent,
+                runs: of_runs,
             }),
             (Depth::Of(_), Mix::Reads(_)) => {}
         }

@@ -128,7 +128,7 @@ fn rates_are_the_truth() {
         kinds += 1;
     }
     assert_eq!(kinds, 4 + 3);
-    for point in &result.latency {
+    for point in result.latency.iter().map(|at| &at.point) {
         let (depth, servers) = (f64::from(point.depth), f64::from(SERVERS));
         let time = service(point.direction, point.size) as f64;
         let rate = depth.min(servers) * 1e9 / time;

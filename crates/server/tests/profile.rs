@@ -163,7 +163,7 @@ fn a_model_is_measured_in_real_time() {
     let result = measured(profiler.plan(), profiler.outcomes(), "");
     result.profile().expect("complete");
     // It may be late, but never early: one read at a time takes what the model says.
-    let first = result.latency[0];
+    let first = result.latency[0].point;
     assert!(
         first.depth == 1 && first.p50 >= Nanos::from_micros(52),
         "{first:?}"

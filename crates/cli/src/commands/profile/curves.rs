@@ -1,6 +1,6 @@
 //! A profile's curves: rates against size, and times against depth.
 
-use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredPoint, Mix};
+use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
 use tidegate_core::profile::DepthPoint;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Axis, Plot, Point, Series, Unit, exact_bytes};
@@ -33,34 +33,44 @@ fn rates(title: &str, curves: &[&MeasuredCurve]) -> Plot {
 }
 
 fn rate(point: &MeasuredPoint) -> Point {
-    let at = Point::new(f64::from(point.size), point.iops);
+    let of = (f64::from(point.size), point.iops);
+    with_interval(of, point.within_percent, point.runs)
+}
+
+fn with_interval((x, mean): (f64, f64), within_percent: f64, runs: u32) -> Point {
+    let at = Point::new(x, mean);
     // One run has no interval, and one of more than all of it no lower end.
-    match point.within_percent / 100.0 {
-        within if point.runs > 1 && within < 1.0 => {
-            at.between(point.iops * (1.0 - within), point.iops * (1.0 + within))
+    match within_percent / 100.0 {
+        within if runs > 1 && within < 1.0 => {
+            at.between(mean * (1.0 - within), mean * (1.0 + within))
         }
         _ => at,
     }
 }
 
 /// Of one kind and size.
-fn times(group: &[DepthPoint]) -> Plot {
-    let title = group.first().map_or(String::new(), |first| {
-        let kind = Mix::All(first.direction).with(first.access);
-        format!("{} {kind}: times", exact_bytes(first.size.into()))
-    });
+fn times(group: &[MeasuredDepth]) -> Plot {
+    let title = group
+        .first()
+        .map_or(String::new(), |MeasuredDepth { point: first, .. }| {
+            let kind = Mix::All(first.direction).with(first.access);
+            format!("{} {kind}: times", exact_bytes(first.size.into()))
+        });
     let mut plot = Plot::new(
         title,
         Axis::log2("requests outstanding", Unit::Number),
         Axis::log10("time", Unit::Nanos),
     );
+    let of = |point: &DepthPoint, time: Nanos| (f64::from(point.depth), time.0 as f64);
+    let means = group.iter().map(|at| {
+        let mean = of(&at.point, at.point.mean);
+        with_interval(mean, at.within_percent, at.runs)
+    });
+    plot.add(Series::line("mean").points(means));
     let mut add = |name: &str, time: fn(&DepthPoint) -> Nanos| {
-        let points = group
-            .iter()
-            .map(|point| (f64::from(point.depth), time(point).0 as f64));
+        let points = group.iter().map(|at| of(&at.point, time(&at.point)));
         plot.add(Series::line(name).points(points));
     };
-    add("mean", |point| point.mean);
     add("p50", |point| point.p50);
     add("p99", |point| point.p99);
     plot

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_config::profile::{self, Measured, MeasuredCurve, MeasuredPoint, Mix};
-use tidegate_core::profile::{Access, DepthPoint, Direction};
+use tidegate_config::profile::{self, Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
+use tidegate_core::profile::{Access, Direction};
 use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s, duration, exact_bytes, rate};
 
 use super::curves;
@@ -69,6 +69,8 @@ struct LatencyView {
     mean_ns: u64,
     p50_ns: u64,
     p99_ns: u64,
+    within_percent: f64,
+    runs: u32,
 }
 
 fn access(access: Access) -> &'static str {
@@ -95,7 +97,7 @@ fn view(measured: &Measured) -> View<'_> {
         access: access(curve.access),
         points: curve.points.iter().map(point).collect(),
     };
-    let latency = |point: &DepthPoint| LatencyView {
+    let latency = |at @ MeasuredDepth { point, .. }: &MeasuredDepth| LatencyView {
         op: match point.direction {
             Direction::Read => "read",
             Direction::Write => "write",
@@ -107,6 +109,8 @@ fn view(measured: &Measured) -> View<'_> {
         mean_ns: point.mean.0,
         p50_ns: point.p50.0,
         p99_ns: point.p99.0,
+        within_percent: at.within_percent,
+        runs: at.runs,
     };
     View {
         device: &measured.device,
@@ -167,21 +171,27 @@ fn rates(measured: &Measured) -> Table {
     for curve in &measured.curves {
         for (i, point) in curve.points.iter().enumerate() {
             let name = if i == 0 { curve.name() } else { String::new() };
-            let within = match point.runs {
-                1 => "-".to_owned(),
-                _ => format!("{:.1} %", point.within_percent),
-            };
+            let within = within(point.within_percent, point.runs);
             table.row([
                 Cell::from(name).tone(Tone::Strong),
                 exact_bytes(point.size.into()).into(),
                 rate(point.iops).into(),
-                Cell::from(within).tone(Tone::Faint),
+                within,
                 bytes_per_s(point.iops * f64::from(point.size)).into(),
                 Cell::from(point.runs.to_string()).tone(Tone::Faint),
             ]);
         }
     }
     table
+}
+
+/// How sure a mean is: one run says nothing of that.
+fn within(percent: f64, runs: u32) -> Cell {
+    let within = match runs {
+        0 | 1 => "-".to_owned(),
+        _ => format!("{percent:.1} %"),
+    };
+    Cell::from(within).tone(Tone::Faint)
 }
 
 /// Times against depth.
@@ -191,11 +201,13 @@ fn times(measured: &Measured) -> Table {
         ("DEPTH", Align::Right),
         ("IOPS", Align::Right),
         ("MEAN", Align::Right),
+        ("WITHIN", Align::Right),
         ("P50", Align::Right),
         ("P99", Align::Right),
     ]);
     for group in measured.latency_by_kind() {
-        for (i, point) in group.iter().enumerate() {
+        for (i, at) in group.iter().enumerate() {
+            let point = &at.point;
             let kind = Mix::All(point.direction).with(point.access);
             let name = match i {
                 0 => format!("{} {}", exact_bytes(point.size.into()), kind),
@@ -206,6 +218,7 @@ fn times(measured: &Measured) -> Table {
                 point.depth.to_string().into(),
                 rate(point.iops).into(),
                 duration(point.mean.0).into(),
+                within(at.within_percent, at.runs),
                 duration(point.p50.0).into(),
                 duration(point.p99.0).into(),
             ]);
