@@ -1,7 +1,9 @@
 //! Regulators: how much of each VM may pass.
 
+pub mod circ;
 pub mod open;
 pub mod proportion;
+mod smoothed;
 pub mod token_bucket;
 mod turn;
 pub mod vbc;

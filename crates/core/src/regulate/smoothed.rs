@@ -1,0 +1,92 @@
+//! A moving average that keeps its sum: what is put in comes out in equal parts over a window.
+
+/// Amounts on their way: of each of the last periods, an equal part in each of as many as the
+/// window is long, the first at once. The mean of the last periods, and never more or less in all
+/// than was put in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Smoothed {
+    /// The part of each period in the window.
+    parts: [i128; Smoothed::MOST],
+    window: usize,
+    /// Where the oldest is.
+    oldest: usize,
+    /// What divisions left over, due with the next parts.
+    rest: i128,
+}
+
+impl Smoothed {
+    /// The longest window.
+    pub(super) const MOST: usize = 16;
+
+    /// With nothing in it; `window`: 1 to [`Smoothed::MOST`] periods.
+    pub(super) fn new(window: usize) -> Smoothed {
+        Smoothed {
+            parts: [0; Smoothed::MOST],
+            window: window.clamp(1, Smoothed::MOST),
+            oldest: 0,
+            rest: 0,
+        }
+    }
+
+    /// A period has ended in which so much came: what is due now.
+    pub(super) fn pass(&mut self, amount: i128) -> i128 {
+        let window = self.window as i128;
+        self.parts[self.oldest] = amount / window;
+        self.oldest = (self.oldest + 1) % self.window;
+        let parts = self.parts[..self.window].iter().sum::<i128>();
+        parts + amount % window + core::mem::take(&mut self.rest)
+    }
+
+    /// So much of what was due could not be divided.
+    pub(super) fn put_back(&mut self, rest: i128) {
+        self.rest += rest;
+    }
+
+    /// All that is still to come out.
+    pub(super) fn held(&self) -> i128 {
+        // The oldest has come out for the last time, the one after it has one time left.
+        let times_left = |age: usize| self.parts[(self.oldest + age) % self.window] * age as i128;
+        (1..self.window).map(times_left).sum::<i128>() + self.rest
+    }
+
+    /// Empties it; returns what was held.
+    pub(super) fn clear(&mut self) -> i128 {
+        let held = self.held();
+        *self = Smoothed::new(self.window);
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_mean_of_the_window_and_keeps_the_sum() {
+        let mut smoothed = Smoothed::new(4);
+        let due = [400, 0, 0, 801, 0, 0, 0, 0].map(|amount| smoothed.pass(amount));
+        // 801 = 4 x 200 + 1, and the odd one at once.
+        assert_eq!(due, [100, 100, 100, 301, 200, 200, 200, 0]);
+        assert_eq!(smoothed.held(), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_what_still_comes_out() {
+        for window in [1, 3, 16] {
+            let mut smoothed = Smoothed::new(window);
+            let mut held = 0;
+            for n in 0..100 {
+                let amount = n * n % 977;
+                held += amount - smoothed.pass(amount);
+                smoothed.put_back(n % 7);
+                held += n % 7;
+                assert_eq!(smoothed.held(), held);
+            }
+            let rest: i128 = (0..window).map(|_| smoothed.pass(0)).sum();
+            assert_eq!((rest, smoothed.held()), (held, 0));
+            smoothed.pass(1_000_003);
+            let held = smoothed.held();
+            assert_eq!((smoothed.clear(), smoothed.held()), (held, 0));
+        }
+    }
+}
