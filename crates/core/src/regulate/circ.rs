@@ -51,7 +51,9 @@
 //! what an allocation is worth in a period is a whole number then. A request costs O(1), the end
 //! of a period O(active VMs).
 
-use super::smoothed::Smoothed;
+mod accounts;
+mod smoothed;
+
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
@@ -60,6 +62,8 @@ use crate::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
 use crate::time::Nanos;
+use accounts::{Accounts, CREDIT};
+use smoothed::Smoothed;
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,112 +124,41 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     },
 };
 
-/// One credit: a thousand thousandths a second, for a second.
-const CREDIT: i128 = 1_000 * 1_000_000_000;
-
-/// Allocations above 10^9 requests a second hold nobody; with so many no product overflows.
-const MOST: u64 = 1_000_000_000_000;
-
-/// Not in the list of the active.
-const ABSENT: u32 = u32::MAX;
-
-/// One VM.
-#[derive(Clone, Copy, Debug)]
-struct Vm {
-    /// What it has left; below zero: debt. 0 while it is inactive or free.
-    credit: i128,
-    /// What the controller last said, in thousandths of a request a second; 0: counted out.
-    allocation: u64,
-    /// The last above zero.
-    share: u64,
-    /// What it is being granted, or gives away while it is inactive.
-    rate: u64,
-    /// Its place among the active.
-    at: u32,
-    /// There was a knob.
-    known: bool,
-    /// It had no credit left when the period ended, and something waiting.
-    over: bool,
-    present: bool,
-}
-
-const GONE: Vm = Vm {
-    credit: 0,
-    allocation: 0,
-    share: 0,
-    rate: 0,
-    at: ABSENT,
-    known: false,
-    over: false,
-    present: false,
-};
-
-impl Vm {
-    /// What it is to be granted. Counted out it is granted nothing that others would want, but
-    /// while it is idle it goes on saving up for its return.
-    fn due(&self, idle: bool) -> u64 {
-        match self.allocation {
-            0 if idle && self.at != ABSENT => self.share,
-            allocation => allocation,
-        }
-    }
-}
-
 /// The regulator.
 #[derive(Debug)]
 pub struct Circ {
-    params: CircParams,
-    vms: Vec<Vm>,
-    /// Slots of VMs that are active or free.
-    active: Vec<u32>,
+    period: Nanos,
+    accounts: Accounts,
     /// The number of the period.
     number: u64,
     /// When it ends; [`Nanos::MAX`]: none runs.
     end: Nanos,
     /// When its credits were granted.
     granted_at: Nanos,
-    /// The rates of all inactive VMs.
-    idle_rates: i128,
-    /// What they give away in this period.
-    idle_gives: i128,
-    given: Smoothed,
-    /// All credits there are, by another reckoning: grants and bursts less what was spent, dropped
-    /// or lapsed.
-    books: i128,
 }
 
 impl Circ {
     /// With nobody there.
     pub fn new(params: CircParams, capacity: &Capacity) -> Circ {
+        let CircParams {
+            period,
+            burst,
+            smoothing,
+        } = params;
+        let vms = capacity.vms as usize;
         Circ {
-            params,
-            vms: Vec::new(),
-            active: Vec::with_capacity(capacity.vms as usize),
+            period,
+            accounts: Accounts::new(period.0, burst, smoothing as usize, vms),
             number: 1,
             end: Nanos::MAX,
             granted_at: Nanos::MAX,
-            idle_rates: 0,
-            idle_gives: 0,
-            given: Smoothed::new(params.smoothing as usize),
-            books: 0,
         }
     }
 
     /// What a VM has left, in 10^-12 credits; below zero: debt. `None`: it has no account, because
     /// it is inactive, nothing was allocated to it yet, or it is none of the regulator's.
     pub fn credit(&self, vm: VmId) -> Option<i128> {
-        let vm = self.vms.get(vm.index())?;
-        (vm.known && vm.at != ABSENT).then_some(vm.credit)
-    }
-
-    fn present(&self, vm: VmId) -> bool {
-        self.vms.get(vm.index()).is_some_and(|vm| vm.present)
-    }
-
-    /// What a VM may save up.
-    fn threshold(&self, vm: &Vm) -> i128 {
-        let period = i128::from(vm.share) * i128::from(self.params.period.0);
-        (period * i128::from(self.params.burst)).max(CREDIT)
+        self.accounts.credit(vm.index())
     }
 
     /// How much of the period a knob still counts for that is turned now, in nanoseconds.
@@ -233,168 +166,34 @@ impl Circ {
         let left = match (self.end, self.granted_at == now) {
             (Nanos::MAX, _) => Nanos::ZERO,
             // It may have begun a little before, where the driver was late.
-            (_, true) => self.params.period,
+            (_, true) => self.period,
             (end, false) => end.since(now),
         };
         i128::from(left.0)
     }
 
-    /// A period begins; credits are granted apart.
     fn begin(&mut self, begin: Nanos, now: Nanos) {
-        self.end = begin + self.params.period;
+        self.end = begin + self.period;
         self.granted_at = now;
-        self.idle_gives = self.idle_rates * i128::from(self.params.period.0);
-        self.books += self.idle_gives;
+        self.accounts.begin();
     }
 
-    /// Nobody is active any more. What was given away for others lapses.
-    fn pause(&mut self) {
-        self.books -= self.given.clear();
-        assert_eq!(self.books, 0, "credits that nobody has");
-        self.end = Nanos::MAX;
-        self.idle_gives = 0;
-    }
-
-    /// A VM has something inside: from now on it has its allocation for itself.
+    /// A VM has something inside.
     fn activate(&mut self, facts: &Facts, slot: usize) {
-        if self.vms[slot].at != ABSENT {
-            return;
-        }
         if self.end == Nanos::MAX {
             self.begin(facts.now(), facts.now());
         }
-        let left = self.left(facts.now());
-        let burst = self.threshold(&self.vms[slot]);
-        let vm = &mut self.vms[slot];
-        vm.at = self.active.len() as u32;
-        self.active.push(slot as u32);
-        if vm.known {
-            let grant = i128::from(vm.rate) * left;
-            vm.credit = burst + grant;
-            self.idle_rates -= i128::from(vm.rate);
-            self.idle_gives -= grant;
-            self.books += burst;
-        }
-    }
-
-    /// What a VM has is dropped; what it is allocated goes to others.
-    fn deactivate(&mut self, slot: usize) {
-        self.leave_active(slot);
-        let vm = &mut self.vms[slot];
-        self.books -= vm.credit;
-        vm.credit = 0;
-        vm.rate = vm.allocation;
-        self.idle_rates += i128::from(vm.rate);
-    }
-
-    fn leave_active(&mut self, slot: usize) {
-        let at = core::mem::replace(&mut self.vms[slot].at, ABSENT);
-        self.active.swap_remove(at as usize);
-        if let Some(&moved) = self.active.get(at as usize) {
-            self.vms[moved as usize].at = at;
-        }
+        self.accounts.activate(slot, self.left(facts.now()));
     }
 
     fn added(&mut self, facts: &Facts, vm: VmId) {
         if facts.is_background(vm) {
             return;
         }
-        if self.vms.len() <= vm.index() {
-            self.vms.resize(vm.index() + 1, GONE);
-        }
-        self.vms[vm.index()] = Vm {
-            present: true,
-            ..GONE
-        };
+        self.accounts.add(vm.index());
         // Of another policy.
         if facts.requests(vm) > 0 {
             self.activate(facts, vm.index());
-        }
-    }
-
-    fn removed(&mut self, facts: &Facts, slot: usize) {
-        let vm = self.vms[slot];
-        if vm.at == ABSENT {
-            let gives = i128::from(vm.rate) * self.left(facts.now());
-            self.idle_rates -= i128::from(vm.rate);
-            self.idle_gives -= gives;
-            self.books -= gives;
-        } else {
-            self.leave_active(slot);
-            self.books -= vm.credit;
-        }
-        self.vms[slot] = GONE;
-    }
-
-    /// So many requests of a VM were let in.
-    fn charge(&mut self, slot: usize, requests: u32) {
-        let vm = &mut self.vms[slot];
-        if vm.known {
-            let cost = i128::from(requests) * CREDIT;
-            vm.credit -= cost;
-            self.books -= cost;
-        }
-    }
-
-    /// Whether nothing was minted and nothing lost.
-    fn check(&self) {
-        let of_vms = self
-            .active
-            .iter()
-            .map(|&slot| self.vms[slot as usize].credit);
-        let counted = of_vms.sum::<i128>() + self.idle_gives + self.given.held();
-        assert_eq!(counted, self.books, "credits do not add up");
-    }
-
-    /// Everybody keeps what it may, and who wants nothing is inactive. Returns what is given away,
-    /// and the allocations of those who are over.
-    fn settle(&mut self, facts: &Facts) -> (i128, i128) {
-        let (mut given, mut wanted) = (self.idle_gives, 0);
-        let mut at = 0;
-        while let Some(&slot) = self.active.get(at) {
-            let slot = slot as usize;
-            let id = facts.vm_at(slot);
-            let threshold = self.threshold(&self.vms[slot]);
-            let vm = &mut self.vms[slot];
-            let excess = (vm.credit - threshold).max(0);
-            vm.credit -= excess;
-            match vm.allocation {
-                0 => self.books -= excess,
-                _ => given += excess,
-            }
-            vm.over = vm.known && vm.credit < CREDIT && facts.pending_head(id).is_some();
-            if vm.over {
-                wanted += i128::from(vm.allocation);
-            }
-            let full = !vm.known || vm.credit == threshold;
-            match full && facts.requests(id) == 0 {
-                true => self.deactivate(slot),
-                false => at += 1,
-            }
-        }
-        (given, wanted)
-    }
-
-    /// The credits of the next period; `time`: for how much longer, in
-    /// nanoseconds, those who are over are granted theirs.
-    fn grant(&mut self, facts: &Facts, time: i128, reopen: &mut Reopened) {
-        let period = i128::from(self.params.period.0);
-        for &slot in &self.active {
-            let vm = &mut self.vms[slot as usize];
-            let id = facts.vm_at(slot as usize);
-            if vm.known {
-                vm.rate = vm.due(facts.requests(id) == 0);
-                let extra = match vm.over {
-                    true => i128::from(vm.allocation) * time,
-                    false => 0,
-                };
-                vm.credit += i128::from(vm.rate) * period + extra;
-                self.books += i128::from(vm.rate) * period;
-            }
-            // Also where debt is left: a controller may still allocate more.
-            if !facts.may_enter(id) {
-                reopen.push(id);
-            }
         }
     }
 }
@@ -433,44 +232,29 @@ impl Regulator for Circ {
             Event::VmRemoved(vm) => vm,
             _ => return,
         };
-        if !self.present(vm) {
+        if !self.accounts.present(vm.index()) {
             return;
         }
         match *event {
             Event::Arrived(_) => self.activate(facts, vm.index()),
-            Event::Admitted(unit) => self.charge(vm.index(), facts.unit(unit).requests),
+            Event::Admitted(unit) => self.accounts.charge(vm.index(), facts.unit(unit).requests),
             Event::Merged { into, .. } if facts.is_admitted(into) => {
-                self.charge(vm.index(), 1);
+                self.accounts.charge(vm.index(), 1);
                 reopen.push(vm);
             }
-            Event::VmRemoved(_) => self.removed(facts, vm.index()),
+            Event::VmRemoved(_) => {
+                self.accounts.remove(vm.index(), self.left(facts.now()));
+            }
             _ => {}
         }
     }
 
     /// [`Knob::Allocation`]: what the VM is granted from now on.
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        let (Knob::Allocation(allocation), true) = (knob, self.present(vm)) else {
-            return;
-        };
-        let left = self.left(facts.now());
-        let idle = facts.requests(vm) == 0;
-        let vm = &mut self.vms[vm.index()];
-        vm.known = true;
-        vm.allocation = allocation.min(MOST);
-        if vm.allocation > 0 {
-            vm.share = vm.allocation;
+        if let (Knob::Allocation(rate), true) = (knob, self.accounts.present(vm.index())) {
+            let (idle, left) = (facts.requests(vm) == 0, self.left(facts.now()));
+            self.accounts.allocate(vm.index(), rate, idle, left);
         }
-        let rate = vm.due(idle);
-        let more = i128::from(rate) - i128::from(core::mem::replace(&mut vm.rate, rate));
-        match vm.at {
-            ABSENT => {
-                self.idle_rates += more;
-                self.idle_gives += more * left;
-            }
-            _ => vm.credit += more * left,
-        }
-        self.books += more * left;
     }
 
     fn next_timer(&self) -> Nanos {
@@ -482,25 +266,16 @@ impl Regulator for Circ {
         if self.end > now {
             return None;
         }
-        self.check();
         let number = self.number;
         self.number += 1;
-        let (given, wanted) = self.settle(facts);
-        let due = self.given.pass(given);
-        let time = match wanted {
-            0 => 0,
-            wanted => due / wanted,
-        };
-        match wanted {
-            0 => self.books -= due,
-            wanted => self.given.put_back(due - time * wanted),
-        }
-        if self.active.is_empty() {
-            self.pause();
+        let more = self.accounts.close(facts);
+        if self.accounts.all_inactive() {
+            self.accounts.pause();
+            self.end = Nanos::MAX;
         } else {
-            let late = now.since(self.end) >= self.params.period;
+            let late = now.since(self.end) >= self.period;
             self.begin(if late { now } else { self.end }, now);
-            self.grant(facts, time, reopen);
+            self.accounts.grant(facts, more, reopen);
         }
         Some(Interval {
             number,
@@ -510,7 +285,7 @@ impl Regulator for Circ {
 
     fn footprint(&self) -> Footprint {
         Footprint {
-            vm: size_of::<Vm>() + size_of::<u32>(),
+            vm: Accounts::BYTES_PER_VM,
             ..Footprint::default()
         }
     }

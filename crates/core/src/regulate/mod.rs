@@ -3,7 +3,6 @@
 pub mod circ;
 pub mod open;
 pub mod proportion;
-mod smoothed;
 pub mod token_bucket;
 mod turn;
 pub mod vbc;
