@@ -3,18 +3,17 @@
 mod common;
 
 use common::credits::{self, Shared, Slow};
+use common::crowd::{self, Crowd, Rules};
 use common::*;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::regulate::proportion::{Proportions, Terms};
-use tidegate_core::request::{ClientId, IoError, IoId, Op, Request, VmId};
+use tidegate_core::request::{Op, Request};
 use tidegate_core::roles::IntervalEnd;
 use tidegate_core::time::Nanos;
-
-const BLOCK: u32 = 4096;
 
 fn reserved(iops: u64) -> Objective {
     Objective {
@@ -453,237 +452,26 @@ fn background_tenants_take_no_credits_and_hold_nobody_up() {
 
 // --- Anything, in any order -------------------------------------------------------------------
 
-#[derive(Clone, Debug)]
-enum Step {
-    Ask {
-        guest: usize,
-        write: bool,
-        block: u64,
-        blocks: u32,
-    },
-    Adjacent {
-        guest: usize,
-    },
-    Flush {
-        guest: usize,
-    },
-    Dispatch,
-    Complete {
-        which: usize,
-        fails: bool,
-    },
-    Wait {
-        micros: u64,
-    },
-    Vanish {
-        guest: usize,
-    },
-    Replace {
-        guest: usize,
-        objective: usize,
-    },
-    Change {
-        guest: usize,
-        objective: usize,
-    },
-    Swap {
-        to: usize,
-    },
-}
+/// Reservations of all kinds, and the rules beside the regulator.
+struct Reserved(Shared);
 
-const GUESTS: usize = 5;
-
-fn step() -> impl Strategy<Value = Step> {
-    let guest = || 0..GUESTS;
-    prop_oneof![
-        24 => (guest(), any::<bool>(), 0u64..200, prop_oneof![8 => 1u32..4, 1 => 30u32..50])
-            .prop_map(|(guest, write, block, blocks)| Step::Ask { guest, write, block, blocks }),
-        8 => guest().prop_map(|guest| Step::Adjacent { guest }),
-        1 => guest().prop_map(|guest| Step::Flush { guest }),
-        20 => Just(Step::Dispatch),
-        20 => (0usize..8, prop::bool::weighted(0.05))
-            .prop_map(|(which, fails)| Step::Complete { which, fails }),
-        8 => (0u64..20_000).prop_map(|micros| Step::Wait { micros }),
-        1 => guest().prop_map(|guest| Step::Vanish { guest }),
-        1 => (guest(), 0..OBJECTIVES).prop_map(|(guest, objective)| Step::Replace { guest, objective }),
-        1 => (guest(), 0..OBJECTIVES).prop_map(|(guest, objective)| Step::Change { guest, objective }),
-        1 => (0usize..4).prop_map(|to| Step::Swap { to }),
-    ]
-}
-
-const OBJECTIVES: usize = 6;
-
-fn objective(n: usize) -> Objective {
-    let mut objective = reserved([700, 300, 1100, 1, 50, 300][n % OBJECTIVES]);
-    match n {
-        3 => objective.reservation = Rate::NONE,
-        4 => objective.reservation.bytes_per_s = Some(3_000_001),
-        5 => objective.latency = Some(Nanos::from_millis(3)),
-        _ => {}
-    }
-    objective
-}
-
-struct Lab {
-    engine: Engine,
-    slow: Shared,
-    policies: Vec<PolicySpec>,
-    now: Nanos,
-    guests: Vec<(VmId, ClientId)>,
-    last: Vec<u64>,
-    in_flight: Vec<IoId>,
-    disks: u64,
-}
-
-impl Lab {
-    fn new(depth: u32, policies: Vec<PolicySpec>) -> Lab {
-        let device = DeviceSpec {
-            max_io: 16 * BLOCK,
-            ..config(depth, 0).device
-        };
-        let config = EngineConfig {
-            device,
-            merge_limit: 8 * BLOCK,
-            max_vms: 2 * GUESTS as u32,
-            ..config(depth, 0)
-        };
-        let slow = Arc::new(Mutex::new(Slow::new(credits::params(&policies[0]))));
-        let mut engine = Engine::new(config, &policies[0]).expect("sound");
-        engine.wrap_roles(Nanos::ZERO, credits::beside(&slow));
-        let mut lab = Lab {
-            engine,
-            slow,
-            policies,
-            now: Nanos(1_000_000),
-            guests: Vec::new(),
-            last: vec![0; GUESTS],
-            in_flight: Vec::new(),
-            disks: 0,
-        };
-        for n in 0..GUESTS {
-            let guest = lab.guest(&objective(n));
-            lab.guests.push(guest);
+impl Rules for Reserved {
+    fn objective(&self, n: usize) -> Objective {
+        let n = n % 6;
+        let mut objective = reserved([700, 300, 1100, 1, 50, 300][n]);
+        match n {
+            3 => objective.reservation = Rate::NONE,
+            4 => objective.reservation.bytes_per_s = Some(3_000_001),
+            5 => objective.latency = Some(Nanos::from_millis(3)),
+            _ => {}
         }
-        lab
+        objective
     }
 
-    fn guest(&mut self, objective: &Objective) -> (VmId, ClientId) {
-        let vm = self.engine.add_vm(self.now, objective).expect("room");
-        let spec = DiskSpec {
-            base: self.disks << 30,
-            size: 1 << 30,
-            read_only: false,
-        };
-        self.disks += 1;
-        let disk = self.engine.add_disk(vm, spec).expect("fits");
-        (vm, self.engine.connect(disk).expect("there"))
-    }
-
-    fn ask(&mut self, guest: usize, request: Request) {
-        self.last[guest] = request.offset + request.len as u64;
-        let client = self.guests[guest].1;
-        // Refused where it has vanished.
-        let _ = self.engine.handle_request(self.now, client, request);
-    }
-
-    fn act(&mut self, step: Step) {
-        match step {
-            Step::Ask {
-                guest,
-                write,
-                block,
-                blocks,
-            } => {
-                let (offset, len) = (block * BLOCK as u64, blocks * BLOCK);
-                self.ask(
-                    guest,
-                    match write {
-                        true => Request::write(offset, len, 0),
-                        false => Request::read(offset, len, 0),
-                    },
-                );
-            }
-            Step::Adjacent { guest } => {
-                let offset = self.last[guest] % (1 << 29);
-                self.ask(guest, Request::read(offset, BLOCK, 0));
-            }
-            Step::Flush { guest } => self.ask(guest, Request::flush(0)),
-            Step::Dispatch => self.dispatch(),
-            Step::Complete { which, fails } => {
-                if !self.in_flight.is_empty() {
-                    let which = which % self.in_flight.len();
-                    let io = self.in_flight.swap_remove(which);
-                    let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
-                    self.engine.handle_completion(self.now, io, outcome);
-                }
-            }
-            Step::Wait { micros } => {
-                let end = self.now + Nanos::from_micros(micros);
-                while let Some(due) = self.engine.next_timeout().filter(|&due| due <= end) {
-                    self.now = self.now.max(due);
-                    self.engine.handle_timeout(self.now);
-                }
-                self.now = end;
-            }
-            Step::Vanish { guest } => {
-                let client = self.guests[guest].1;
-                self.engine.handle_disconnect(self.now, client);
-            }
-            Step::Replace {
-                guest,
-                objective: n,
-            } => {
-                let (vm, _) = self.guests[guest];
-                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
-                    return;
-                }
-                self.engine.remove_vm(self.now, vm).expect("there");
-                self.guests[guest] = self.guest(&objective(n));
-            }
-            Step::Change {
-                guest,
-                objective: n,
-            } => {
-                let (vm, _) = self.guests[guest];
-                let set = self.engine.set_objective(self.now, vm, &objective(n));
-                set.expect("sound");
-            }
-            Step::Swap { to } => {
-                let policy = self.policies[to % self.policies.len()].clone();
-                if policy.parts().1 == "vbc" {
-                    credits::announce(&self.slow, &policy);
-                }
-                self.engine.set_policy(self.now, &policy);
-            }
+    fn swaps(&mut self, to: &PolicySpec) {
+        if to.parts().1 == "vbc" {
+            credits::announce(&self.0, to);
         }
-        while self.engine.poll_done().is_some() {}
-    }
-
-    fn dispatch(&mut self) {
-        while let Some(io) = self.engine.poll_dispatch(self.now) {
-            self.in_flight.push(io.id);
-        }
-    }
-
-    /// Everything drains, whatever held it.
-    fn close(mut self) {
-        for _ in 0..10_000 {
-            self.dispatch();
-            let Some(io) = self.in_flight.pop() else {
-                match self.engine.next_timeout() {
-                    _ if self.engine.is_idle() => return,
-                    Some(due) => {
-                        self.now = self.now.max(due);
-                        continue;
-                    }
-                    None => panic!("nothing will ever happen again"),
-                }
-            };
-            self.now += Nanos::from_micros(100);
-            self.engine.handle_completion(self.now, io, Ok(()));
-            while self.engine.poll_done().is_some() {}
-        }
-        panic!("it does not drain");
     }
 }
 
@@ -702,7 +490,7 @@ proptest! {
         beta in 1u64..12,
         max_interval in prop_oneof![Just(0u64), 5u64..200],
         literal in any::<bool>(),
-        steps in prop::collection::vec(step(), 0..250),
+        steps in prop::collection::vec(crowd::step(20_000), 0..250),
     ) {
         let params = [("beta", beta), ("max_interval", max_interval)];
         let other = [("beta", 32), ("literal", u64::from(literal))];
@@ -712,10 +500,12 @@ proptest! {
             spec("credit-feedback+vbc+sfq", &other),
             policy("token-bucket+mclock"),
         ];
-        let mut lab = Lab::new(depth, policies);
+        let slow = Arc::new(Mutex::new(Slow::new(credits::params(&policies[0]))));
+        let wrap = credits::beside(&slow);
+        let mut crowd = Crowd::new(depth, policies, Reserved(slow), wrap);
         for step in steps {
-            lab.act(step);
+            crowd.act(step);
         }
-        lab.close();
+        crowd.drain();
     }
 }

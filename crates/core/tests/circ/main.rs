@@ -4,18 +4,17 @@
 mod common;
 mod rules;
 
+use common::crowd::{self, BLOCK, Crowd, GUESTS, Rules, Step};
 use common::*;
 use proptest::prelude::*;
 use rules::{CREDIT, Plan, Shared, Slow, regulated};
 use std::sync::{Arc, Mutex};
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::regulate::circ::CircParams;
-use tidegate_core::request::{ClientId, IoError, IoId, Op, Request, VmId};
+use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::time::Nanos;
 
-const BLOCK: u32 = 4096;
 const PERIOD: u64 = 30 * MS;
 
 const PARAMS: CircParams = CircParams {
@@ -356,6 +355,35 @@ fn what_nobody_wants_lapses_and_what_is_wanted_is_not_lost() {
     assert!((4500..=4500 + 60 + 30 * 6 / 4).contains(&got), "{got}");
 }
 
+#[test]
+fn allocations_that_add_up_to_the_device_keep_it_busy() {
+    // A thousand a second. One that is below a request a period, one that comes and goes.
+    let mut hand = Hand::of(config(1, 0), "open+sfq", MS);
+    let (a, b) = (hand.guest(600_000), hand.guest(370_000));
+    let slow = hand.guest(10_000);
+    let comes_and_goes = hand.guest(20_000);
+    for guest in [a, b, slow] {
+        hand.world.load(guest, Op::Read, BLOCK, 200);
+    }
+    hand.world.run(SECOND);
+    let (began, all) = (hand.world.now, hand.world.log.len());
+    let before = [a, b, slow].map(|guest| hand.spent(guest));
+    for _ in 0..50 {
+        hand.ask(comes_and_goes, 1);
+        hand.world.run(200 * MS);
+    }
+    let went = hand.world.log.len() - all;
+    assert_eq!(hand.world.now - began, 10 * SECOND);
+    assert!(went >= 9_990, "{went}");
+    // The 15 a second that the last one leaves are divided as the rest is.
+    let got = [a, b, slow].map(|guest| hand.spent(guest));
+    for (n, share) in [600, 370, 10].into_iter().enumerate() {
+        let due = share * 10 + share * 150 / 980;
+        let got = got[n] - before[n];
+        assert!(got.abs_diff(due) <= 30, "{n}: {got}, due {due}");
+    }
+}
+
 // --- What is charged --------------------------------------------------------------------------
 
 #[test]
@@ -414,246 +442,56 @@ fn background_tenants_and_flushes_pass_freely() {
 
 // --- Anything, in any order -------------------------------------------------------------------
 
-#[derive(Clone, Debug)]
-enum Step {
-    Ask {
-        guest: usize,
-        count: u64,
-        block: u64,
-        blocks: u32,
-    },
-    Adjacent {
-        guest: usize,
-    },
-    Flush {
-        guest: usize,
-    },
-    Dispatch,
-    Complete {
-        which: usize,
-        fails: bool,
-    },
-    Wait {
-        micros: u64,
-        late: bool,
-    },
-    Vanish {
-        guest: usize,
-    },
-    Replace {
-        guest: usize,
-    },
-    Turn {
-        guest: usize,
-        allocation: usize,
-        at_once: bool,
-    },
-    Swap {
-        to: usize,
-    },
-}
-
-const GUESTS: usize = 5;
-const ALLOCATIONS: [u64; 8] = [0, 1, 5_003, 33_333, 100_000, 333_331, 2_000_000, u64::MAX];
-
-fn step() -> impl Strategy<Value = Step> {
-    let guest = || 0..GUESTS;
-    prop_oneof![
-        24 => (guest(), prop_oneof![4 => 1u64..4, 1 => 20u64..60], 0u64..200, prop_oneof![8 => 1u32..4, 1 => 30u32..50])
-            .prop_map(|(guest, count, block, blocks)| Step::Ask { guest, count, block, blocks }),
-        6 => guest().prop_map(|guest| Step::Adjacent { guest }),
-        1 => guest().prop_map(|guest| Step::Flush { guest }),
-        16 => Just(Step::Dispatch),
-        20 => (0usize..8, prop::bool::weighted(0.05))
-            .prop_map(|(which, fails)| Step::Complete { which, fails }),
-        12 => (0u64..70_000, prop::bool::weighted(0.2))
-            .prop_map(|(micros, late)| Step::Wait { micros, late }),
-        1 => guest().prop_map(|guest| Step::Vanish { guest }),
-        1 => guest().prop_map(|guest| Step::Replace { guest }),
-        4 => (guest(), 0..ALLOCATIONS.len(), any::<bool>())
-            .prop_map(|(guest, allocation, at_once)| Step::Turn { guest, allocation, at_once }),
-        1 => (0usize..3).prop_map(|to| Step::Swap { to }),
-    ]
-}
-
-struct Lab {
-    engine: Engine,
+/// All are promised the same; their allocations change, at once or when the period ends.
+struct Allocated {
     slow: Shared,
     plan: Arc<Mutex<Plan>>,
-    now: Nanos,
-    guests: Vec<(VmId, ClientId)>,
-    last: Vec<u64>,
-    in_flight: Vec<IoId>,
-    disks: u64,
 }
 
-impl Lab {
-    fn new(depth: u32, policy: &PolicySpec, params: CircParams) -> Lab {
-        let device = DeviceSpec {
-            max_io: 16 * BLOCK,
-            ..config(depth, 0).device
-        };
-        let config = EngineConfig {
-            device,
-            merge_limit: 8 * BLOCK,
-            max_vms: 2 * GUESTS as u32,
-            ..config(depth, 0)
-        };
-        let slow = Arc::new(Mutex::new(Slow::new(params)));
-        let plan = Arc::new(Mutex::new(Plan::default()));
-        let mut engine = Engine::new(config, policy).expect("sound");
-        engine.wrap_roles(Nanos::ZERO, regulated(&slow, &plan));
-        let mut lab = Lab {
-            engine,
-            slow,
-            plan,
-            now: Nanos(1_000_000),
-            guests: Vec::new(),
-            last: vec![0; GUESTS],
-            in_flight: Vec::new(),
-            disks: 0,
-        };
-        for _ in 0..GUESTS {
-            let guest = lab.guest();
-            lab.guests.push(guest);
-        }
-        lab
+const ALLOCATIONS: [u64; 8] = [0, 1, 5_003, 33_333, 100_000, 333_331, 2_000_000, u64::MAX];
+
+impl Rules for Allocated {
+    fn objective(&self, _: usize) -> Objective {
+        Objective::default()
     }
 
-    fn guest(&mut self) -> (VmId, ClientId) {
-        let vm = self.engine.add_vm(self.now, &Objective::default());
-        let vm = vm.expect("room");
-        let spec = DiskSpec {
-            base: self.disks << 30,
-            size: 1 << 30,
-            read_only: false,
-        };
-        self.disks += 1;
-        let disk = self.engine.add_disk(vm, spec).expect("fits");
-        (vm, self.engine.connect(disk).expect("there"))
-    }
-
-    fn ask(&mut self, guest: usize, request: Request) {
-        self.last[guest] = request.offset + u64::from(request.len);
-        let client = self.guests[guest].1;
-        // Refused where it has vanished, or has as many inside as it may.
-        let _ = self.engine.handle_request(self.now, client, request);
-    }
-
-    fn act(&mut self, step: Step) {
-        match step {
-            Step::Ask {
-                guest,
-                count,
-                block,
-                blocks,
-            } => {
-                for n in 0..count {
-                    let offset = (block + 100 * n) * u64::from(BLOCK);
-                    self.ask(guest, Request::read(offset, blocks * BLOCK, 0));
-                }
-            }
-            Step::Adjacent { guest } => {
-                let offset = self.last[guest] % (1 << 29);
-                self.ask(guest, Request::write(offset, BLOCK, 0));
-            }
-            Step::Flush { guest } => self.ask(guest, Request::flush(0)),
-            Step::Dispatch => self.dispatch(),
-            Step::Complete { which, fails } => {
-                if !self.in_flight.is_empty() {
-                    let which = which % self.in_flight.len();
-                    let io = self.in_flight.swap_remove(which);
-                    let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
-                    self.engine.handle_completion(self.now, io, outcome);
-                }
-            }
-            Step::Wait { micros, late } => {
-                let end = self.now + Nanos::from_micros(micros);
-                let due = |engine: &Engine| engine.next_timeout().filter(|&due| due <= end);
-                while let Some(due) = due(&self.engine) {
-                    self.now = if late { end } else { self.now.max(due) };
-                    self.engine.handle_timeout(self.now);
-                }
-                self.now = end;
-            }
-            Step::Vanish { guest } => {
-                let client = self.guests[guest].1;
-                self.engine.handle_disconnect(self.now, client);
-            }
-            Step::Replace { guest } => {
-                let (vm, _) = self.guests[guest];
-                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
-                    return;
-                }
-                self.engine.remove_vm(self.now, vm).expect("there");
-                self.guests[guest] = self.guest();
-            }
-            Step::Turn {
-                guest,
-                allocation,
-                at_once,
-            } => {
-                let (vm, _) = self.guests[guest];
-                let allocation = (vm, ALLOCATIONS[allocation]);
-                let mut plan = self.plan.lock().expect("no panic before");
-                match at_once {
-                    true => plan.now.push(allocation),
-                    false => plan.then.push_back(allocation),
-                }
-                drop(plan);
-                let set = (self.engine).set_objective(self.now, vm, &Objective::default());
-                set.expect("sound");
-            }
-            Step::Swap { to } => {
-                let name = ["open+mclock", "open+drr", "token-bucket+fifo"][to];
-                self.engine.set_policy(self.now, &policy(name));
-            }
-        }
-        while self.engine.poll_done().is_some() {}
-    }
-
-    fn dispatch(&mut self) {
-        while let Some(io) = self.engine.poll_dispatch(self.now) {
-            self.in_flight.push(io.id);
-        }
-    }
-
-    /// Everybody is allocated something: everything drains.
-    fn close(mut self) {
+    fn changes(&mut self, vm: VmId, n: usize) {
+        let allocation = (vm, ALLOCATIONS[n / 2 % ALLOCATIONS.len()]);
         let mut plan = self.plan.lock().expect("no panic before");
-        let vms = self.guests.iter().map(|&(vm, _)| (vm, 100_000_000));
-        plan.now.extend(vms.clone());
-        plan.then.extend(vms);
-        drop(plan);
-        for _ in 0..10_000 {
-            self.dispatch();
-            let Some(io) = self.in_flight.pop() else {
-                match self.engine.next_timeout() {
-                    _ if self.engine.is_idle() => break,
-                    Some(due) => {
-                        self.now = self.now.max(due);
-                        continue;
-                    }
-                    None => panic!("nothing will ever happen again"),
-                }
-            };
-            self.now += Nanos::from_micros(100);
-            self.engine.handle_completion(self.now, io, Ok(()));
-            while self.engine.poll_done().is_some() {}
+        match n.is_multiple_of(2) {
+            true => plan.now.push(allocation),
+            false => plan.then.push_back(allocation),
         }
-        assert!(self.engine.is_idle(), "it does not drain");
-        // Then they are inactive one after the other, and nothing is held for anybody.
-        for _ in 0..10_000 {
-            let Some(due) = self.engine.next_timeout() else {
-                let slow = self.slow.lock().expect("no panic before");
-                assert!(slow.vms.keys().all(|&vm| slow.credit(vm).is_none()));
-                return;
-            };
-            self.now = self.now.max(due);
-            self.engine.handle_timeout(self.now);
-        }
-        panic!("periods never stop");
     }
+}
+
+fn crowd_of(depth: u32, policies: &[&str], params: CircParams) -> Crowd<Allocated> {
+    let slow = Arc::new(Mutex::new(Slow::new(params)));
+    let plan = Arc::new(Mutex::new(Plan::default()));
+    let policies = policies.iter().map(|name| policy(name)).collect();
+    let wrap = regulated(&slow, &plan);
+    Crowd::new(depth, policies, Allocated { slow, plan }, wrap)
+}
+
+/// Everybody is allocated something, and everything drains. Then they are inactive one after the
+/// other, and nothing is held for anybody.
+fn close(mut crowd: Crowd<Allocated>) {
+    let mut plan = crowd.rules.plan.lock().expect("no panic before");
+    let vms = crowd.guests.iter().map(|&(vm, _)| (vm, 100_000_000));
+    plan.now.extend(vms.clone());
+    plan.then.extend(vms);
+    drop(plan);
+    crowd.drain();
+    for _ in 0..10_000 {
+        let Some(due) = crowd.engine.next_timeout() else {
+            let slow = crowd.rules.slow.lock().expect("no panic before");
+            assert!(slow.vms.keys().all(|&vm| slow.credit(vm).is_none()));
+            return;
+        };
+        crowd.now = crowd.now.max(due);
+        crowd.engine.handle_timeout(crowd.now);
+    }
+    panic!("periods never stop");
 }
 
 proptest! {
@@ -672,15 +510,16 @@ proptest! {
         burst in 1u32..5,
         smoothing in 1u32..8,
         below in 0usize..3,
-        steps in prop::collection::vec(step(), 0..250),
+        steps in prop::collection::vec(crowd::step(70_000), 0..250),
     ) {
         let params = CircParams { period: Nanos(period * MS), burst, smoothing };
         let below = ["open+fifo", "open+sfq", "open+mclock"][below];
-        let mut lab = Lab::new(depth, &policy(below), params);
+        let policies = [below, "open+mclock", "open+drr", "token-bucket+fifo"];
+        let mut crowd = crowd_of(depth, &policies, params);
         for step in steps {
-            lab.act(step);
+            crowd.act(step);
         }
-        lab.close();
+        close(crowd);
     }
 
     /// The same with allocations that stay: then what a VM takes in any time is bounded by what it
@@ -689,18 +528,18 @@ proptest! {
     fn it_bounds_bursts(
         allocations in prop::collection::vec(1..ALLOCATIONS.len() - 1, GUESTS),
         burst in 1u32..4,
-        steps in prop::collection::vec(step(), 0..250),
+        steps in prop::collection::vec(crowd::step(70_000), 0..250),
     ) {
         let params = CircParams { burst, ..PARAMS };
-        let mut lab = Lab::new(8, &policy("open+drr"), params);
+        let mut crowd = crowd_of(8, &["open+drr"], params);
         for (guest, &allocation) in allocations.iter().enumerate() {
-            lab.act(Step::Turn { guest, allocation, at_once: true });
+            crowd.act(Step::Change { guest, to: 2 * allocation });
         }
         for step in steps {
-            if !matches!(step, Step::Turn { .. } | Step::Swap { .. }) {
-                lab.act(step);
+            if !matches!(step, Step::Change { .. } | Step::Swap { .. }) {
+                crowd.act(step);
             }
         }
-        lab.close();
+        close(crowd);
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod costs;
 pub mod credits;
+pub mod crowd;
 pub mod lab;
 
 use std::collections::VecDeque;
