@@ -56,7 +56,7 @@ mod smoothed;
 
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{ReqId, VmId};
 use crate::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
@@ -120,7 +120,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             burst: params.get("burst") as u32,
             smoothing: params.get("smoothing") as u32,
         };
-        Box::new(Circ::new(params, capacity))
+        Box::new(Circ::new(params, capacity.vms))
     },
 };
 
@@ -138,17 +138,16 @@ pub struct Circ {
 }
 
 impl Circ {
-    /// With nobody there.
-    pub fn new(params: CircParams, capacity: &Capacity) -> Circ {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: CircParams, vms: u32) -> Circ {
         let CircParams {
             period,
             burst,
             smoothing,
         } = params;
-        let vms = capacity.vms as usize;
         Circ {
             period,
-            accounts: Accounts::new(period.0, burst, smoothing as usize, vms),
+            accounts: Accounts::new(period.0, burst, smoothing as usize, vms as usize),
             number: 1,
             end: Nanos::MAX,
             granted_at: Nanos::MAX,

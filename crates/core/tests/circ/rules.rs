@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
-use tidegate_core::policy::{Capacity, Roles};
+use tidegate_core::policy::Roles;
 use tidegate_core::regulate::circ::{Circ, CircParams};
 use tidegate_core::request::{ReqId, VmId};
 use tidegate_core::roles::{
@@ -450,13 +450,8 @@ pub(crate) fn regulated(
         if roles.regulator.stage() != Stage::Open {
             return roles;
         }
-        let capacity = Capacity {
-            vms: 128,
-            requests: 4096,
-            limits_kept: false,
-        };
         let checked = Checked {
-            real: Circ::new(params, &capacity),
+            real: Circ::new(params, 128),
             slow: Arc::clone(&slow),
         };
         Roles {
