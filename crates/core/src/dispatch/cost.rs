@@ -57,6 +57,11 @@ impl CostBy {
         ][place as usize]
     }
 
+    /// Its place among the words: the parameter's value.
+    pub(crate) const fn word(self) -> u64 {
+        self as u64
+    }
+
     /// A unit of it is 2^so many points.
     const fn shift(self) -> u32 {
         match self {

@@ -15,6 +15,7 @@ mod flubber;
 mod limit;
 mod lottery;
 mod mclock;
+mod mclock_ps;
 mod params;
 mod sfq;
 mod spec;
@@ -32,6 +33,7 @@ static REGISTRY: &[PolicyInfo] = &[
     fifo::INFO,
     limit::INFO,
     mclock::INFO,
+    mclock_ps::INFO,
     sfq::INFO,
     drr::INFO,
     lottery::INFO,
