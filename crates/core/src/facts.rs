@@ -45,6 +45,8 @@ pub struct DeviceFacts {
     pub requests: u32,
     /// Units waiting, over all VMs.
     pub queued: u32,
+    /// Those of them that a regulator has not let in yet.
+    pub pending: u32,
     /// I/Os handed to the device since the start.
     pub started: u64,
     /// I/Os that ended.
@@ -86,6 +88,8 @@ pub struct Facts {
     pub(crate) device: DeviceFacts,
     pub(crate) vms: Vec<Vm>,
     pub(crate) objectives: Vec<Objective>,
+    /// See [`Facts::allocation`].
+    pub(crate) allocations: Vec<u64>,
     pub(crate) ledgers: Vec<Ledger>,
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
@@ -157,6 +161,12 @@ impl Facts {
     /// A VM's objective.
     pub fn objective(&self, vm: VmId) -> &Objective {
         &self.objectives[vm.index()]
+    }
+
+    /// What the policy's controller last allocated to a VM, in thousandths of a request a second
+    /// ([`Knob::Allocation`](crate::roles::Knob)); 0: nothing, or it never did.
+    pub fn allocation(&self, vm: VmId) -> u64 {
+        self.allocations[vm.index()]
     }
 
     /// A VM's statistics, complete.

@@ -75,12 +75,20 @@ pub enum Knob {
     Credits(u32),
     /// Class of priority, in place of the objective's.
     Class(Priority),
-    /// Rate granted, in thousandths of a request a second.
+    /// Rate granted, in thousandths of a request a second: from [`Knob::LEAST_ALLOCATION`] to
+    /// [`Knob::MOST_ALLOCATION`]; or 0, for a VM that is counted out for now.
     Allocation(u64),
     /// Merge at most to, and split above, this many bytes. The engine itself keeps it.
     MergeLimit(u32),
     /// Time between two dispatches.
     DelaySlice(Nanos),
+}
+
+impl Knob {
+    /// One request a second.
+    pub const LEAST_ALLOCATION: u64 = 1_000;
+    /// Four million requests a second: more than devices do, and below 2^32.
+    pub const MOST_ALLOCATION: u64 = 4_000_000_000;
 }
 
 /// What happened. The engine's own state already shows it.
@@ -426,6 +434,17 @@ pub trait Controller: Send {
 
     /// It is that time.
     fn on_timer(&mut self, facts: &Facts, out: &mut Knobs);
+
+    /// Whether it turns [`Knob::Allocation`]: for every VM, background tenants apart, inside
+    /// [`Event::VmAdded`] and whenever it sees fit. Must never change.
+    fn allocates(&self) -> bool {
+        false
+    }
+
+    /// Whether it reckons with the device's profile and has nothing to go by without.
+    fn needs_profile(&self) -> bool {
+        false
+    }
 
     /// What it has learnt of a VM that is worth keeping beyond the engine's life; `None`: nothing.
     fn export(&self, _facts: &Facts, _vm: VmId) -> Option<Blob> {

@@ -107,8 +107,23 @@ pub struct Shares {
     pub cost: Cost,
     /// The largest cost of an I/O.
     pub largest: u64,
+    /// What the weights are.
+    pub weights: Weights,
     /// How far others may get.
     pub lead: Lead,
+}
+
+/// What a bound by weights is reckoned with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weights {
+    /// Those of objectives; what anybody was passed over is forgotten when one changes.
+    Objectives,
+    /// What a controller allocates ([`Facts::allocation`](crate::facts::Facts)), which changes all the
+    /// time: of two VMs' weights the largest quotient counts that there was while the one waited.
+    Allocations {
+        /// How much further each change may let its VM get, in units of the cost.
+        rounding: u64,
+    },
 }
 
 /// A bound by draws: for each I/O one of the VMs that wait is drawn, with a chance by its weight

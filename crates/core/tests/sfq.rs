@@ -15,7 +15,7 @@ use tidegate_core::objective::Rate;
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
-use tidegate_core::roles::Dispatcher;
+use tidegate_core::roles::{Dispatcher, Knob};
 use tidegate_core::time::Nanos;
 
 const COST_SIZE: u32 = 16 << 10;
@@ -495,17 +495,57 @@ fn what_counts_is_what_the_parameter_says() {
     }
 }
 
+/// SFQ by the cost in this place of the words, as a maker of it.
+fn maker(by: usize) -> impl Fn(&Capacity) -> Box<dyn Dispatcher> {
+    let by = [
+        CostBy::Bytes,
+        CostBy::Requests,
+        CostBy::SizeClasses,
+        CostBy::DeviceTime,
+    ][by];
+    let cost = CostParams {
+        by,
+        size: COST_SIZE,
+    };
+    move |capacity| Box::new(Sfq::new(SfqParams { depth: 0, cost }, capacity))
+}
+
+#[test]
+fn where_rates_are_allocated_they_are_the_weights() {
+    let iops = |guest, rate: u64| (guest, Knob::Allocation(rate * 1000));
+    for by in 0..CostBy::WORDS.len() {
+        // From the smallest to the largest, and next to it, where a weight is coarsest.
+        for (first, second) in [
+            ([1, 3], [2, 2]),
+            ([1, 1000], [1000, 1]),
+            ([3_000_000, 1_000_000], [4_000_000, 1_333_333]),
+        ] {
+            let knobs = [first, second].map(|of| [iops(0, of[0]), iops(1, of[1])]);
+            let got = lab::picks_with_knobs(maker(by), true, 8000, [&knobs[0], &knobs[1]]);
+            for (got, of) in got.into_iter().zip([first, second]) {
+                let fair = (4000 * of[1] / (of[0] + of[1])) as usize;
+                assert!(got[1].abs_diff(fair) <= 2, "{of:?} by {by}: {got:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_counted_out_keeps_its_weight_and_other_knobs_mean_nothing() {
+    let rate = |guest, rate| (guest, Knob::Allocation(rate));
+    let first = [rate(0, 1_000_000), rate(1, 3_000_000)];
+    let second = [rate(1, 0), (0, Knob::Weight(10_000))];
+    let got = lab::picks_with_knobs(maker(1), true, 800, [&first, &second]);
+    assert_eq!(got, [[100, 300]; 2]);
+    // And without a controller that allocates, an allocation is no weight.
+    let got = lab::picks_with_knobs(maker(1), false, 800, [&first, &second[1..]]);
+    assert_eq!(got[0], [200, 200]);
+    assert!(got[1][1] <= 4, "{got:?}");
+}
+
 #[test]
 fn a_weight_that_a_controller_turns_counts_at_once() {
-    let params = SfqParams {
-        depth: 0,
-        cost: CostParams {
-            by: CostBy::Bytes,
-            size: COST_SIZE,
-        },
-    };
-    let make = |capacity: &Capacity| Box::new(Sfq::new(params, capacity)) as Box<dyn Dispatcher>;
-    let [before, after] = lab::picks_with_a_knob(make, 800, 300);
+    let [before, after] = lab::picks_with_a_knob(maker(0), 800, 300);
     assert_eq!(before, [200, 200]);
     assert!(after[1].abs_diff(300) <= 1, "{after:?}");
 }

@@ -27,7 +27,7 @@ use crate::facts::{DeviceSpec, Facts, Unit};
 use crate::policy::{ParamInfo, Params};
 use crate::profile::{Access, Curve, Direction, Profile};
 use crate::request::{DeviceIo, Op};
-use crate::roles::{Event, Interests};
+use crate::roles::{Event, Interests, Knob};
 use crate::starvation::Cost;
 
 /// What an I/O costs its VM.
@@ -60,6 +60,20 @@ impl CostBy {
     /// Its place among the words: the parameter's value.
     pub(crate) const fn word(self) -> u64 {
         self as u64
+    }
+
+    /// Where weights are allocations (up to 2^32), points are 2^so many times finer: a service moves
+    /// its VM on by hundreds of units of virtual time, not by less than one.
+    pub(super) const fn finer(self) -> u32 {
+        match self {
+            CostBy::Bytes | CostBy::DeviceTime => 12,
+            CostBy::Requests | CostBy::SizeClasses => 20,
+        }
+    }
+
+    /// By how many units of cost two units of virtual time of the largest allocation are apart.
+    pub(super) const fn allocated_rounding(self) -> u64 {
+        (2 * Knob::MOST_ALLOCATION >> (self.shift() + self.finer())) + 1
     }
 
     /// A unit of it is 2^so many points.

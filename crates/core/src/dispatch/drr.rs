@@ -50,7 +50,7 @@ use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
-use crate::starvation::{Bound, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 
 /// DRR's parameters.
@@ -359,6 +359,7 @@ impl Dispatcher for Drr {
         Bound::Shares(Shares {
             cost,
             largest: cost.largest(device),
+            weights: Weights::Objectives,
             lead: Lead::Turns {
                 quantum: (self.cost).stated_worth(self.params.quantum, device, profile),
             },

@@ -57,7 +57,7 @@ use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
-use crate::starvation::{Bound, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
 
@@ -491,6 +491,7 @@ impl Dispatcher for MClock {
         Bound::Shares(Shares {
             cost,
             largest,
+            weights: Weights::Objectives,
             lead: Lead::Ahead {
                 ahead: (MOST_AHEAD * cost.flush()).max(2 * largest) + largest,
                 once: 2 * largest + cost.rounding(),

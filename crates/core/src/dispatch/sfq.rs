@@ -26,6 +26,9 @@
 //! - A flush does not wait for its turn (the engine's express lane). It moves its VM's tag as a
 //!   small I/O would, to at most 32 of them ahead of v: a debt, but not one without end.
 //! - A weight that changes scales what its VM is ahead of v, so that it counts at once.
+//! - Where a controller allocates rates to VMs (vFair), a VM's weight is its allocation and not its
+//!   objective's, so that the cost of a request weighs 1 / allocation. One that is counted out
+//!   (allocation 0) keeps the last it had.
 //! - A VM whose gates are shut is as one with nothing waiting: it saves nothing up.
 //!
 //! Bounds, with c the largest cost of an I/O of a VM and w its weight:
@@ -34,9 +37,10 @@
 //!   (D + 1) times that.
 //! - Starvation: from the moment a VM i waits until it is picked, another VM j is dispatched at
 //!   most c(j) + w(j) a(i)/w(i), where a(i) is the cost of i's last I/O, or of 32 flushes if it
-//!   flushed and that is more.
+//!   flushed and that is more. While weights change, w(j)/w(i) is the largest it was meanwhile: a
+//!   change leaves what a VM is ahead of v as it is, in cost.
 
-use super::cost::{CostModel, CostParams};
+use super::cost::{CostBy, CostModel, CostParams};
 use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
@@ -45,7 +49,7 @@ use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
-use crate::starvation::{Bound, Lead, Shares};
+use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 
 /// SFQ(D)'s parameters.
@@ -122,6 +126,11 @@ impl Flow {
 pub struct Sfq {
     depth: u32,
     cost: CostModel,
+    by: CostBy,
+    /// Weights are allocations.
+    allocated: bool,
+    /// Costs are in points finer by so many bits.
+    finer: u32,
     flows: Vec<Flow>,
     /// VMs that wait, by their heads' start tags.
     waiting: ByTag,
@@ -143,6 +152,13 @@ impl Sfq {
         Sfq {
             depth: params.depth,
             cost: CostModel::new(params.cost, vms),
+            by: params.cost.by,
+            allocated: capacity.allocated,
+            finer: if capacity.allocated {
+                params.cost.by.finer()
+            } else {
+                0
+            },
             flows: vec![flow; vms],
             waiting: ByTag::with_capacity(vms),
             clock: Virtual(0),
@@ -171,7 +187,7 @@ impl Sfq {
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = self.cost.charge(facts, io);
+        let cost = self.cost.charge(facts, io) << self.finer;
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
             let before = flow.tag.max(self.clock);
@@ -243,32 +259,52 @@ impl Dispatcher for Sfq {
             Event::VmAdded(vm) => {
                 self.flows[vm.index()] = Flow {
                     tag: self.clock,
-                    weight: facts.objective(vm).weight,
+                    weight: match self.allocated {
+                        true => Knob::LEAST_ALLOCATION as u32,
+                        false => facts.objective(vm).weight,
+                    },
                     carry: 0,
                 };
                 self.refresh(facts, vm);
             }
-            Event::VmChanged(vm) => self.set_weight(facts, vm, facts.objective(vm).weight),
+            Event::VmChanged(vm) if !self.allocated => {
+                self.set_weight(facts, vm, facts.objective(vm).weight);
+            }
             Event::VmRemoved(vm) => self.waiting.remove(vm.index()),
             _ => {}
         }
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        if let Knob::Weight(weight) = knob {
-            self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+        match knob {
+            Knob::Weight(weight) if !self.allocated => {
+                self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+            }
+            Knob::Allocation(rate @ 1..) if self.allocated => {
+                let rate = rate.clamp(Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION);
+                self.set_weight(facts, vm, rate as u32);
+            }
+            _ => {}
         }
     }
 
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         let cost = self.cost.stated(device, profile);
         let largest = cost.largest(device);
+        let (weights, rounding) = match self.allocated {
+            true => {
+                let rounding = self.by.allocated_rounding();
+                (Weights::Allocations { rounding }, rounding)
+            }
+            false => (Weights::Objectives, cost.rounding()),
+        };
         Bound::Shares(Shares {
             cost,
             largest,
+            weights,
             lead: Lead::Ahead {
                 ahead: largest.max(FLUSHES_AHEAD * cost.flush()),
-                once: largest + cost.rounding(),
+                once: largest + rounding,
             },
         })
     }

@@ -261,6 +261,7 @@ impl Engine {
         let Hot { next, op, .. } = self.facts.hot[slot as usize];
         self.facts.vms[vm as usize].lanes[op.lane().index()].pending = next;
         self.facts.hot[slot as usize].state = state::ADMITTED;
+        self.facts.device.pending -= 1;
         let (now, deliberate) = (self.facts.now, self.deliberate_time());
         let shut = self.shut_time(vm, op.lane());
         let cold = &mut self.facts.cold[slot as usize];

@@ -49,6 +49,7 @@ impl Engine {
         if self.facts.vms.len() <= slot {
             self.facts.vms.resize_with(slot + 1, Vm::vacant);
             self.facts.objectives.resize(slot + 1, Objective::default());
+            self.facts.allocations.resize(slot + 1, 0);
             self.ears.reserve(slot + 1);
         }
         if self.facts.ledgers.len() <= slot {
@@ -66,6 +67,7 @@ impl Engine {
             ..Vm::vacant()
         };
         self.facts.objectives[slot] = *objective;
+        self.facts.allocations[slot] = 0;
         self.facts.ledgers[slot] = Ledger::default();
         let id = VmId { index, generation };
         self.tell_limits(&Event::VmAdded(id));
@@ -181,6 +183,7 @@ impl Engine {
             None => roles,
         };
         self.ears = Ears::new(&self.roles, self.facts.vms.len());
+        self.facts.allocations.fill(0);
         self.stage = self.roles.regulator.stage();
         self.make_gates();
         self.set_all_waiting(self.stage == Stage::Admission, &vms);
@@ -281,11 +284,16 @@ impl Engine {
     /// background always is.
     fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
         let Facts {
-            hot, vms: of_vms, ..
+            hot,
+            vms: of_vms,
+            device,
+            ..
         } = &mut self.facts;
+        device.pending = 0;
         for hot in hot {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
                 let held = pending && !of_vms[hot.vm as usize].background;
+                device.pending += u32::from(held);
                 hot.state = if held {
                     state::PENDING
                 } else {

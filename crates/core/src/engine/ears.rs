@@ -90,6 +90,9 @@ impl Engine {
                 self.facts.vms[vm.index()].merge_limit = bytes;
                 self.facts.vms[vm.index()].largest_io = bytes;
             }
+            if let Knob::Allocation(allocation) = knob {
+                self.facts.allocations[vm.index()] = allocation;
+            }
             self.roles.regulator.set(&self.facts, vm, knob);
             self.roles.dispatcher.set(&self.facts, vm, knob);
         }

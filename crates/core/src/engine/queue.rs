@@ -22,6 +22,7 @@ impl EngineConfig {
                 in_flight: 0,
                 requests: 0,
                 queued: 0,
+                pending: 0,
                 started: 0,
                 ended: 0,
                 errors: 0,
@@ -31,6 +32,7 @@ impl EngineConfig {
             },
             vms: Vec::new(),
             objectives: Vec::<Objective>::new(),
+            allocations: Vec::new(),
             ledgers: Vec::<Ledger>::new(),
             hot: Vec::new(),
             cold: Vec::new(),
@@ -132,8 +134,11 @@ impl Engine {
         } = &mut self.facts;
         let queue = &mut vms[vm as usize].lanes[lane.index()];
         let last = core::mem::replace(&mut queue.tail, slot);
-        if state == state::PENDING && queue.pending == NIL {
-            queue.pending = slot;
+        if state == state::PENDING {
+            device.pending += 1;
+            if queue.pending == NIL {
+                queue.pending = slot;
+            }
         }
         let this = &mut hot[slot as usize];
         this.state = state;
@@ -172,10 +177,12 @@ impl Engine {
             NIL => queue.tail = slot,
             n => hot[n as usize].prev = slot,
         }
-        if hot[slot as usize].state == state::PENDING && queue.pending == next {
+        let held = hot[slot as usize].state == state::PENDING;
+        if held && queue.pending == next {
             queue.pending = slot;
         }
         self.facts.device.queued += 1;
+        self.facts.device.pending += u32::from(held);
     }
 
     /// Takes a unit out of its lane; returns the unit that stood behind it.
@@ -184,6 +191,7 @@ impl Engine {
             hot, vms, device, ..
         } = &mut self.facts;
         device.queued -= 1;
+        device.pending -= u32::from(hot[slot as usize].state == state::PENDING);
         let of_vm = &mut vms[hot[slot as usize].vm as usize];
         unlink(hot, of_vm, slot)
     }

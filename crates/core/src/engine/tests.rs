@@ -267,6 +267,7 @@ fn shares_stay_what_they_are_when_virtual_time_goes_round() {
             vms: 8,
             requests: 64,
             limits_kept: false,
+            allocated: false,
         };
         let params = MClockParams {
             cost: CostParams {

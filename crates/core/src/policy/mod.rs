@@ -90,6 +90,8 @@ pub struct Capacity {
     pub requests: u32,
     /// The regulator keeps the limits, bursts and all: a dispatcher must not as well.
     pub limits_kept: bool,
+    /// A controller allocates rates to VMs ([`Controller::allocates`]): their weights are in those.
+    pub allocated: bool,
 }
 
 /// A named composition.

@@ -195,7 +195,10 @@ impl PolicySpec {
     /// # Errors
     /// When it reckons with the profile, and there is none.
     pub fn check_profile(&self, is_there: bool) -> Result<(), PolicyError> {
-        if CostParams::need_profile(&self.params) && !is_there {
+        let controller = self.build(1, 1).controller;
+        let needed = CostParams::need_profile(&self.params)
+            || controller.is_some_and(|controller| controller.needs_profile());
+        if needed && !is_there {
             let policy = self.name.clone();
             return Err(PolicyError::NoProfile { policy });
         }
@@ -212,6 +215,7 @@ impl PolicySpec {
             vms,
             requests,
             limits_kept: self.regulator.honours.limit,
+            allocated: false,
         }
     }
 
@@ -228,11 +232,13 @@ impl PolicySpec {
     }
 
     pub(crate) fn build(&self, vms: u32, requests: u32) -> Roles {
-        let capacity = &self.capacity(vms, requests);
+        let mut capacity = self.capacity(vms, requests);
+        let controller = self.controller.map(|c| (c.build)(&self.params, &capacity));
+        capacity.allocated = controller.as_ref().is_some_and(|c| c.allocates());
         Roles {
-            controller: self.controller.map(|c| (c.build)(&self.params, capacity)),
-            regulator: (self.regulator.build)(&self.params, capacity),
-            dispatcher: (self.dispatcher.build)(&self.params, capacity),
+            controller,
+            regulator: (self.regulator.build)(&self.params, &capacity),
+            dispatcher: (self.dispatcher.build)(&self.params, &capacity),
         }
     }
 }
@@ -277,7 +283,7 @@ pub enum PolicyError {
         known: String,
     },
     /// It reckons with the device's profile, and there is none.
-    #[error("policy {policy} costs the device's time, and the device has no profile")]
+    #[error("policy {policy} reckons with the device's profile, and the device has none")]
     NoProfile {
         /// The policy.
         policy: String,

@@ -503,6 +503,17 @@ pub fn picks_with_a_knob(
     picks: usize,
     weight: u32,
 ) -> [[usize; 2]; 2] {
+    picks_with_knobs(make, false, picks, [&[], &[(1, Knob::Weight(weight))]])
+}
+
+/// The same with these knobs turned in the beginning and after half of the picks, under a controller
+/// that allocates rates or one that does not.
+pub fn picks_with_knobs(
+    make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
+    allocated: bool,
+    picks: usize,
+    knobs: [&[(usize, Knob)]; 2],
+) -> [[usize; 2]; 2] {
     let terms = Terms::new(1, false, &[100, 100]);
     let mut lab = Lab::new(&terms, [(); 2].map(|()| super::policy("fifo")));
     for guest in 0..2 {
@@ -520,6 +531,7 @@ pub fn picks_with_a_knob(
         vms: 8,
         requests: 1024,
         limits_kept: false,
+        allocated,
     });
     let facts = lab.engine.view();
     for guest in &lab.guests {
@@ -530,8 +542,8 @@ pub fn picks_with_a_knob(
         .for_each(|w| dispatcher.insert(facts, w.0));
     let mut got = [[0; 2]; 2];
     for (half, got) in got.iter_mut().enumerate() {
-        if half == 1 {
-            dispatcher.set(facts, lab.guests[1].vm, Knob::Weight(weight));
+        for &(guest, knob) in knobs[half] {
+            dispatcher.set(facts, lab.guests[guest].vm, knob);
         }
         for _ in 0..picks / 2 {
             let Pick::Start { head, .. } = dispatcher.pick(facts) else {

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `fifo` | what goes is what arrived first, among the lanes whose gate is open; nothing is left waiting while the device has room |
 //! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 of the smallest I/Os, or two of its own, and its own cost), plus two I/Os |
-//! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes |
+//! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes; where a controller allocates rates, weights are those, and of two of them the largest quotient counts that there was while it waited |
 //! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
 //! | `lottery` | while a VM wins no draw, the sum of its chances is at most 45: more has a probability below 2^-64 |
 //! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |

@@ -2,7 +2,8 @@
 //!
 //! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
 //! held against anybody while a reservation is in force, nor for a VM that the dispatcher itself
-//! holds to a limit.
+//! holds to a limit. Where weights are allocations, those in force are read at each start, and of two
+//! VMs' the largest quotient counts that there was since the one waits.
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -10,7 +11,8 @@ use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::policy::{Honours, dispatchers, regulators};
 use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
-use tidegate_core::starvation::{Cost, Lead, Shares};
+use tidegate_core::roles::Knob;
+use tidegate_core::starvation::{Cost, Lead, Shares, Weights};
 
 /// Bytes that an I/O moves through the device.
 fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {
@@ -100,6 +102,9 @@ pub(super) struct Passed {
     heads: Vec<Option<ReqId>>,
     /// `waits * slots + served`.
     served: Vec<u64>,
+    /// Likewise: the weights of the served and the waiting one when they were furthest apart, and how
+    /// often they changed, since it waits.
+    apart: Vec<([u64; 2], u64)>,
     lightest: u64,
     /// In turns: the largest quantum of each VM since the policy is in force. What it was
     /// granted stays when weights change.
@@ -119,6 +124,7 @@ impl Passed {
             streams: vec![Stream::default(); slots],
             heads: vec![None; slots],
             served: vec![0; slots * slots],
+            apart: vec![([0, 1], 0); slots * slots],
             lightest: 1,
             quanta: vec![0; slots],
             scale: 0,
@@ -136,12 +142,18 @@ impl Passed {
         for vm in engine.view().vms() {
             let objective = engine.objective(vm);
             self.reserved |= by.reservation && !objective.reservation.is_none();
-            let weight = if by.weight { objective.weight } else { 1 };
-            self.weights[vm.index()] = weight.into();
-            self.lightest = self.lightest.min(weight.into());
+            self.weights[vm.index()] = match (shares.weights, by.weight) {
+                (Weights::Allocations { .. }, _) => {
+                    allocation(engine, vm).unwrap_or(self.weights[vm.index()])
+                }
+                (Weights::Objectives, true) => objective.weight.into(),
+                (Weights::Objectives, false) => 1,
+            };
+            let weight = self.weights[vm.index()];
+            self.lightest = self.lightest.min(weight);
             self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
         }
-        self.served.fill(0);
+        (0..self.slots).for_each(|slot| self.waits_anew(slot));
         (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
             // The scale is at least that of the lightest VM there is.
@@ -168,9 +180,12 @@ impl Passed {
             return Ok(());
         };
         let (facts, served) = (engine.view(), io.vm.index());
+        if let Weights::Allocations { .. } = shares.weights {
+            self.follow(engine);
+        }
         if io.op == Op::Flush {
             // It takes its turn outside the order, and is charged to its VM all the same.
-            self.served[served * self.slots..(served + 1) * self.slots].fill(0);
+            self.waits_anew(served);
             return Ok(());
         }
         let head_of = |slot| {
@@ -202,7 +217,7 @@ impl Passed {
             // Another head than before: it may have waited for nothing in between.
             let same = head == std::mem::replace(&mut self.heads[slot], head);
             if slot == served || head.is_none() || !same {
-                self.served[slot * self.slots..(slot + 1) * self.slots].fill(0);
+                self.waits_anew(slot);
                 continue;
             }
             if self.reserved || self.limited[slot] {
@@ -225,12 +240,56 @@ impl Passed {
         Ok(())
     }
 
+    /// A VM waits for nothing, or for something else than before.
+    fn waits_anew(&mut self, waits: usize) {
+        let of = waits * self.slots..(waits + 1) * self.slots;
+        self.served[of.clone()].fill(0);
+        for (apart, &weight) in self.apart[of].iter_mut().zip(&self.weights) {
+            *apart = ([weight, self.weights[waits]], 0);
+        }
+    }
+
+    /// Takes over allocations that have changed.
+    fn follow(&mut self, engine: &Engine) {
+        for vm in engine.view().vms() {
+            let Some(weight) = allocation(engine, vm) else {
+                continue;
+            };
+            if core::mem::replace(&mut self.weights[vm.index()], weight) == weight {
+                continue;
+            }
+            for other in 0..self.slots {
+                self.widen(other, vm.index());
+                self.widen(vm.index(), other);
+            }
+        }
+    }
+
+    fn widen(&mut self, waits: usize, served: usize) {
+        let now = [self.weights[served], self.weights[waits]];
+        let (widest, changes) = &mut self.apart[waits * self.slots + served];
+        *changes += 1;
+        if u128::from(now[0]) * u128::from(widest[1]) > u128::from(widest[0]) * u128::from(now[1]) {
+            *widest = now;
+        }
+    }
+
     fn allowed(&self, shares: &Shares, waits: usize, served: usize) -> u128 {
-        let [own, other] = [waits, served].map(|slot| u128::from(self.weights[slot]));
+        let ([other, own], changes) = match shares.weights {
+            Weights::Allocations { .. } => self.apart[waits * self.slots + served],
+            Weights::Objectives => ([served, waits].map(|slot| self.weights[slot]), 0),
+        };
+        let [other, own] = [other, own].map(u128::from);
         let largest = u128::from(shares.largest);
         match shares.lead {
             // Tags are rounded, by less than a unit of cost.
-            Lead::Ahead { ahead, once } => u128::from(ahead) * other / own + u128::from(once) + 1,
+            Lead::Ahead { ahead, once } => {
+                let rounding = match shares.weights {
+                    Weights::Allocations { rounding } => rounding * changes,
+                    Weights::Objectives => 0,
+                };
+                u128::from(ahead) * other / own + u128::from(once + rounding) + 1
+            }
             Lead::Turns { quantum } => {
                 // Its own scale gives the waiting one a whole quantum at least.
                 let debt = self.quanta[waits].max(shares.cost.flush());
@@ -239,6 +298,15 @@ impl Passed {
             }
         }
     }
+}
+
+/// The weight that is a VM's allocation; `None`: it was counted out, and keeps what it had.
+fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
+    let (rate, [least, most]) = (
+        engine.view().allocation(vm),
+        [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION],
+    );
+    (rate > 0).then(|| rate.clamp(least, most))
 }
 
 /// What the dispatcher enforces by itself, where the regulator does not.
