@@ -1,3 +1,4 @@
 //! Controllers: what the knobs should be.
 
 pub mod credit_feedback;
+pub mod share_model;

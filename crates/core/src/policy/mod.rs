@@ -19,6 +19,9 @@ mod mclock_ps;
 mod params;
 mod sfq;
 mod spec;
+mod vfair;
+mod vfair_bops;
+mod vfair_bsps;
 
 pub(crate) use params::SLACK;
 pub use params::{ParamInfo, ParamKind, Params};
@@ -42,6 +45,9 @@ static REGISTRY: &[PolicyInfo] = &[
     edf_credit::INFO,
     flubber::INFO,
     cfq::INFO,
+    vfair::INFO,
+    vfair_bops::INFO,
+    vfair_bsps::INFO,
 ];
 
 /// The policies there are.

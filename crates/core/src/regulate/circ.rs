@@ -83,7 +83,6 @@ impl CircParams {
 }
 
 /// What the registry knows of it.
-#[allow(dead_code, reason = "a part is known by the policies that have it")]
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "circ",
     summary: "credits every period as allocated; unused ones go to those who ran dry",

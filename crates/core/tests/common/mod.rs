@@ -68,6 +68,8 @@ pub struct World {
     pub now: u64,
     /// How long the device takes for one I/O.
     pub service: u64,
+    /// The same by what the I/O is, where that matters.
+    pub takes: Option<Box<dyn Fn(&DeviceIo) -> u64>>,
     pub log: Vec<Start>,
     pub done: Vec<Done>,
     pub keep_done: bool,
@@ -154,6 +156,7 @@ impl World {
             engine: Engine::new(config, policy).expect("the configuration is right"),
             now: 0,
             service,
+            takes: None,
             log: Vec::new(),
             done: Vec::new(),
             keep_done: false,
@@ -308,7 +311,8 @@ impl World {
                 .in_flight
                 .back()
                 .map_or(self.now, |f| f.0.max(self.now));
-            self.in_flight.push_back((begin + self.service, io.id));
+            let service = self.takes.as_ref().map_or(self.service, |takes| takes(&io));
+            self.in_flight.push_back((begin + service, io.id));
             self.log.push(Start { at: self.now, io });
         }
     }

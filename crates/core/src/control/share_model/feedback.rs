@@ -1,0 +1,141 @@
+//! section 4.3, after Karlsson et al., "Triage", 2005; the paper leaves out how).
+//!
+//! ```text
+//!                      credits ran out                     credits are left
+//!   latency > target   down: to what drains the excess     down: 5 % and less
+//!   latency <= target  up: to what fills the device        stay
+//! ```
+//!
+//! - *Latency* is that of a request that were let in now: what has been let in and is not done, at the
+//!   rate at which the device ends requests. The device's own latency would not do. With D outstanding at
+//!   most it is never above D requests' time, however much more has been let in and waits before the
+//!   device. Nor would the mean from admission to completion: credits come once a period, all
+//!   that wait go in at once, and their mean is half a period where nothing is wrong.
+//! - *Target*, unless one is given: the latency at depth D, which is D / rate by Little's law: the rate
+//!   is the one at which the device ends requests (`measured`), or would by its profile as it is scaled
+//!   (`profile`). Both are the same where the scale is right; the first one is right while it is not.
+//! - *Credits ran out* where a VM ended the period with something waiting and no credit: its own and
+//!   what the regulator passed on were not enough.
+//! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device, less
+//!   the part of the excess (more by the part of the lack) that [`APPROACH`] says, each period. What has been
+//!   let in beyond D is an integral of the scale, so a step by the sign of the difference alone would
+//!   swing around the target for ever. Far below it, at less than half, steps are larger, up to 5 % where
+//!   the device is empty.
+
+/// A step at most.
+const STEP: f64 = 0.05;
+/// Bounds of the scale.
+const BOUNDS: [f64; 2] = [0.05, 20.0];
+/// How much of a mean the newest period is.
+const NEWEST: f64 = 0.3;
+/// How much of the excess, or the lack, is to be gone after a period.
+const APPROACH: f64 = 0.05;
+const GAIN: f64 = 0.2;
+
+/// What happened in a period.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Period {
+    /// How long it was, in seconds; positive.
+    pub length: f64,
+    /// I/Os that the device ended.
+    pub ended: f64,
+    /// What has been let in and is not done, when it ended.
+    pub inside: f64,
+    /// Likewise when it began: with that and what ended it is known how much was let in.
+    pub before: f64,
+    /// Somebody ended it with something waiting and no credit.
+    pub ran_out: bool,
+}
+
+/// The latency to hold.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Target {
+    /// So many seconds.
+    Given(f64),
+    /// That of so many requests in flight, at the rate at which they end.
+    Depth(f64),
+    /// That of so many requests in flight, at so many a second by the scaled profile.
+    Profile {
+        /// Requests in flight.
+        depth: f64,
+        /// Requests a second that saturate the device, by the profile as it is.
+        iops: f64,
+    },
+}
+
+/// The controller's controller.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Feedback {
+    scale: f64,
+    /// Means, a second: let in, ended. Below zero: not known.
+    admitted: f64,
+    ended: f64,
+    /// Mean of what was inside at the ends of periods.
+    inside: f64,
+}
+
+impl Feedback {
+    /// That trusts the profile so far.
+    pub const NEW: Feedback = Feedback {
+        scale: 1.0,
+        admitted: -1.0,
+        ended: -1.0,
+        inside: 0.0,
+    };
+
+    /// What the profile's figures are to be multiplied by, 0.05 to 20.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// A period has ended.
+    pub fn observe(&mut self, period: &Period, target: Target) {
+        let mean = |old: f64, new: f64| match old < 0.0 {
+            true => new,
+            false => old + NEWEST * (new - old),
+        };
+        self.inside = match self.ended < 0.0 {
+            true => period.inside,
+            false => mean(self.inside, period.inside),
+        };
+        let admitted = (period.ended + period.inside - period.before).max(0.0);
+        self.admitted = mean(self.admitted, admitted / period.length);
+        self.ended = mean(self.ended, period.ended / period.length);
+        let step = self.step(period, target);
+        self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], BOUNDS[1]);
+    }
+
+    /// By what part to change the scale.
+    fn step(&self, period: &Period, target: Target) -> f64 {
+        if self.ended <= 0.0 {
+            // Nothing ends. What has been let in is enough to find out whether anything will.
+            return 0.0;
+        }
+        let wanted = match target {
+            Target::Given(seconds) => seconds * self.ended,
+            Target::Depth(depth) => depth,
+            Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
+        };
+        // In requests: latency and target times the rate.
+        let excess = (period.inside - wanted) / wanted;
+        if !period.ran_out {
+            return -(STEP * excess).clamp(0.0, STEP);
+        }
+        let towards = APPROACH * (wanted - period.inside) / (self.ended * period.length);
+        let rate = self.ended / self.admitted.max(self.ended * 0.1) * (1.0 + towards) - 1.0;
+        let near = GAIN * rate;
+        match excess > 0.0 {
+            true => near.clamp(-STEP, 0.0),
+            false => {
+                let far = STEP * (-1.0 - 2.0 * excess).clamp(0.0, 1.0);
+                near.max(far).clamp(0.0, STEP)
+            }
+        }
+    }
+}
+
+impl Default for Feedback {
+    fn default() -> Feedback {
+        Feedback::NEW
+    }
+}

@@ -1,0 +1,476 @@
+//! vFair's share model: what each VM may have of the device, by its weight and by what its requests
+//! cost. Lu, Saltaformaggio, Kompella and Xu, "vFair: Latency-Aware Fair Storage Scheduling via Per-IO
+//! Cost-Based Differentiation", SoCC 2015, sections 4.1 to 4.3.
+//!
+//! Every period, for each of the VMs that compete:
+//!
+//! ```text
+//!   pattern t, t' ──▶ P, P': requests a second of it that saturate the device    (saturation.rs)
+//!                        │
+//!   weights ────────────▶ allocation = w / sum(w) * P, less what is lost by blending (strategy.rs)
+//!                        │
+//!   latency, credits ───▶ * scale: what the profile gets wrong                      (feedback.rs)
+//!                        ▼
+//!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
+//! ```
+//!
+//! A period is the regulator's ([`IntervalEnd::Period`]); where the regulator has none, its own of as
+//! many nanoseconds as the parameter `period` says, or 30 ms.
+//!
+//! Readings, where the paper leaves room:
+//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after it last asked. One
+//!   that does not is allocated 0, and what it had is the others' at the next period.
+//! - A VM that comes has its share at once, as if it competed; with requests of its own it is among the
+//!   others at the next period, at the latest.
+//! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
+//!   request a second would be for ever.
+//! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or two.
+
+pub mod feedback;
+pub mod saturation;
+pub mod strategy;
+
+use crate::facts::Facts;
+use crate::pattern::{Patterns, WINDOW};
+use crate::policy::{Capacity, Honours, ParamInfo, Params, PartInfo};
+use crate::request::{Done, IoError, Op, ReqId, VmId};
+use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs};
+use crate::time::Nanos;
+use feedback::{Feedback, Period, Target};
+use saturation::Saturation;
+use strategy::{Claim, Strategy};
+
+/// For so many periods after it last asked a VM is taken to compete.
+pub const COMPETES: u64 = 4;
+/// How much of a mean the newest period is.
+const NEWEST: f64 = 0.3;
+
+const STRATEGY: ParamInfo = ParamInfo::choice(
+    "strategy",
+    Strategy::WORDS,
+    "who bears it that VMs' requests stand between each other: all, whom it happens to, or all strictly",
+);
+const LATENCY_TARGET: ParamInfo = ParamInfo::span(
+    "latency_target",
+    0,
+    "more is let in while a request would take less than this; 0: as long as at full depth",
+);
+const LATENCY_BY: ParamInfo = ParamInfo::choice(
+    "latency_by",
+    &["measured", "profile"],
+    "whose rate makes the latency at full depth: the one measured, or the profile's",
+);
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShareModelParams {
+    /// How loss by each other is shared.
+    pub strategy: Strategy,
+    /// The latency to hold; zero: that at depth `depth`.
+    pub latency_target: Nanos,
+    /// That one by the scaled profile, and not by the rate that is measured.
+    pub by_profile: bool,
+    /// I/Os outstanding at most, as the dispatcher has it; 0: as many as the device takes.
+    pub depth: u32,
+    /// How long a period is where the regulator has none.
+    pub period: Nanos,
+}
+
+impl ShareModelParams {
+    fn from_params(params: &Params) -> ShareModelParams {
+        ShareModelParams {
+            strategy: Strategy::from_word(params.get(STRATEGY.name)),
+            latency_target: Nanos(params.get(LATENCY_TARGET.name)),
+            by_profile: params.get(LATENCY_BY.name) == 1,
+            depth: params.find("depth").unwrap_or(0) as u32,
+            period: params.find("period").map_or(WINDOW, Nanos),
+        }
+    }
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "share-model",
+    summary: "allocates rates by weight and by what each VM's requests cost the device",
+    params: &[STRATEGY, saturation::ESTIMATION, LATENCY_TARGET, LATENCY_BY],
+    honours: Honours::NONE,
+    build: |params, capacity| {
+        let saturation = Saturation::from_params(params);
+        let params = ShareModelParams::from_params(params);
+        Box::new(ShareModel::new(params, saturation, capacity))
+    },
+};
+
+/// One VM.
+#[derive(Clone, Copy, Debug)]
+struct Vm {
+    present: bool,
+    /// It stands among the competitors.
+    listed: bool,
+    /// Its objective's.
+    weight: u32,
+    /// The period in which it last asked.
+    asked_in: u64,
+    /// What was last turned; `None`: nothing.
+    allocated: Option<u64>,
+    /// In this period: requests answered, and their time with the device.
+    answered: u32,
+    device: Nanos,
+    /// Means: answered a second, and their time with the device in seconds.
+    rate: f64,
+    latency: f64,
+    /// See [`Claim::cut`].
+    cut: f64,
+}
+
+const GONE: Vm = Vm {
+    present: false,
+    listed: false,
+    weight: 0,
+    asked_in: 0,
+    allocated: None,
+    answered: 0,
+    device: Nanos::ZERO,
+    rate: 0.0,
+    latency: 0.0,
+    cut: 1.0,
+};
+
+impl Vm {
+    /// A period of so many seconds has ended.
+    fn settle(&mut self, length: f64) {
+        let answered = f64::from(core::mem::take(&mut self.answered));
+        let device = core::mem::take(&mut self.device).as_secs_f64();
+        self.rate += NEWEST * (answered / length - self.rate);
+        if answered > 0.0 {
+            let mean = device / answered;
+            self.latency += match self.latency == 0.0 {
+                true => mean,
+                false => NEWEST * (mean - self.latency),
+            };
+        }
+    }
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct ShareModel {
+    params: ShareModelParams,
+    saturation: Saturation,
+    patterns: Patterns,
+    vms: Vec<Vm>,
+    /// Slots of VMs that compete, or may not any more.
+    listed: Vec<u32>,
+    /// The sum of their weights.
+    weights: u64,
+    /// For [`ShareModel::allocate`]: room for all of them.
+    claims: Vec<Claim>,
+    feedback: Feedback,
+    /// How many periods have ended.
+    periods: u64,
+    /// When the last one did.
+    ended_at: Nanos,
+    /// What had been let in and was not done then, and I/Os that had ended.
+    inside: u32,
+    ended: u64,
+    /// VMs, weights or the profile have changed since.
+    changed: bool,
+}
+
+impl ShareModel {
+    /// With nobody there.
+    pub fn new(
+        params: ShareModelParams,
+        saturation: Saturation,
+        capacity: &Capacity,
+    ) -> ShareModel {
+        let vms = capacity.vms as usize;
+        ShareModel {
+            params,
+            saturation,
+            patterns: Patterns::new(vms),
+            vms: vec![GONE; vms],
+            listed: Vec::with_capacity(vms),
+            weights: 0,
+            claims: Vec::with_capacity(vms),
+            feedback: Feedback::NEW,
+            periods: COMPETES + 1,
+            ended_at: Nanos::ZERO,
+            inside: 0,
+            ended: 0,
+            changed: false,
+        }
+    }
+
+    /// What the profile's figures are multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.feedback.scale()
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        if facts.is_background(vm) {
+            return;
+        }
+        let weight = facts.objective(vm).weight;
+        self.vms[vm.index()] = Vm {
+            present: true,
+            weight,
+            ..GONE
+        };
+        self.wake(facts, vm);
+        self.changed = true;
+        // Its part beside those that compete already. They are told at the next occasion, all at once.
+        let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
+        let part = f64::from(weight) / self.weights as f64;
+        self.turn(vm, alone * part, out);
+    }
+
+    fn changed(&mut self, facts: &Facts, vm: VmId) {
+        let weight = facts.objective(vm).weight;
+        let of_vm = &mut self.vms[vm.index()];
+        let old = core::mem::replace(&mut of_vm.weight, weight);
+        if of_vm.listed {
+            self.weights = self.weights - u64::from(old) + u64::from(weight);
+        }
+        self.changed = true;
+    }
+
+    fn removed(&mut self, vm: VmId) {
+        let left = core::mem::replace(&mut self.vms[vm.index()], GONE);
+        if left.listed {
+            self.weights -= u64::from(left.weight);
+            self.listed.retain(|&slot| slot != vm.index);
+        }
+        self.changed = true;
+    }
+
+    /// A VM may compete.
+    fn wake(&mut self, facts: &Facts, vm: VmId) {
+        if self.listed.is_empty() {
+            // Nobody did since whenever: what is counted begins now.
+            self.begin(facts);
+        }
+        let of_vm = &mut self.vms[vm.index()];
+        if !of_vm.listed {
+            of_vm.listed = true;
+            self.weights += u64::from(of_vm.weight);
+            self.listed.push(vm.index);
+        }
+    }
+
+    fn begin(&mut self, facts: &Facts) {
+        self.ended_at = facts.now();
+        self.inside = inside(facts);
+        self.ended = facts.device().ended;
+    }
+
+    fn asked(&mut self, facts: &Facts, request: ReqId) {
+        let (vm, _) = facts.vm_lane(request);
+        if self.vms[vm.index()].present {
+            self.vms[vm.index()].asked_in = self.periods;
+            self.wake(facts, vm);
+        }
+    }
+
+    fn answered(&mut self, done: &Done) {
+        let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
+        let of_vm = &mut self.vms[done.vm.index()];
+        if done.op != Op::Flush && !never_served && of_vm.present {
+            of_vm.answered += 1;
+            of_vm.device += done.account.device;
+        }
+    }
+
+    /// A period has ended: what happened in it counts.
+    fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
+        let length = facts.now().since(self.ended_at).as_secs_f64();
+        self.periods += 1;
+        if length > 0.0 {
+            for &slot in &self.listed {
+                self.vms[slot as usize].settle(length);
+            }
+            self.forget_idle(facts, out);
+            self.claim(facts);
+            self.feed_back(facts, length);
+            if self.params.strategy == Strategy::Bsps {
+                self.cut(facts);
+            }
+        }
+        self.begin(facts);
+        self.allocate(facts, out);
+    }
+
+    /// VMs that do not compete any more are counted out.
+    fn forget_idle(&mut self, facts: &Facts, out: &mut Knobs) {
+        let (vms, periods, weights) = (&mut self.vms, self.periods, &mut self.weights);
+        self.listed.retain(|&slot| {
+            let of_vm = &mut vms[slot as usize];
+            let id = facts.vm_at(slot as usize);
+            of_vm.listed = facts.requests(id) > 0 || periods - of_vm.asked_in <= COMPETES;
+            if !of_vm.listed {
+                *weights -= u64::from(of_vm.weight);
+                of_vm.allocated = Some(0);
+                out.turn(id, Knob::Allocation(0));
+            }
+            of_vm.listed
+        });
+    }
+
+    /// Who competes, with what.
+    fn claim(&mut self, facts: &Facts) {
+        self.claims.clear();
+        for &slot in &self.listed {
+            let (id, of_vm) = (facts.vm_at(slot as usize), &self.vms[slot as usize]);
+            let own = self.patterns.own(facts.now(), id);
+            let blended = self.patterns.blended(facts.now(), id);
+            self.claims.push(Claim {
+                slot,
+                weight: of_vm.weight.into(),
+                alone: self.saturation.iops(facts, &own),
+                blended: self.saturation.iops(facts, &blended),
+                achieved: of_vm.rate,
+                squeezed: false,
+                cut: of_vm.cut,
+                allocation: 0.0,
+            });
+        }
+        strategy::allocate(self.params.strategy, &mut self.claims);
+    }
+
+    fn feed_back(&mut self, facts: &Facts, length: f64) {
+        let ran_out = |&slot: &u32| {
+            let vm = facts.vm_at(slot as usize);
+            !facts.may_enter(vm) && facts.pending_head(vm).is_some()
+        };
+        let period = Period {
+            length,
+            ended: (facts.device().ended - self.ended) as f64,
+            inside: inside(facts).into(),
+            before: self.inside.into(),
+            ran_out: self.listed.iter().any(ran_out),
+        };
+        let target = self.target(facts);
+        self.feedback.observe(&period, target);
+    }
+
+    fn target(&self, facts: &Facts) -> Target {
+        if self.params.latency_target > Nanos::ZERO {
+            return Target::Given(self.params.latency_target.as_secs_f64());
+        }
+        let depth = match (self.params.depth, facts.device().spec.depth) {
+            (0, device) => device,
+            (given, device) => given.min(device),
+        };
+        let depth = f64::from(depth);
+        // Of what is asked for, as the device gets it.
+        let achieved: f64 = self.claims.iter().map(|c| c.achieved).sum();
+        let taken: f64 = self.claims.iter().map(|c| c.achieved / c.blended).sum();
+        match self.params.by_profile && taken > 0.0 {
+            true => Target::Profile {
+                depth,
+                iops: achieved / taken,
+            },
+            false => Target::Depth(depth),
+        }
+    }
+
+    /// The strict strategy's step.
+    fn cut(&mut self, facts: &Facts) {
+        let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
+        let scale = self.feedback.scale();
+        for claim in &mut self.claims {
+            let latency = self.vms[claim.slot as usize].latency;
+            claim.squeezed = latency > all / (claim.weight * claim.alone * scale);
+        }
+        strategy::cut(&mut self.claims, facts.device().in_flight == 0);
+        for claim in &self.claims {
+            self.vms[claim.slot as usize].cut = claim.cut;
+        }
+        strategy::allocate(self.params.strategy, &mut self.claims);
+    }
+
+    /// Tells those who compete what they have.
+    fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
+        self.changed = false;
+        for at in 0..self.claims.len() {
+            let claim = self.claims[at];
+            let id = facts.vm_at(claim.slot as usize);
+            self.turn(id, claim.allocation, out);
+        }
+    }
+
+    /// So many requests a second, by the profile as it is.
+    fn turn(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
+        let rate = rate * self.feedback.scale() * 1000.0;
+        let [least, most] = [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION];
+        // From a float that is no number or out of range, `as` makes the nearest that is.
+        let rate = ((rate + 0.5) as u64).clamp(least, most);
+        let of_vm = &mut self.vms[vm.index()];
+        if of_vm.allocated != Some(rate) {
+            of_vm.allocated = Some(rate);
+            out.turn(vm, Knob::Allocation(rate));
+        }
+    }
+}
+
+/// Units that have been let in, and I/Os that are not done.
+fn inside(facts: &Facts) -> u32 {
+    let device = facts.device();
+    device.in_flight + device.queued - device.pending
+}
+
+impl Controller for ShareModel {
+    fn interests(&self) -> Interests {
+        Patterns::INTERESTS
+            .and(Interests::ANSWERED)
+            .and(Interests::INTERVALS)
+            .and(Interests::PROFILE)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        self.patterns.on_event(facts, event);
+        match *event {
+            Event::Arrived(request) | Event::Merged { by: request, .. } => {
+                self.asked(facts, request);
+            }
+            Event::Answered(done) => self.answered(done),
+            Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {
+                self.period_ended(facts, out);
+            }
+            Event::VmAdded(vm) => self.added(facts, vm, out),
+            Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(facts, vm),
+            Event::VmRemoved(vm) => self.removed(vm),
+            Event::ProfileChanged => {
+                self.feedback = Feedback::NEW;
+                self.changed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        match (self.changed, self.listed.is_empty()) {
+            (true, _) => Nanos::ZERO,
+            (false, false) => self.ended_at + self.params.period,
+            (false, true) => Nanos::MAX,
+        }
+    }
+
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+        if self.ended_at + self.params.period <= facts.now() && !self.listed.is_empty() {
+            self.period_ended(facts, out);
+        } else {
+            self.forget_idle(facts, out);
+            self.claim(facts);
+            self.allocate(facts, out);
+        }
+    }
+
+    fn allocates(&self) -> bool {
+        true
+    }
+
+    fn needs_profile(&self) -> bool {
+        self.saturation.needs_profile()
+    }
+}

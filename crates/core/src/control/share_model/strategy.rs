@@ -1,0 +1,194 @@
+//! What each VM is allocated by its weight and its saturation throughput: vFair's three strategies
+//! (Lu et al., SoCC 2015, section 4.2), as arithmetic on the VMs that compete.
+
+/// How VMs' loss by each other is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strategy {
+    /// Blender-aware proportional share: by all, in proportion.
+    Baps,
+    /// Blender-oblivious proportional share: not at all.
+    Bops,
+    /// Blender-aware strict proportional share: what VMs get is in the proportion of what they would
+    /// have alone.
+    Bsps,
+}
+
+impl Strategy {
+    /// The configuration's words, in the order of the variants.
+    pub const WORDS: &[&str] = &["baps", "bops", "bsps"];
+
+    /// By its place among the words.
+    pub(super) fn from_word(place: u64) -> Strategy {
+        [Strategy::Baps, Strategy::Bops, Strategy::Bsps][place as usize]
+    }
+
+    /// Its place among the words: the parameter's value.
+    pub(crate) const fn word(self) -> u64 {
+        self as u64
+    }
+}
+
+/// A VM that competes for the device.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Claim {
+    /// Its slot.
+    pub slot: u32,
+    /// w_i, positive.
+    pub weight: f64,
+    /// P_i: requests a second of its pattern t that saturate the device, positive.
+    pub alone: f64,
+    /// P'_i by the model: the same of its pattern t', positive.
+    pub blended: f64,
+    /// Requests a second that were answered lately.
+    pub achieved: f64,
+    /// It is squeezed, not idle: its mean latency with the device is above sum(w) / (w_i P_i) seconds.
+    pub squeezed: bool,
+    /// What is left of its allocation after the strict strategy's cuts, 0 to 1.
+    pub cut: f64,
+    /// Requests a second that it is allocated.
+    pub allocation: f64,
+}
+
+/// By how much the strict strategy cuts, and gives back, an update.
+const STEP: f64 = 0.05;
+/// The least that is left of an allocation after cuts.
+const LEAST_CUT: f64 = 1e-3;
+
+/// The sum of all weights.
+fn weights(claims: &[Claim]) -> f64 {
+    claims.iter().map(|claim| claim.weight).sum()
+}
+
+/// Delta P: the part of the device that is lost because the VMs' requests stand between each other,
+/// 0 to 1.
+pub fn lost(claims: &[Claim]) -> f64 {
+    let all = weights(claims);
+    let of = |claim: &Claim| {
+        let lost = (claim.alone - claim.blended) / claim.alone;
+        claim.weight / all * lost.max(0.0)
+    };
+    claims.iter().map(of).sum()
+}
+
+/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that.
+pub fn allocate(strategy: Strategy, claims: &mut [Claim]) {
+    let kept = match strategy {
+        Strategy::Bops => 1.0,
+        Strategy::Baps | Strategy::Bsps => 1.0 - lost(claims),
+    };
+    let all = weights(claims);
+    for claim in &mut *claims {
+        claim.allocation = claim.weight / all * claim.alone * kept;
+        match strategy {
+            Strategy::Bsps => claim.allocation *= claim.cut,
+            Strategy::Baps | Strategy::Bops => claim.cut = 1.0,
+        }
+    }
+}
+
+/// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM is
+/// squeezed that got less than its part of what all got, the one that got the most for its w_i P_i is
+/// cut by a twentieth, but not below its part; while nobody is squeezed, or the device is idle, all
+/// have a twentieth given back.
+pub fn cut(claims: &mut [Claim], idle: bool) {
+    if idle || claims.iter().all(|claim| !claim.squeezed) {
+        for claim in claims {
+            claim.cut = (claim.cut * (1.0 + STEP)).min(1.0);
+        }
+        return;
+    }
+    let achieved: f64 = claims.iter().map(|claim| claim.achieved).sum();
+    let due: f64 = claims.iter().map(|c| c.weight * c.alone).sum();
+    // Of its part: above 1, it got more.
+    let relative = |claim: &Claim| claim.achieved / (claim.weight * claim.alone) * due / achieved;
+    if !claims.iter().any(|c| c.squeezed && relative(c) < 1.0) {
+        return;
+    }
+    let most = claims
+        .iter_mut()
+        .max_by(|a, b| relative(a).total_cmp(&relative(b)));
+    if let Some(most) = most.filter(|claim| relative(claim) > 1.0) {
+        let part = 1.0 / relative(most);
+        most.cut = (most.cut * part.max(1.0 - STEP)).max(LEAST_CUT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Section 4.2: VM 1 reads in sequence, 8000 IOPS alone; between VM 2's random requests it is as
+    /// random as they are, and the device does 1200.
+    fn example() -> [Claim; 2] {
+        let claim = |slot, alone| Claim {
+            slot,
+            weight: 100.0,
+            alone,
+            blended: 1200.0,
+            achieved: 0.0,
+            squeezed: true,
+            cut: 1.0,
+            allocation: 0.0,
+        };
+        [claim(0, 8000.0), claim(1, 1200.0)]
+    }
+
+    fn allocated(strategy: Strategy) -> [f64; 2] {
+        let mut claims = example();
+        allocate(strategy, &mut claims);
+        claims.map(|claim| claim.allocation)
+    }
+
+    #[test]
+    fn the_worked_example_of_section_4_2() {
+        assert_eq!(allocated(Strategy::Bops), [4000.0, 600.0]);
+        assert!((lost(&example()) - 0.425).abs() < 1e-15);
+        let [first, second] = allocated(Strategy::Baps);
+        assert!((first - 2300.0).abs() < 1e-9 && (second - 345.0).abs() < 1e-9);
+        assert_eq!(allocated(Strategy::Bsps), [first, second], "before any cut");
+    }
+
+    /// What the two get of a device that does 1200 whatever they ask: VM 2 all of its allocation, VM 1
+    /// what is left.
+    fn serve(claims: &mut [Claim; 2]) {
+        let second = claims[1].allocation.min(1200.0);
+        claims[1].achieved = second;
+        claims[0].achieved = claims[0].allocation.min(1200.0 - second);
+    }
+
+    #[test]
+    fn the_strict_strategy_ends_at_the_examples_figures() {
+        let mut claims = example();
+        allocate(Strategy::Bsps, &mut claims);
+        serve(&mut claims);
+        // As the paper has it for BAPS in the worst case.
+        assert!((claims[0].achieved - 855.0).abs() < 1e-9);
+        for _ in 0..100 {
+            let before = claims[1].cut;
+            cut(&mut claims, false);
+            assert!(claims[1].cut >= before * 0.95, "more than a step");
+            allocate(Strategy::Bsps, &mut claims);
+            serve(&mut claims);
+        }
+        let [first, second] = claims.map(|claim| claim.achieved);
+        assert!((first - 8000.0 / 9200.0 * 1200.0).abs() < 1e-6, "{first}");
+        assert!((second - 1200.0 / 9200.0 * 1200.0).abs() < 1e-6, "{second}");
+        // VM 1 got what it asked for: nobody is squeezed, and cuts are given back.
+        claims[0].squeezed = false;
+        claims[1].squeezed = false;
+        let cut_before = claims[1].cut;
+        cut(&mut claims, false);
+        assert!((claims[1].cut - cut_before * 1.05).abs() < 1e-12);
+        for _ in 0..100 {
+            cut(&mut claims, false);
+        }
+        assert_eq!(claims.map(|claim| claim.cut), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn a_vm_that_gains_by_blending_costs_nobody_anything() {
+        let mut claims = example();
+        claims[0].blended = 9000.0;
+        assert_eq!(lost(&claims), 0.0);
+    }
+}
