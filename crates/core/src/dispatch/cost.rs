@@ -73,7 +73,7 @@ impl CostBy {
 
     /// By how many units of cost two units of virtual time of the largest allocation are apart.
     pub(super) const fn allocated_rounding(self) -> u64 {
-        (2 * Knob::MOST_ALLOCATION >> (self.shift() + self.finer())) + 1
+        ((2 * Knob::MOST_ALLOCATION) >> (self.shift() + self.finer())) + 1
     }
 
     /// A unit of it is 2^so many points.
