@@ -161,6 +161,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         policy,
         profile: None,
         learn_cap: false,
+        steering: Default::default(),
         depth: bounds.device.depth,
         max_io: bounds.device.max_io,
         merge_limit: bounds.merge_limit,

@@ -68,6 +68,32 @@ pub fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
     section.read("learn_cap", has_profile, Field::flag)
 }
 
+/// How a device is used whatever its policy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Steering {
+    /// Its queue is kept only as deep as its throughput needs.
+    pub adaptive_depth: bool,
+    /// Largest I/O in bytes while other VMs use it, too, at most the largest there is; 0: the same.
+    pub max_io_shared: u32,
+}
+
+impl Steering {
+    /// Reads `adaptive_depth` and `max_io_shared`, the latter against `max_io`. Unless they are
+    /// said, nothing is steered. `None`: something was wrong and has been reported.
+    pub fn read(section: &mut Section<'_>, max_io: Option<u32>) -> Option<Steering> {
+        let adaptive_depth = section.read("adaptive_depth", false, Field::flag);
+        let longest = max_io.map_or(*MAX_IO.end(), u64::from);
+        let max_io_shared = section.read("max_io_shared", 0, |field| {
+            let bytes = field.bytes(MAX_IO)?;
+            at_most(field, bytes, longest, "max_io", units::format_bytes)
+        });
+        Some(Steering {
+            adaptive_depth: adaptive_depth?,
+            max_io_shared: max_io_shared?,
+        })
+    }
+}
+
 /// How much of everything a device and its engine take at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
@@ -194,6 +220,34 @@ mod tests {
         };
         let text = "max_io = \"64 KiB\"\nmax_requests = 100";
         assert_eq!(bounds(text, None), Ok(small));
+    }
+
+    #[test]
+    fn what_goes_while_others_wait_is_no_longer_than_what_goes_at_all() {
+        let steering = |text: &str| {
+            let reader = |root: &Field<'_>| {
+                let mut section = root.section()?;
+                let steering = Steering::read(&mut section, Some(64 << 10));
+                section.finish();
+                steering
+            };
+            document::read(text, "f.toml", reader).map(|loaded| loaded.config)
+        };
+        assert_eq!(steering(""), Ok(Steering::default()));
+        let all = Steering {
+            adaptive_depth: true,
+            max_io_shared: 16 << 10,
+        };
+        let text = "adaptive_depth = true\nmax_io_shared = \"16 KiB\"";
+        assert_eq!(steering(text), Ok(all));
+        for (text, why) in [
+            ("max_io_shared = \"128 KiB\"", "is more than max_io"),
+            ("max_io_shared = \"512 B\"", "is out of range"),
+            ("max_io_shared = 16384", "is a bare number"),
+        ] {
+            let said = steering(text).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
     }
 
     #[test]

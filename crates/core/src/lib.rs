@@ -50,6 +50,7 @@ pub mod roles;
 mod slots;
 pub mod starvation;
 pub mod stats;
+mod steer;
 pub mod time;
 pub mod tournament;
 pub mod treap;

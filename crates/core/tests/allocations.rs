@@ -230,12 +230,14 @@ fn the_request_path_never_allocates_after_warm_up() {
     });
     let all = PolicySpec::all();
     let plain = all.iter().chain(&by_time).map(|policy| (policy, false));
-    // With a cap below the device that is kept to, and looked for again.
+    // With a cap below the device that is kept to, and looked for again; and steered.
     let capped = ["fifo", "mclock"].map(|name| PolicySpec::named(name).expect("registered"));
     for (policy, capped) in plain.chain(capped.iter().map(|policy| (policy, true))) {
         let mut bench = Bench::new(policy);
         if capped {
             bench.engine.learn_cap(true);
+            bench.engine.adapt_depth(Nanos::ZERO, true);
+            bench.engine.share_io(8 << 10);
             bench.engine.assume_cap(Nanos::ZERO, Some(5000), None);
         }
         (0..500).for_each(|_| bench.turn());

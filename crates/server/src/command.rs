@@ -258,6 +258,8 @@ pub struct DeviceSnapshot {
     pub drift: Option<Drift>,
     /// The cap below it that was learnt; `None`: none was.
     pub learnt_cap: Option<LearntCap>,
+    /// The depth that was found to be enough; `None`: none is looked for.
+    pub adapted_depth: Option<u32>,
     /// Its VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Loop time when this was taken, in nanoseconds of the monotonic clock.

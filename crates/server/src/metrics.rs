@@ -163,6 +163,11 @@ static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         }),
     ),
     plain(
+        "adapted_depth",
+        "I/Os in flight that were found to be enough for its throughput; absent where none are looked for",
+        Read::Maybe(|d| d.adapted_depth.map(f64::from)),
+    ),
+    plain(
         "learnt_cap_iops",
         "I/Os a second that something in front of the device lets pass; absent where nothing is known",
         Read::Maybe(|d| d.learnt_cap?.iops),

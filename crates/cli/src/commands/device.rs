@@ -74,7 +74,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.fact(name, format!("{} = {}", param.name, param.value));
     }
     table
-        .fact("depth", device.depth.to_string())
+        .fact("depth", depth(device))
         .fact("largest I/O", exact_bytes(device.max_io_bytes.into()))
         .fact(
             "now",
@@ -111,6 +111,14 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.fact(name, Cell::new(format!("vm {}: ", part.vm)).append(cell));
     }
     table
+}
+
+/// What it is configured to, and how much of that was found to be enough.
+fn depth(device: &DeviceView) -> String {
+    match device.adapted_depth {
+        None => device.depth.to_string(),
+        Some(enough) => format!("{enough} found to be enough of {}", device.depth),
+    }
 }
 
 /// How the device compares with its profile.

@@ -138,9 +138,14 @@ impl Engine {
         let ledger = &mut self.facts.ledgers[of.vm as usize];
         of_vm.requests += 1;
         of_vm.waiting += 1;
+        let mut thought = None;
         if of_vm.requests == 1 && of_vm.quiet_since != Nanos::MAX {
-            let thought = self.facts.now.since(of_vm.quiet_since);
-            ledger.at_once().thought(thought);
+            let span = self.facts.now.since(of_vm.quiet_since);
+            ledger.at_once().thought(span);
+            thought = Some(span);
+        }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.arrived(self.facts.now, of.vm, thought);
         }
         let end = of.addr.wrapping_add(len as u64);
         let continues = op.merges() && of_vm.edges.meet(of_vm.arrived, op, of.addr, end);
@@ -152,10 +157,11 @@ impl Engine {
     #[inline(never)]
     fn find_company(&self, of: Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
         let vm = &self.facts.vms[of.vm as usize];
-        if len >= vm.merge_limit {
+        let most = (vm.merge_limit).min(self.shared_part(of.vm, op, vm.merge_limit));
+        if len >= most {
             return None;
         }
-        let room = vm.merge_limit - len;
+        let room = most - len;
         let lane = &vm.lanes[op.lane().index()];
         if lane.head == NIL {
             return None;

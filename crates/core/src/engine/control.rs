@@ -66,6 +66,9 @@ impl Engine {
             largest_io,
             ..Vm::vacant()
         };
+        if let Some(sharing) = &mut self.sharing {
+            sharing.vm_added(index);
+        }
         self.facts.objectives[slot] = *objective;
         self.facts.allocations[slot] = 0;
         self.facts.ledgers[slot] = Ledger::default();

@@ -22,7 +22,7 @@ impl Engine {
         slot.next_free = self.free_io;
         self.free_io = id.index;
         let (first, reqs, took) = (slot.first, slot.reqs, self.facts.now.since(slot.started));
-        let (vm, op, disk) = (slot.io.vm, slot.io.op, slot.io.disk);
+        let (vm, op, disk, len) = (slot.io.vm, slot.io.op, slot.io.disk, slot.io.len);
         if let Some(watch) = &mut self.watch {
             watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
         }
@@ -32,6 +32,9 @@ impl Engine {
         device.errors += outcome.is_err() as u64;
         device.last_end = self.facts.now;
         self.facts.vms[vm.index()].in_flight -= 1;
+        if self.depth_control.is_some() {
+            self.count_end(len);
+        }
         if self.hears(Interests::ENDED) {
             let event = Event::Ended {
                 io: &self.in_flight[id.index()].io,
@@ -183,6 +186,9 @@ impl Engine {
         of_vm.requests -= 1;
         if of_vm.requests == 0 {
             of_vm.quiet_since = *now;
+            if let Some(sharing) = &mut self.sharing {
+                sharing.went_quiet(*now, vm);
+            }
         }
         client.requests -= 1;
         // Clients and VMs that only waited for this request go with it.

@@ -25,7 +25,8 @@
 //! (dispatch, splitting), `finish` (completions, cancelling), `answers` (finished requests that wait
 //! to be taken). Beside it: `control` (VMs, disks, clients, policies), `timers`, `ears` (what roles
 //! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
-//! against its profile, and to a cap that was learnt), `config`, `error`.
+//! against its profile, and to a cap that was learnt), `steering` (how deep its queue is kept, and how
+//! long an I/O may be while VMs share it), `config`, `error`.
 
 mod answers;
 mod arrive;
@@ -37,6 +38,7 @@ mod error;
 mod finish;
 mod queue;
 mod start;
+mod steering;
 mod timers;
 mod watching;
 
@@ -56,6 +58,8 @@ use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
 use crate::roles::{Regulator, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
+use crate::steer::depth::DepthControl;
+use crate::steer::sharing::Sharing;
 use crate::time::Nanos;
 use crate::watch::Watch;
 use crate::watch::meter::Kind;
@@ -130,6 +134,13 @@ pub struct Engine {
     learns_cap: bool,
     /// Since when the learnt cap has held back what the device had room for.
     held_since: Option<Nanos>,
+    /// I/Os in flight at most: the device's depth, or as many as are found to be enough.
+    limit: u32,
+    depth_control: Option<Box<DepthControl>>,
+    /// What VMs do that use the device at the same time.
+    sharing: Option<Box<Sharing>>,
+    /// The last place was kept for one of them when the dispatcher would have been asked last.
+    keeps_place: bool,
 }
 
 /// Puts something around the parts of a policy.
@@ -170,6 +181,10 @@ impl Engine {
             watch: None,
             learns_cap: false,
             held_since: None,
+            limit: config.device.depth,
+            depth_control: None,
+            sharing: None,
+            keeps_place: false,
             config,
         };
         engine.fill_slabs();

@@ -19,10 +19,20 @@ impl Engine {
         }
         self.pick_at = Nanos::MAX;
         // With a busy device every other call ends here: the driver asks until `None`.
-        if self.facts.device.in_flight >= self.config.device.depth {
-            return None;
+        if self.facts.device.in_flight >= self.limit {
+            return self.beyond_limit();
         }
         self.next_dispatch()
+    }
+
+    /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it.
+    #[inline]
+    fn beyond_limit(&mut self) -> Option<DeviceIo> {
+        let full = self.facts.device.in_flight >= self.config.device.depth;
+        match full || self.express.is_empty() || self.express_went_last {
+            true => None,
+            false => self.start_flush(),
+        }
     }
 
     fn next_dispatch(&mut self) -> Option<DeviceIo> {
@@ -34,6 +44,9 @@ impl Engine {
             return Some(io);
         }
         if self.watch.is_some() && self.hold() {
+            return self.start_nothing();
+        }
+        if self.sharing.is_some() && self.keeps_place() {
             return self.start_nothing();
         }
         let io = self.pick();
@@ -110,7 +123,7 @@ impl Engine {
         let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
         let budget = max.min(self.largest_io(this)).max(1);
         let len = match unit_reqs {
-            1 => self.part_len(this, budget),
+            1 => self.part_len(this, budget.min(self.shared_part(vm, this.op, unit_len))),
             _ => unit_len,
         };
         if held > Nanos::ZERO {

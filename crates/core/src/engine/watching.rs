@@ -12,6 +12,9 @@ impl Engine {
     /// request on, and which the device is held against; `None`: it is not known any more.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
         self.facts.profile = profile;
+        if let Some(sharing) = &mut self.sharing {
+            sharing.set_profile(self.facts.profile.as_deref());
+        }
         self.emit(&Event::ProfileChanged);
         self.watch_device();
     }
@@ -57,9 +60,11 @@ impl Engine {
         self.watch.as_mut()?.notice()
     }
 
-    /// Whether the learnt cap holds back what waits: the device is as good as full.
+    /// Whether what waits is held back whatever the policy, by a learnt cap, by a depth that is found
+    /// to be enough, or for who is expected: the device is as good as full.
     pub fn is_held(&self) -> bool {
-        self.held_since.is_some()
+        let full = self.facts.device.in_flight >= self.limit;
+        self.held_since.is_some() || self.keeps_place || full
     }
 
     /// Whether what waits is to be held back now; then until when is noted. To be asked only where

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use tidegate_config::device::{self, Bounds};
+use tidegate_config::device::{self, Bounds, Steering};
 use tidegate_config::{Field, Names, Section, library};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
@@ -98,9 +98,10 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let has_profile = profile.as_ref().is_some_and(Option::is_some);
     let limits = profile.zip(device::learn_cap(&mut section, has_profile));
     let bounds = Bounds::read(&mut section, spec);
+    let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
     let buffers = Buffers::read(&mut section);
     section.finish();
-    draft.config = complete(&draft, model, limits, bounds, buffers);
+    draft.config = complete(&draft, model, limits, bounds.zip(steering), buffers);
     draft
 }
 
@@ -108,10 +109,11 @@ fn complete(
     draft: &Draft<'_>,
     model: Option<Option<Entry>>,
     limits: Option<(Option<Arc<Profile>>, bool)>,
-    bounds: Option<Bounds>,
+    bounds: Option<(Bounds, Steering)>,
     buffers: Option<Buffers>,
 ) -> Option<DeviceConfig> {
-    let (bounds, buffers, (profile, learn_cap)) = (bounds?, buffers?, limits?);
+    let ((bounds, steering), buffers) = (bounds?, buffers?);
+    let (profile, learn_cap) = limits?;
     let known = &draft.known;
     let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
@@ -126,6 +128,7 @@ fn complete(
         policy: known.policy.clone()?,
         profile,
         learn_cap,
+        steering,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,

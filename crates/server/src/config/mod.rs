@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_config::device::Steering;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
 use tidegate_core::objective::Objective;
@@ -162,6 +163,8 @@ pub struct DeviceConfig {
     pub profile: Option<Arc<Profile>>,
     /// Whether a cap below it is to be learnt and kept.
     pub learn_cap: bool,
+    /// How it is used whatever the policy.
+    pub steering: Steering,
     /// I/Os in flight at the device at most, 1 to 1024.
     pub depth: u32,
     /// Largest device I/O in bytes; larger guest requests are split.

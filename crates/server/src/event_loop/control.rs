@@ -123,6 +123,7 @@ impl Loop {
             waits: self.engine.waits(),
             drift: self.engine.drift(),
             learnt_cap: self.engine.learnt_cap(),
+            adapted_depth: self.engine.adapted_depth(),
             vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
                 .map(|(at, _)| self.vm_snapshot(at))
                 .collect(),

@@ -54,6 +54,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
         policy: PolicySpec::named("fifo").unwrap(),
         profile: None,
         learn_cap: false,
+        steering: Default::default(),
         depth: 32,
         max_io: 256 << 10,
         merge_limit: 128 << 10,

@@ -24,6 +24,8 @@ impl Host {
             .expect("the scenario was checked");
         engine.set_profile(of_device.profile.clone());
         engine.learn_cap(of_device.learn_cap);
+        engine.adapt_depth(Nanos::ZERO, of_device.steering.adaptive_depth);
+        engine.share_io(of_device.steering.max_io_shared);
         let mut host = Host {
             engine,
             model: of_device.model.build(),

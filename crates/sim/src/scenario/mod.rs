@@ -12,6 +12,7 @@ pub use read::read;
 
 use core::ops::Range;
 use std::sync::Arc;
+use tidegate_config::device::Steering;
 use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::policy::PolicySpec;
@@ -60,6 +61,8 @@ pub struct Device {
     pub profile: Option<Arc<Profile>>,
     /// Whether a cap below it is to be learnt and kept.
     pub learn_cap: bool,
+    /// How it is used whatever the policy.
+    pub steering: Steering,
     /// I/Os in flight at most; at most the model's queue depth.
     pub depth: u32,
     /// Largest I/O in bytes; larger requests are split.

@@ -8,7 +8,7 @@ use super::job;
 use super::{Action, Change, Delay, Device, Scenario, Tenant};
 use core::ops::Range;
 use std::collections::BTreeMap;
-use tidegate_config::device::Bounds;
+use tidegate_config::device::{Bounds, Steering};
 use tidegate_config::library::{self, Library};
 use tidegate_config::{
     ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, enforced, objective,
@@ -138,6 +138,7 @@ fn read_device(
     let has_profile = profile.as_ref().is_some_and(Option::is_some);
     let learn_cap = device::learn_cap(&mut section, has_profile);
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
+    let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
     let distances = section.read("distances", default_distances(), distances::read);
     section.finish();
     let bounds = bounds?;
@@ -147,6 +148,7 @@ fn read_device(
         policy: policy?,
         profile: profile?,
         learn_cap: learn_cap?,
+        steering: steering?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,

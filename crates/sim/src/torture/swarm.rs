@@ -126,6 +126,10 @@ pub struct Swarm {
     pub timing: Timing,
     /// The engine learns caps.
     pub cap: Option<CapPlan>,
+    /// The engine keeps the device's queue as deep as it needs.
+    pub adapts_depth: bool,
+    /// The longest I/O while VMs use the device at the same time; 0: as long as else.
+    pub shared_io: u32,
     /// Where the first disk begins.
     pub base: u64,
     /// What goes wrong.
@@ -155,6 +159,7 @@ impl Swarm {
         let timing = draw_timing(dice);
         let mut config = draw_config(dice, timing);
         draw_speed(&mut Dice::new(seed, 8), &mut config.device);
+        let (adapts_depth, shared_io) = draw_steering(&mut Dice::new(seed, 11), config.device);
         let requests = dice.octaves(200, 4000) as u32;
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
@@ -181,6 +186,8 @@ impl Swarm {
             vms: Vec::new(),
             timing,
             cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
+            adapts_depth,
+            shared_io,
             base: 0,
             plan: Plan::draw(dice, &mut Dice::new(seed, 11), span),
             requests,
@@ -377,6 +384,16 @@ fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapPlan> {
     })
 }
 
+/// How the device is used whatever the policy: often as ever.
+fn draw_steering(dice: &mut Dice, device: DeviceSpec) -> (bool, u32) {
+    let adapts = dice.chance(350);
+    let shared = match dice.chance(350) {
+        true => dice.octaves(1, device.max_io.into()) as u32,
+        false => 0,
+    };
+    (adapts, shared)
+}
+
 /// What the engine is told of the device's speed: nothing, or anything, true or not.
 fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     if dice.chance(500) {
@@ -536,6 +553,13 @@ impl fmt::Display for Swarm {
         writeln!(f, "requests   {}, in about {}", self.requests, self.span)?;
         if let Some(cap) = &self.cap {
             writeln!(f, "cap        {cap:?}")?;
+        }
+        if self.adapts_depth || self.shared_io > 0 {
+            let (adapts, shared) = (self.adapts_depth, self.shared_io);
+            writeln!(
+                f,
+                "steering   adapts its depth: {adapts}, I/Os beside others up to {shared}"
+            )?;
         }
         write!(f, "faults     {}", self.plan)?;
         for (n, vm) in self.vms.iter().enumerate() {

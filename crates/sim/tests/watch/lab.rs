@@ -1,5 +1,7 @@
 //! An engine, a device that may be capped, and guests that keep a few requests outstanding.
 
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
 use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
@@ -33,6 +35,8 @@ pub(crate) struct Work {
     pub(crate) size: u32,
     pub(crate) op: Op,
     pub(crate) sequential: bool,
+    /// From an answer to the next request.
+    pub(crate) think: Nanos,
 }
 
 pub(crate) const fn reads(depth: u32, size: u32) -> Work {
@@ -41,6 +45,7 @@ pub(crate) const fn reads(depth: u32, size: u32) -> Work {
         size,
         op: Op::Read,
         sequential: false,
+        think: Nanos::ZERO,
     }
 }
 
@@ -99,6 +104,8 @@ pub(crate) struct Lab {
     random: SplitMix64,
     had: Vec<Had>,
     pub(crate) notices: Vec<(Nanos, Notice)>,
+    /// When guests ask again.
+    again: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
 impl Lab {
@@ -120,6 +127,7 @@ impl Lab {
             random: SplitMix64::new(1),
             had: Vec::new(),
             notices: Vec::new(),
+            again: BinaryHeap::new(),
         }
     }
 
@@ -138,6 +146,12 @@ impl Lab {
             next: 0,
         });
         self.had.push(Had::default());
+    }
+
+    /// How many of the engine's I/Os were in parts, by guest.
+    pub(crate) fn parts(&self, guest: usize) -> u64 {
+        let vm = self.engine.view().vms().nth(guest).expect("it is there");
+        self.engine.vm_stats(vm).split
     }
 
     /// From now on a guest does something else.
@@ -199,7 +213,8 @@ impl Lab {
             self.dispatch();
             let ends = self.model().next_completion().unwrap_or(Nanos::MAX);
             let timer = self.engine.next_timeout().unwrap_or(Nanos::MAX);
-            let next = ends.min(timer);
+            let again = self.again.peek().map_or(Nanos::MAX, |due| due.0.0);
+            let next = ends.min(timer).min(again);
             if next > until {
                 break;
             }
@@ -210,9 +225,19 @@ impl Lab {
                 let id = IoId::from_bits(ended.id);
                 self.engine.handle_completion(now, id, Ok(()));
             }
+            while let Some(&Reverse((due, guest))) = self.again.peek() {
+                if due > now {
+                    break;
+                }
+                self.again.pop();
+                self.guests[guest].outstanding -= 1;
+            }
             while let Some(done) = self.engine.poll_done() {
                 let guest = done.tag as usize;
-                self.guests[guest].outstanding -= 1;
+                match self.guests[guest].work.think {
+                    Nanos::ZERO => self.guests[guest].outstanding -= 1,
+                    think => self.again.push(Reverse((now + think, guest))),
+                }
                 let had = &mut self.had[guest];
                 had.bytes += self.guests[guest].work.size as u64;
                 had.latencies.push(done.account.total());

@@ -1,5 +1,8 @@
-//! A device is held against its profile, and a cap below it is learnt and kept.
+//! A device is held against its profile, a cap below it is learnt and kept, its queue is kept as deep
+//! as it needs to be, and VMs share it I/O by I/O.
 
 mod cap;
+mod depth;
 mod drift;
 mod lab;
+mod sharing;

@@ -69,6 +69,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         waits: engine.waits(),
         drift: engine.drift(),
         learnt_cap: engine.learnt_cap(),
+        adapted_depth: engine.adapted_depth(),
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

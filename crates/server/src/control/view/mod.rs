@@ -55,6 +55,10 @@ pub struct DeviceView {
     /// The cap below it that was learnt; absent where none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_cap: Option<CapView>,
+    /// I/Os in flight that were found to be enough for its throughput; absent where the depth is as
+    /// it was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapted_depth: Option<u32>,
     /// Its VMs.
     pub vms: Vec<String>,
     /// Exports that misbehave on purpose; absent where none does.
@@ -172,6 +176,7 @@ impl DeviceView {
             }),
             drift: snapshot.drift.as_ref().map(DriftView::new),
             learnt_cap: snapshot.learnt_cap.as_ref().map(CapView::new),
+            adapted_depth: snapshot.adapted_depth,
             vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
             disks_with_faults: (snapshot.vms.iter())
                 .flat_map(|vm| &vm.disks)

@@ -169,6 +169,8 @@ impl Prepared {
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         engine.set_profile(device.profile.clone());
         engine.learn_cap(device.learn_cap);
+        engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
+        engine.share_io(device.steering.max_io_shared);
         let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
         let DeviceSpec {
             depth,

@@ -143,6 +143,8 @@ impl<'a, 'j> World<'a, 'j> {
             engine.learn_cap(true);
             engine.assume_cap(now, cap.assumed.0, cap.assumed.1);
         }
+        engine.adapt_depth(now, swarm.adapts_depth);
+        engine.share_io(swarm.shared_io);
         let depth = config.device.depth as usize;
         World {
             engine,

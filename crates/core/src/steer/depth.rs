@@ -1,0 +1,347 @@
+//! The device's queue is kept only as deep as its throughput needs.
+//!
+//! What waits with the device goes in the device's order, and whoever comes waits behind all of it;
+//! what waits in the engine goes in the policy's. So of all depths that are as fast the smallest is
+//! the best. Which that is depends on the device and on the load, and is found by trial: for a few
+//! windows in turn the device has an anchor's depth and a candidate's, and the candidate passes if
+//! it does as much, but for a tolerance. Pairs of neighbouring windows are compared, so what changes
+//! meanwhile changes both; trials go on until the difference stands out of what the pairs differ by.
+//!
+//! ```text
+//!            passes: depth = candidate                 the load has changed: at once
+//!           +---------------------+                  +----------------------------+
+//!           v                     |                  |                            |
+//!   begin  DOWN: half the depth --+--fails--> BETWEEN: three quarters --any--> REST: pause
+//!           ^    against twice                of it, likewise                     |
+//!           |    the depth                                                pause is over
+//!           |                                                                     v
+//!           +-------------- passes --------------------------- KEEP: the depth against twice it
+//!                                                                     |      ^
+//!                                                                     +fails-+  depth = twice
+//! ```
+//!
+//! - It begins with the whole depth of the device, so that it never starts by being too slow.
+//! - A window begins when what was in flight before it has ended, and lasts until 64 I/Os have ended
+//!   and 20 ms have passed. One in which the device had nothing to do is begun again.
+//! - A candidate passes DOWN and BETWEEN when it loses at most 2 % against twice the depth in force,
+//!   and KEEP when it loses at most 4 %: less would have it go to and fro. Twice the depth is no
+//!   more than the device's.
+//! - The pause is a second, and twice as long each time nothing was changed, up to 64 s. It is a
+//!   second again when the load has changed: the mean cost of an I/O, or what the device does, by
+//!   half as much again.
+//! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it hardly
+//!   falls. Otherwise a depth that lets small requests come more often would look slow.
+
+use crate::time::Nanos;
+
+/// I/Os that end in a window, at least.
+const WINDOW_ENDS: u32 = 64;
+/// How long a window lasts, at least.
+const WINDOW: Nanos = Nanos::from_millis(20);
+/// The same while it rests: nothing waits for what they find.
+const REST_ENDS: u32 = 256;
+const REST_WINDOW: Nanos = Nanos::from_millis(200);
+/// Pairs of windows that decide a trial.
+const PAIRS_MIN: u32 = 3;
+const PAIRS_MAX: u32 = 12;
+/// The first pair decides where the candidate lost more than that.
+const HOPELESS: f64 = -0.2;
+/// What a smaller depth may cost.
+const TOLERANCE_DOWN: f64 = 0.02;
+/// What the depth in force may cost.
+const TOLERANCE_KEEP: f64 = 0.04;
+/// Windows in a row that say nothing, until a trial is given up.
+const EMPTY_MAX: u32 = 16;
+const PAUSE_MIN: Nanos = Nanos::SECOND;
+const PAUSE_MAX: Nanos = Nanos(64 * Nanos::SECOND.0);
+/// A load is another one when a figure of it has changed by this factor.
+const CHANGED: f64 = 1.5;
+/// An I/O counts for so many bytes at least.
+const LEAST: u32 = 16 << 10;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Down,
+    Between,
+    Keep,
+}
+
+/// Windows of an anchor's depth and a candidate's in turn.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Trial {
+    step: Step,
+    anchor: u32,
+    candidate: u32,
+    /// What the anchor did in this pair, once it is known.
+    by_anchor: Option<f64>,
+    pairs: u32,
+    /// Sums of what the candidate did more than the anchor, as a part of it, and of the squares.
+    sum: f64,
+    squares: f64,
+    /// Windows in a row that said nothing.
+    empty: u32,
+}
+
+impl Trial {
+    fn new(step: Step, anchor: u32, candidate: u32) -> Trial {
+        Trial {
+            step,
+            anchor,
+            candidate,
+            by_anchor: None,
+            pairs: 0,
+            sum: 0.0,
+            squares: 0.0,
+            empty: 0,
+        }
+    }
+
+    fn tolerance(&self) -> f64 {
+        match self.step {
+            Step::Down | Step::Between => TOLERANCE_DOWN,
+            Step::Keep => TOLERANCE_KEEP,
+        }
+    }
+
+    /// What a window has shown; whether the candidate passes, once that is decided.
+    fn window(&mut self, rate: f64) -> Option<bool> {
+        let Some(by_anchor) = self.by_anchor.take() else {
+            self.by_anchor = Some(rate);
+            return None;
+        };
+        let gain = rate / by_anchor - 1.0;
+        self.pairs += 1;
+        self.sum += gain;
+        self.squares += gain * gain;
+        if self.pairs == 1 && gain < HOPELESS {
+            return Some(false);
+        }
+        if self.pairs < PAIRS_MIN {
+            return None;
+        }
+        let n = f64::from(self.pairs);
+        let (mean, least) = (self.sum / n, -self.tolerance());
+        let variance = ((self.squares - n * mean * mean) / (n - 1.0)).max(0.0);
+        // The square root of a variance is exact on every machine (IEEE 754).
+        let error = (variance / n).sqrt();
+        match () {
+            () if mean - error >= least => Some(true),
+            () if mean + error < least => Some(false),
+            () if self.pairs >= PAIRS_MAX => Some(mean >= least),
+            () => None,
+        }
+    }
+}
+
+/// What ended between two moments.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Window {
+    /// I/Os that still have to end before it begins.
+    settling: u32,
+    since: Nanos,
+    ends: u32,
+    work: u64,
+    /// The device had nothing to do for a while.
+    idle: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    Trial(Trial),
+    Rest {
+        until: Nanos,
+        /// What an I/O counted for in the first window, and what the device did in a second.
+        first: Option<[f64; 2]>,
+    },
+}
+
+/// See the [module](self).
+pub(crate) struct DepthControl {
+    /// The device's own depth.
+    top: u32,
+    /// The one that is kept.
+    depth: u32,
+    pause: Nanos,
+    window: Window,
+    state: State,
+}
+
+impl DepthControl {
+    /// For a device of a depth.
+    pub(crate) fn new(top: u32, now: Nanos) -> DepthControl {
+        let mut control = DepthControl {
+            top,
+            depth: top,
+            pause: PAUSE_MIN,
+            window: Window {
+                settling: 0,
+                since: now,
+                ends: 0,
+                work: 0,
+                idle: false,
+            },
+            state: State::Rest {
+                until: now,
+                first: None,
+            },
+        };
+        control.step(now, Step::Down);
+        control
+    }
+
+    /// The depth that was found so far.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// I/Os in flight at most, now.
+    pub(crate) fn limit(&self) -> u32 {
+        match &self.state {
+            State::Trial(trial) if trial.by_anchor.is_none() => trial.anchor,
+            State::Trial(trial) => trial.candidate,
+            State::Rest { .. } => self.depth,
+        }
+    }
+
+    /// An I/O of so many bytes has ended; `idle`: none is in flight any more, and nothing waits.
+    pub(crate) fn ended(&mut self, now: Nanos, bytes: u32, idle: bool) {
+        let window = &mut self.window;
+        if window.settling > 0 {
+            window.settling -= 1;
+            if window.settling == 0 {
+                window.since = now;
+            }
+            return;
+        }
+        window.ends += 1;
+        window.work += u64::from(bytes.max(LEAST));
+        window.idle |= idle;
+        let (ends, span) = match self.state {
+            State::Trial(_) => (WINDOW_ENDS, WINDOW),
+            State::Rest { .. } => (REST_ENDS, REST_WINDOW),
+        };
+        if window.ends >= ends && now.since(window.since) >= span {
+            self.close(now);
+        }
+    }
+
+    fn close(&mut self, now: Nanos) {
+        let window = self.window;
+        let rate = window.work as f64 / now.since(window.since).0 as f64;
+        match &mut self.state {
+            State::Trial(trial) if window.idle => {
+                trial.empty += 1;
+                match trial.empty < EMPTY_MAX {
+                    true => self.open(now),
+                    false => self.rest(now),
+                }
+            }
+            State::Trial(trial) => {
+                trial.empty = 0;
+                let (trial, passes) = (*trial, trial.window(rate));
+                match passes {
+                    Some(passes) => self.decide(now, &trial, passes),
+                    None => self.open(now),
+                }
+            }
+            State::Rest { .. } => {
+                let each = window.work as f64 / f64::from(window.ends);
+                self.rested(now, [each, rate], window.idle);
+            }
+        }
+    }
+
+    /// A window while it rests: whether the load is still the same, and whether the pause is over.
+    fn rested(&mut self, now: Nanos, seen: [f64; 2], idle: bool) {
+        let State::Rest { until, first } = &mut self.state else {
+            return;
+        };
+        let changed = first.is_some_and(|before| {
+            let factors = before.iter().zip(&seen).map(|(a, b)| (a / b).max(b / a));
+            factors.fold(1.0, f64::max) > CHANGED
+        });
+        if !idle {
+            first.get_or_insert(seen);
+        }
+        let over = now >= *until;
+        match () {
+            () if idle => self.open(now),
+            () if changed => {
+                self.pause = PAUSE_MIN;
+                self.step(now, Step::Keep);
+            }
+            () if over => {
+                self.pause = PAUSE_MAX.min(self.pause + self.pause);
+                self.step(now, Step::Keep);
+            }
+            () => self.open(now),
+        }
+    }
+
+    fn decide(&mut self, now: Nanos, trial: &Trial, passes: bool) {
+        match (trial.step, passes) {
+            (Step::Down, true) => {
+                self.settle_on(trial.candidate);
+                self.step(now, Step::Down);
+            }
+            (Step::Down, false) => self.step(now, Step::Between),
+            (Step::Between, true) => {
+                self.settle_on(trial.candidate);
+                self.rest(now);
+            }
+            (Step::Between, false) => self.rest(now),
+            (Step::Keep, true) => self.step(now, Step::Down),
+            (Step::Keep, false) => {
+                self.settle_on(trial.anchor);
+                self.step(now, Step::Keep);
+            }
+        }
+    }
+
+    fn settle_on(&mut self, depth: u32) {
+        self.depth = depth;
+        self.pause = PAUSE_MIN;
+    }
+
+    /// The next trial, or the one after it where there is nothing to try.
+    fn step(&mut self, now: Nanos, step: Step) {
+        let depth = self.depth;
+        let twice = (depth * 2).min(self.top);
+        let next = match step {
+            Step::Keep if twice > depth => Some(depth),
+            Step::Keep => return self.step(now, Step::Down),
+            Step::Down => Some(depth / 2).filter(|&half| half > 0),
+            Step::Between => Some(depth * 3 / 4).filter(|&d| d < depth && d > depth / 2),
+        };
+        match next {
+            Some(candidate) => {
+                self.state = State::Trial(Trial::new(step, twice, candidate));
+                self.open(now);
+            }
+            None => self.rest(now),
+        }
+    }
+
+    fn rest(&mut self, now: Nanos) {
+        self.state = State::Rest {
+            until: now + self.pause,
+            first: None,
+        };
+        self.open(now);
+    }
+
+    /// A new window, once what another depth has left in flight has ended.
+    fn open(&mut self, now: Nanos) {
+        let deepest = match &self.state {
+            State::Trial(trial) => trial.anchor,
+            State::Rest { .. } => self.depth,
+        };
+        self.window = Window {
+            settling: deepest,
+            since: now,
+            ends: 0,
+            work: 0,
+            idle: false,
+        };
+    }
+}

@@ -1,0 +1,168 @@
+//! A device that several VMs share at the same time: long I/Os go in parts, and a place is kept for
+//! who is about to come.
+//!
+//! A VM that asks for little and waits for each answer is never in the policy's queue when the
+//! device gets room: its next request comes a moment after the answer to the last. Whatever weight
+//! it has, it then waits for what a neighbour with a deep queue has put before the device: long I/Os,
+//! and more than one of them. Two things help, and neither costs the device time:
+//!
+//! - **Parts.** While another VM has requests inside, or one came within the last 10 ms, an I/O moves
+//!   at most `max_io_shared` bytes; the rest of its request waits in the queue, where the policy
+//!   decides again, and requests are not merged to more. Where the device has a profile, parts are
+//!   longer (twice as long, and so on), or there are none, if the device would take more than a
+//!   quarter longer for them all than for the whole: on a disk with seeks it would.
+//! - **A place.** A VM that has just been answered and has nothing else inside is expected back
+//!   within twice the time it usually takes, if that is at most a millisecond. Until then the last
+//!   free place of the device's depth is not given to others, as long as something is in flight: the
+//!   device has work, and the one who comes finds as little of it as may be.
+//!
+//! Who goes next stays the policy's choice, and so do its bounds: parts cost what their bytes cost,
+//! and a device with one place less is what a smaller depth is.
+
+use crate::profile::{Access, Direction, Profile};
+use crate::request::Op;
+use crate::time::Nanos;
+
+/// For so long after its last request a VM may come again, as far as parts are concerned.
+const MAY_COME: Nanos = Nanos::from_millis(10);
+/// Nobody who usually takes longer is expected.
+const THINKS_MAX: Nanos = Nanos::from_millis(1);
+/// All parts of an I/O may take so many quarters of its time.
+const QUARTERS_MAX: u128 = 5;
+/// Lengths by power of two.
+const LENGTHS: usize = u32::BITS as usize;
+const NOBODY: u32 = u32::MAX;
+
+/// A VM, and until or since when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    vm: u32,
+    at: Nanos,
+}
+
+/// See the [module](self).
+pub(crate) struct Sharing {
+    /// The length of parts in bytes, as it was asked for.
+    asked: u32,
+    /// The length of parts, by the direction and the power of two that an I/O's length does not
+    /// exceed; [`u32::MAX`]: it goes whole.
+    parts: [[u32; LENGTHS]; 2],
+    /// Whose request came last, and whose before it that was another VM.
+    last: [Seen; 2],
+    /// By VM: how long it usually takes from its last answer to its next request.
+    thinks: Vec<Nanos>,
+    /// Who is about to come, and until when.
+    expected: Seen,
+}
+
+impl Sharing {
+    /// With parts of so many bytes, for a device with such a profile.
+    pub(crate) fn new(asked: u32, vms: usize, profile: Option<&Profile>) -> Sharing {
+        let nobody = Seen {
+            vm: NOBODY,
+            at: Nanos::ZERO,
+        };
+        let mut sharing = Sharing {
+            asked,
+            parts: [[asked; LENGTHS]; 2],
+            last: [nobody; 2],
+            thinks: vec![Nanos::MAX; vms],
+            expected: nobody,
+        };
+        sharing.set_profile(profile);
+        sharing
+    }
+
+    /// The length that was asked for, in bytes.
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    /// The device's profile is another one.
+    pub(crate) fn set_profile(&mut self, profile: Option<&Profile>) {
+        for direction in [Direction::Read, Direction::Write] {
+            for (power, part) in self.parts[direction as usize].iter_mut().enumerate() {
+                *part = match profile {
+                    None => self.asked,
+                    Some(profile) => part_by(profile, direction, self.asked, 1 << power),
+                };
+            }
+        }
+    }
+
+    /// A VM came into this slot.
+    pub(crate) fn vm_added(&mut self, vm: u32) {
+        let slot = vm as usize;
+        if self.thinks.len() <= slot {
+            self.thinks.resize(slot + 1, Nanos::MAX);
+        }
+        self.thinks[slot] = Nanos::MAX;
+        if self.expected.vm == vm {
+            self.expected.vm = NOBODY;
+        }
+    }
+
+    /// A request of a VM came; `thought`: so long after its last answer, with none inside.
+    #[inline]
+    pub(crate) fn arrived(&mut self, now: Nanos, vm: u32, thought: Option<Nanos>) {
+        if self.last[0].vm != vm {
+            self.last[1] = self.last[0];
+            self.last[0].vm = vm;
+        }
+        self.last[0].at = now;
+        if let Some(thought) = thought {
+            let mean = &mut self.thinks[vm as usize];
+            *mean = match *mean {
+                Nanos::MAX => thought,
+                mean => Nanos(mean.0 - mean.0 / 8 + thought.0 / 8),
+            };
+        }
+    }
+
+    /// A VM was answered, and has nothing inside any more.
+    #[inline]
+    pub(crate) fn went_quiet(&mut self, now: Nanos, vm: u32) {
+        let thinks = self.thinks[vm as usize];
+        if thinks <= THINKS_MAX {
+            self.expected = Seen {
+                vm,
+                at: now + thinks + thinks,
+            };
+        }
+    }
+
+    /// Who is expected, and until when; `None`: nobody.
+    #[inline]
+    pub(crate) fn expected(&self, now: Nanos) -> Option<(u32, Nanos)> {
+        let Seen { vm, at } = self.expected;
+        (vm != NOBODY && now < at).then_some((vm, at))
+    }
+
+    /// How much of a VM's I/O goes at once; `beside`: others have requests inside.
+    #[inline]
+    pub(crate) fn part(&self, now: Nanos, vm: u32, op: Op, len: u32, beside: bool) -> u32 {
+        let came =
+            |seen: &Seen| seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= MAY_COME;
+        match beside || self.last.iter().any(came) {
+            true => {
+                let power = u32::BITS - len.saturating_sub(1).leading_zeros();
+                self.parts[Direction::of(op) as usize][(power as usize).min(LENGTHS - 1)]
+            }
+            false => u32::MAX,
+        }
+    }
+}
+
+/// The shortest part, from the one that was asked for on, that costs an I/O of this length little.
+fn part_by(profile: &Profile, direction: Direction, asked: u32, len: u32) -> u32 {
+    let time = |bytes| u128::from(profile.time_ps(direction, Access::Random, bytes));
+    let whole = time(len);
+    let mut part = asked;
+    while part < len {
+        if u128::from(len.div_ceil(part)) * time(part) * 4 <= whole * QUARTERS_MAX {
+            return part;
+        }
+        part = part.saturating_mul(2);
+    }
+    u32::MAX
+}
