@@ -82,6 +82,11 @@ bench-nbd: build ## Compare serving NBD with nbdkit, qemu-nbd and qemu-storage-d
 	@scripts/setup bench
 	@python3 bench/nbd.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: fair
+fair: build ## Share disks live, fio over NBD: a bottleneck, vFair's figures 9 and 10, this machine's disk
+	@scripts/setup bench
+	@python3 bench/fair.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)

@@ -1,0 +1,547 @@
+#!/usr/bin/env python3
+"""Sharing a disk fairly, live: fio's clients over NBD under one policy after the other.
+
+Three measurements, a table each:
+
+  bottleneck  A (16 KiB, depth 1) beside B (128 KiB, depth 32) with equal weights on an emulated pipe
+              of 100 MiB/s (examples/bottleneck.toml). Fair is half of it each.
+  shares      VM1 beside two VMs with large requests and deep queues on an emulated flash disk and an
+              emulated hard disk, as in vFair's figures 9 and 10; beside each figure what the
+              simulator says of the same load on the same model.
+  disk        A beside B on this machine's own disk, a file that is read past the page cache: under
+              the kernel's schedulers, where the disk offers them and this program may change them
+              (they are put back), and under Tidegate's. What both move is set beside what B moves
+              alone, in pairs of the same round.
+
+One server runs at a time. Rounds take all rows in turn, so that what else the machine does meets all
+of them alike; figures are medians over rounds. Latencies are fio's.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nbd
+from nbd import KIB, MIB, BenchError, Running, Server, die_with_parent, first_line, processor
+
+ROOT = Path(__file__).resolve().parent.parent
+BOTTLENECK = ROOT / "examples" / "bottleneck.toml"
+BOTTLENECK_MIB_S = 100
+
+
+# ---------------------------------------------------------------------------- loads
+
+
+class Load:
+    """What one VM asks for, in fio's words; copies are numjobs."""
+
+    def __init__(self, name, rw, block, depth, copies=1, reads=100):
+        self.name, self.rw, self.block, self.depth = name, rw, block, depth
+        self.copies, self.reads = copies, reads
+
+    def fio(self, lines):
+        own = [f"[{self.name}]", "new_group", f"rw={self.rw}", f"bs={self.block}",
+               f"iodepth={self.depth}", f"numjobs={self.copies}", *lines]  # fmt: skip
+        if self.rw == "randrw":
+            own.append(f"rwmixread={self.reads}")
+        return "\n".join(own)
+
+    def job(self):
+        """The same as a job of a scenario."""
+        mix = f"rwmixread = {self.reads}\n" if self.rw == "randrw" else ""
+        return (f'rw = "{self.rw}"\n{mix}bs = "{self.block // KIB} KiB"\n'
+                f"iodepth = {self.depth}\nnumjobs = {self.copies}\n")  # fmt: skip
+
+
+A = Load("A", "randread", 16 * KIB, 1)
+B = Load("B", "randread", 128 * KIB, 32)
+
+BULK = [
+    Load("vm2", "randrw", 64 * KIB, 32, copies=8, reads=60),
+    Load("vm3", "randrw", 128 * KIB, 32, copies=8, reads=60),
+]
+# vFair, section 5.1.1: figure 9 and table 2, figure 10 and table 3.
+CASES = {
+    "less backlogged": [Load("vm1", "randrw", 16 * KIB, 4, copies=4, reads=60), *BULK],
+    "not backlogged": [Load("vm1", "read", 16 * KIB, 1), *BULK],
+}
+MODELS = {"flash": "ssd-sata-300gb", "hard disk": "hdd-7200-1tb"}
+
+
+# ---------------------------------------------------------------------------- Tidegate
+
+
+class Policy:
+    """A row: a policy, and what else its device is told."""
+
+    def __init__(self, title, policy, keys=""):
+        self.title, self.policy, self.keys = title, policy, keys
+
+    @property
+    def name(self):
+        return self.title.split()[0]
+
+
+SHARED = 'adaptive_depth = true\nmax_io_shared = "16 KiB"\n'
+PIPE = [
+    Policy("fifo", '"fifo"'),
+    Policy("mclock", '"mclock"'),
+    Policy("sfq", '"sfq"'),
+    Policy("sfq, adaptive depth", '"sfq"', "adaptive_depth = true\n"),
+    Policy("sfq, shared", '"sfq"', SHARED),
+    Policy("mclock, shared", '"mclock"', SHARED),
+    Policy("vfair, shared", '"vfair"', SHARED),
+]
+SHARES = [
+    Policy("fifo", '"fifo"'),
+    Policy("cfq", '"cfq"'),
+    Policy("mclock-ps", '"mclock-ps"'),
+    Policy("vfair", '"vfair"'),
+]
+DISK = [
+    Policy("fifo", '"fifo"'),
+    Policy("mclock", '"mclock"'),
+    Policy("sfq, adaptive depth", '"sfq"', "adaptive_depth = true\n"),
+    Policy("mclock, adaptive depth", '"mclock"', "adaptive_depth = true\n"),
+]
+
+
+def known_policies(tidegate):
+    out = subprocess.run([tidegate, "policy", "list", "-o", "json"], capture_output=True, check=True)
+    return {policy["name"] for policy in json.loads(out.stdout)}
+
+
+def serve(args, directory, device, vms):
+    """A server of these VMs, each (name, the lines of its disk), each with a socket of its own."""
+    config = directory / "tidegate.toml"
+    text = f'[control]\nsocket = "{directory}/control.sock"\n'
+    for name, _ in vms:
+        text += f'[[listen]]\nunix = "{directory}/{name}.sock"\nexports = ["{name}"]\n'
+    text += f'[[device]]\nname = "disk"\n{device}'
+    for name, disk in vms:
+        text += f'[[vm]]\nname = "{name}"\n[[vm.disk]]\n{disk}'
+    config.write_text(text)
+    return Server("tidegate", "", lambda _: [str(args.tidegate), "serve", str(config)])
+
+
+def adapted_depth(args, directory):
+    """The depth that the server has found to be enough; None where it looks for none."""
+    out = subprocess.run(
+        [args.tidegate, "device", "show", "disk", "--socket", str(directory / "control.sock"),
+         "-o", "json"], capture_output=True, check=True)  # fmt: skip
+    return json.loads(out.stdout).get("adapted_depth")
+
+
+# ---------------------------------------------------------------------------- fio
+
+
+def run_fio(loads, common, directory, seconds, warm_up):
+    """All loads at the same time; what each had, by name."""
+    jobs, out = directory / "jobs.fio", directory / "fio.json"
+    head = ["[global]", "time_based", f"runtime={seconds}", f"ramp_time={warm_up}", "norandommap",
+            "group_reporting", "percentile_list=50:99", *common]  # fmt: skip
+    jobs.write_text("\n".join(head) + "\n" + "\n".join(text for _, text in loads) + "\n")
+    out.unlink(missing_ok=True)
+    command = ["fio", "--output-format=json", f"--output={out}", str(jobs)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds + warm_up + 60)
+    except subprocess.TimeoutExpired as timeout:
+        raise BenchError(f"fio did not end:\n{jobs.read_text()}") from timeout
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    text = out.read_text() if out.exists() else ""
+    if process.returncode or "{" not in text:
+        raise BenchError(f"fio failed ({process.returncode}):\n{said.decode()}{text}")
+    found = json.loads(text[text.index("{") :])["jobs"]
+    return {load.name: believed(load, found, seconds) for load, _ in loads}
+
+
+def believed(load, jobs, seconds):
+    """A load's figures, once they add up."""
+    own = [job for job in jobs if job["jobname"] == load.name]
+    if len(own) != 1:
+        raise BenchError(f"fio reports {len(own)} groups of {load.name} instead of one")
+    job, sides = own[0], [own[0]["read"], own[0]["write"]]
+    span = max(side["runtime"] for side in sides) / 1000
+    ios, total = (sum(side[key] for side in sides) for key in ("total_ios", "io_bytes"))
+    if job["error"] or ios == 0:
+        raise BenchError(f"{load.name}: error {job['error']}, {ios} I/Os")
+    outstanding = load.depth * load.copies
+    if not 0.9 * seconds <= span <= 1.3 * seconds + 2:
+        raise BenchError(f"{load.name} ran for {span} s instead of {seconds}")
+    if abs(total - ios * load.block) > 2 * outstanding * load.block:
+        raise BenchError(f"{load.name}: {total} bytes in {ios} I/Os of {load.block}")
+    slowest = max(sides, key=lambda side: side["clat_ns"].get("percentile", {}).get("99.000000", 0))
+    return {
+        "iops": ios / span,
+        "mib_s": total / MIB / span,
+        "p50_us": slowest["clat_ns"]["percentile"]["50.000000"] / 1000,
+        "p99_us": slowest["clat_ns"]["percentile"]["99.000000"] / 1000,
+    }
+
+
+def over_nbd(load, directory):
+    return load, load.fio([f"uri=nbd+unix:///{load.name}?socket={directory / load.name}.sock"])
+
+
+def live(args, directory, server, loads, alone=()):
+    """A server of its own for these loads: what each had beside the others, what some had alone, and
+    the depth it had found."""
+    sock = directory / f"{loads[0].name}.sock"
+    for load in loads:
+        (directory / f"{load.name}.sock").unlink(missing_ok=True)
+    with Running(server, sock):
+        common = ["ioengine=nbd", "size=100%"]
+        single = {}
+        for load in alone:
+            had = run_fio([over_nbd(load, directory)], common, directory, args.seconds, args.warm_up)
+            single[load.name] = had[load.name]
+        clients = [over_nbd(load, directory) for load in loads]
+        had = run_fio(clients, common, directory, args.seconds, args.warm_up)
+        return had, single, adapted_depth(args, directory)
+
+
+# ---------------------------------------------------------------------------- bottleneck
+
+
+def measure_bottleneck(args, directory, progress):
+    rows = {row.title: [] for row in args.chosen(PIPE)}
+    for round_ in range(args.rounds):
+        for row in args.chosen(PIPE):
+            progress(f"bottleneck: round {round_ + 1}/{args.rounds}, {row.title}")
+            device = (f'kind = "emulated"\nmodel = "{BOTTLENECK}"\npolicy = {row.policy}\n'
+                      f"depth = 32\n{row.keys}")  # fmt: skip
+            vms = [(load.name, 'size = "256 MiB"\n') for load in (A, B)]
+            server = serve(args, directory, device, vms)
+            had, _, depth = live(args, directory, server, [A, B])
+            rows[row.title].append({"A": had["A"], "B": had["B"], "depth": depth})
+    return [pair_row(title, runs) for title, runs in rows.items()]
+
+
+def pair_row(title, runs):
+    median = statistics.median
+    row = {"policy": title, "runs": runs}
+    for vm in ("A", "B"):
+        row[vm] = {key: median([run[vm][key] for run in runs]) for key in runs[0][vm]}
+    row["total_mib_s"] = median([run["A"]["mib_s"] + run["B"]["mib_s"] for run in runs])
+    depths = [run["depth"] for run in runs if run.get("depth")]
+    row["depth"] = median(depths) if depths else None
+    if "alone" in runs[0]:
+        row["of_alone"] = median(
+            [(run["A"]["mib_s"] + run["B"]["mib_s"]) / run["alone"]["mib_s"] for run in runs]
+        )
+        row["alone_mib_s"] = median([run["alone"]["mib_s"] for run in runs])
+    return row
+
+
+def show_bottleneck(rows):
+    print(f"\nA (16 KiB, depth 1) beside B (128 KiB, depth 32), equal weights, a pipe of"
+          f" {BOTTLENECK_MIB_S} MiB/s")  # fmt: skip
+    width = max(len(row["policy"]) for row in rows)
+    print(f"  {'':{width}}    A MiB/s   B MiB/s     total   A p99 ms   B p99 ms   depth found")
+    for row in rows:
+        print(f"  {row['policy']:{width}} {row['A']['mib_s']:>10.1f} {row['B']['mib_s']:>9.1f}"
+              f" {row['total_mib_s']:>9.1f} {row['A']['p99_us'] / 1000:>10.2f}"
+              f" {row['B']['p99_us'] / 1000:>10.1f} {show_depth(row):>13}")  # fmt: skip
+    print("  The bar: A at least 45, both together at least 95.")
+
+
+def show_depth(row):
+    return "" if row["depth"] is None else f"{row['depth']:g}"
+
+
+# ---------------------------------------------------------------------------- this machine's disk
+
+
+class KernelScheduler:
+    """The scheduler of the disk under a file; what it was comes back at the end of the block."""
+
+    def __init__(self, path):
+        self.knob, self.offered, self.before = None, [], None
+        device = os.stat(path).st_dev
+        node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+        for place in (node, node.parent):
+            knob = place / "queue" / "scheduler"
+            if knob.exists():
+                words = knob.read_text().split()
+                self.offered = [word.strip("[]") for word in words]
+                self.before = next((w.strip("[]") for w in words if w.startswith("[")), None)
+                self.knob = knob if os.access(knob, os.W_OK) else None
+                break
+
+    def __enter__(self):
+        return self
+
+    def use(self, name):
+        self.knob.write_text(name)
+        if f"[{name}]" not in self.knob.read_text():
+            raise BenchError(f"{self.knob} does not take {name!r}")
+
+    def __exit__(self, *_):
+        if self.knob and self.before:
+            self.knob.write_text(self.before)
+
+
+def direct(load, disk, part):
+    """A load on its part of the file, past the page cache."""
+    size = disk.stat().st_size // 2
+    return load, load.fio([f"filename={disk}", f"offset={part * size}", f"size={size}"])
+
+
+def kernel_round(args, directory, disk):
+    common = ["ioengine=io_uring", "direct=1"]
+    loads = [direct(A, disk, 0), direct(B, disk, 1)]
+    alone = run_fio(loads[1:], common, directory, args.seconds, args.warm_up)
+    had = run_fio(loads, common, directory, args.seconds, args.warm_up)
+    return {"A": had["A"], "B": had["B"], "alone": alone["B"]}
+
+
+def measure_disk(args, directory, progress):
+    disk_dir = tempfile.TemporaryDirectory(prefix="tidegate-fair-", dir=args.directory)
+    with disk_dir as place:
+        disks = [Path(place) / f"{name}.raw" for name in ("A", "B")]
+        both = Path(place) / "both.raw"
+        progress(f"writing {args.size_mib} MiB")
+        nbd.prefill(both, args.size)
+        half = args.size // 2
+        with open(both, "rb") as source:
+            for disk in disks:
+                with open(disk, "wb") as target:
+                    for _ in range(half // (4 * MIB)):
+                        target.write(source.read(4 * MIB))
+        os.sync()
+        with KernelScheduler(place) as scheduler:
+            return disk_rounds(args, directory, progress, both, disks, scheduler)
+
+
+def disk_rounds(args, directory, progress, both, disks, scheduler):
+    kernel = [s for s in ("none", "mq-deadline", "kyber", "bfq") if s in scheduler.offered]
+    if scheduler.knob is None:
+        kernel = kernel and [scheduler.before]
+    served = args.chosen(DISK)
+    rows = {f"kernel: {name}": [] for name in kernel} | {row.title: [] for row in served}
+    for round_ in range(args.rounds):
+        for name in kernel:
+            progress(f"disk: round {round_ + 1}/{args.rounds}, kernel: {name}")
+            if scheduler.knob:
+                scheduler.use(name)
+            rows[f"kernel: {name}"].append(kernel_round(args, directory, both))
+        if scheduler.knob and "none" in kernel:
+            scheduler.use("none")
+        for row in served:
+            progress(f"disk: round {round_ + 1}/{args.rounds}, {row.title}")
+            device = f'kind = "file"\npolicy = {row.policy}\n{row.keys}'
+            vms = [(load.name, f'path = "{disk}"\nread_only = true\nformat = "raw"\n')
+                   for load, disk in zip((A, B), disks)]  # fmt: skip
+            server = serve(args, directory, device, vms)
+            had, alone, depth = live(args, directory, server, [A, B], alone=[B])
+            rows[row.title].append({"A": had["A"], "B": had["B"], "alone": alone["B"],
+                                    "depth": depth})  # fmt: skip
+    return [pair_row(title, runs) for title, runs in rows.items() if runs]
+
+
+def show_disk(rows, args):
+    print(f"\nA (16 KiB, depth 1) beside B (128 KiB, depth 32) on this machine's disk, {args.directory}")
+    width = max(len(row["policy"]) for row in rows)
+    print(f"  {'':{width}}     A IOPS   A p99 ms     B IOPS   B p99 ms   total, of B alone"
+          "   depth found")  # fmt: skip
+    for row in rows:
+        print(f"  {row['policy']:{width}} {row['A']['iops']:>10,.0f} {row['A']['p99_us'] / 1000:>10.2f}"
+              f" {row['B']['iops']:>10,.0f} {row['B']['p99_us'] / 1000:>10.1f}"
+              f" {row['of_alone']:>19.1%} {show_depth(row):>13}")  # fmt: skip
+    print("  The bar: A at least 2,000 IOPS with p99 at most 1 ms, B's p99 at most 15 ms, the total at"
+          " least 95 %.")  # fmt: skip
+
+
+# ---------------------------------------------------------------------------- figures 9 and 10
+
+
+def scenario(model, policy, loads, seconds, warm_up):
+    text = (f'duration = "{seconds + warm_up} s"\nwarm_up = "{warm_up} s"\n[[device]]\n'
+            f'name = "disk"\nmodel = "{model}"\nprofile = "{model}"\nlearn_cap = false\n'
+            f'policy = {policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_pending_per_vm = 32\n')  # fmt: skip
+    for load in loads:
+        text += f'[[vm]]\nname = "{load.name}"\ndisk = "256 MiB"\n[[vm.job]]\n{load.job()}'
+    return text
+
+
+def simulate(args, directory, model, policy, loads):
+    file = directory / "scenario.toml"
+    file.write_text(scenario(model, policy, loads, args.seconds, args.warm_up))
+    out = subprocess.run([args.tidegate, "sim", str(file), "-o", "json"], capture_output=True)
+    if out.returncode:
+        raise BenchError(f"the simulator says: {out.stderr.decode()}")
+    return {vm["name"]: vm["iops"] for vm in json.loads(out.stdout)["vms"]}
+
+
+def measure_shares(args, directory, progress):
+    tables = []
+    policies = args.chosen(SHARES)
+    for kind, model in MODELS.items():
+        for case, loads in CASES.items():
+            alone = {}
+            for load in loads:
+                saturating = Load(load.name, load.rw, load.block, 32, reads=load.reads)
+                alone |= simulate(args, directory, model, '"fifo"', [saturating])
+            runs = {row.title: [] for row in policies}
+            for round_ in range(args.rounds):
+                for row in policies:
+                    progress(f"shares, {kind}, {case}: round {round_ + 1}/{args.rounds}, {row.title}")
+                    device = (f'kind = "emulated"\nmodel = "{model}"\nprofile = "{model}"\n'
+                              f"learn_cap = false\npolicy = {row.policy}\ndepth = 32\n"
+                              f'merge_limit = "0 B"\nmax_pending_per_vm = 32\n{row.keys}')  # fmt: skip
+                    vms = [(load.name, 'size = "256 MiB"\n') for load in loads]
+                    server = serve(args, directory, device, vms)
+                    had, _, _ = live(args, directory, server, loads)
+                    runs[row.title].append({name: of["iops"] for name, of in had.items()})
+            rows = []
+            for row in policies:
+                simulated = simulate(args, directory, model, row.policy, loads)
+                found = {name: statistics.median([run[name] for run in runs[row.title]])
+                         for name in simulated}  # fmt: skip
+                rows.append({"policy": row.title, "live_iops": found, "simulated_iops": simulated,
+                             "runs": runs[row.title]})  # fmt: skip
+            tables.append({"device": kind, "model": model, "case": case, "alone_iops": alone,
+                           "rows": rows})  # fmt: skip
+    return tables
+
+
+def show_shares(tables):
+    for table in tables:
+        fair = {name: iops / len(table["alone_iops"]) for name, iops in table["alone_iops"].items()}
+        print(f"\nThree VMs with equal weights on an emulated {table['device']} ({table['model']}),"
+              f" {table['case']}")  # fmt: skip
+        print("  fair are " + ", ".join(f"{name} {iops:,.0f}" for name, iops in fair.items()) + " IOPS:"
+              " a third of what each has of a saturated disk alone")  # fmt: skip
+        width = max(len(row["policy"]) for row in table["rows"])
+        print(f"  {'':{width}}        VM1, of fair            VM2, of fair            VM3, of fair")
+        print(f"  {'':{width}}  live  simulated  (diff.)" + "    live  simulated       " * 2)
+        for row in table["rows"]:
+            line = f"  {row['policy']:{width}}"
+            for number, name in enumerate(fair):
+                here, there = row["live_iops"][name], row["simulated_iops"][name]
+                line += f" {here / fair[name]:>6.2f} {there / fair[name]:>10.2f}"
+                line += f" {here / there - 1:>+7.0%} " if number == 0 and there else "      "
+            print(line)
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+PARTS = ("bottleneck", "shares", "disk")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
+    parser.add_argument("--only", default=",".join(PARTS), help="which, with commas (all three)")
+    parser.add_argument("--policy", default="", help="rows whose title begins so, with commas (all)")
+    parser.add_argument("--rounds", type=int, default=7, help="(7)")
+    parser.add_argument("--seconds", type=int, default=5, help="of each run (5)")
+    parser.add_argument("--warm-up", type=int, default=5,
+                        help="seconds before: time to find a depth (5)")  # fmt: skip
+    parser.add_argument("--size-mib", type=int, default=2048, help="of the files on the disk (2048)")
+    parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure (/var/tmp)")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    args = parser.parse_args()
+    args.size = args.size_mib * MIB
+    if min(args.rounds, args.seconds) < 1 or args.warm_up < 0 or args.size <= 0 or args.size % (8 * MIB):
+        parser.error("--rounds and --seconds are at least 1, --size-mib is a multiple of 8")
+    args.parts = args.only.split(",")
+    if unknown := [part for part in args.parts if part not in PARTS]:
+        parser.error(f"--only: no {unknown[0]!r}; there are: {', '.join(PARTS)}")
+    args.tidegate = Path(args.tidegate).resolve()
+    if not os.access(args.tidegate, os.X_OK):
+        parser.error(f"{args.tidegate} is not there; build it with: make build")
+    known = known_policies(args.tidegate)
+    wanted = [name for name in args.policy.split(",") if name]
+    every = [*PIPE, *SHARES, *DISK]
+    if missing := [name for name in wanted if not any(row.title.startswith(name) for row in every)]:
+        parser.error(f"--policy: no row begins with {missing[0]!r}; there are: "
+                     + "; ".join(sorted({row.title for row in every})))  # fmt: skip
+    args.skipped = sorted({r.policy.strip('"') for r in every} - known)
+
+    def chosen(rows):
+        there = [row for row in rows if row.policy.strip('"') in known]
+        return [row for row in there if not wanted or any(row.title.startswith(w) for w in wanted)]
+
+    args.chosen = chosen
+    return args
+
+
+def run(args):
+    if not shutil.which("fio"):
+        raise BenchError("needs fio: make setup")
+    if "disk" in args.parts:
+        free = shutil.disk_usage(args.directory).free
+        if free < 2 * args.size + 64 * MIB:
+            raise BenchError(f"{args.directory} has {free // MIB} MiB free, twice"
+                             f" {args.size_mib} are needed")  # fmt: skip
+
+    def progress(text):
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    host = {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "load_at_start": os.getloadavg()[0],
+        "fio": first_line("fio", "--version"),
+        "tidegate": first_line(str(args.tidegate), "--version"),
+        "policies_not_there": args.skipped,
+    }
+    if args.output == "table":
+        print(f"{host['processor']}, {host['cores']} cores, Linux {host['kernel']},"
+              f" load {host['load_at_start']:.1f} at the start, {host['fio']}, {host['tidegate']}")  # fmt: skip
+        print(f"medians of {args.rounds} rounds of {args.seconds} s, after {args.warm_up} s each")
+        if args.skipped:
+            print(f"left out, for this binary does not have them: {', '.join(args.skipped)}")
+    measures = {
+        "bottleneck": (measure_bottleneck, show_bottleneck),
+        "shares": (measure_shares, show_shares),
+        "disk": (measure_disk, lambda rows: show_disk(rows, args)),
+    }
+    results = {"host": host}
+    with tempfile.TemporaryDirectory(prefix="tidegate-fair-") as place:
+        for part in args.parts:
+            measure, show = measures[part]
+            results[part] = measure(args, Path(place), progress)
+            progress("")
+            if args.output == "table":
+                show(results[part])
+    if args.output == "json":
+        print(json.dumps(results, indent=1))
+
+
+def main():
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, nbd.interrupted)
+    try:
+        run(parse_args())
+    except BenchError as error:
+        print(f"fair: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nfair: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
