@@ -325,6 +325,12 @@ impl Engine {
         slot.started = self.facts.now;
         slot.kind = kind;
         let device = &mut self.facts.device;
+        if device.in_flight == 0
+            && self.facts.now > device.last_end
+            && let Some(control) = &mut self.depth_control
+        {
+            control.was_idle();
+        }
         device.in_flight += 1;
         device.started += 1;
         device.last_addr = io.addr + io.len as u64;

@@ -46,10 +46,8 @@ impl Engine {
     /// An I/O of so many bytes has ended.
     #[cold]
     pub(super) fn count_end(&mut self, bytes: u32) {
-        let device = &self.facts.device;
-        let idle = device.in_flight == 0 && device.queued == 0;
         if let Some(control) = &mut self.depth_control {
-            control.ended(self.facts.now, bytes, idle);
+            control.ended(self.facts.now, bytes);
             self.limit = control.limit();
         }
     }

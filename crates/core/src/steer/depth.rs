@@ -203,19 +203,24 @@ impl DepthControl {
         }
     }
 
-    /// An I/O of so many bytes has ended; `idle`: none is in flight any more, and nothing waits.
-    pub(crate) fn ended(&mut self, now: Nanos, bytes: u32, idle: bool) {
+    /// An I/O starts after the device had nothing to do for a while.
+    pub(crate) fn was_idle(&mut self) {
+        self.window.idle = true;
+    }
+
+    /// An I/O of so many bytes has ended.
+    pub(crate) fn ended(&mut self, now: Nanos, bytes: u32) {
         let window = &mut self.window;
         if window.settling > 0 {
             window.settling -= 1;
             if window.settling == 0 {
                 window.since = now;
+                window.idle = false;
             }
             return;
         }
         window.ends += 1;
         window.work += u64::from(bytes.max(LEAST));
-        window.idle |= idle;
         let (ends, span) = match self.state {
             State::Trial(_) => (WINDOW_ENDS, WINDOW),
             State::Rest { .. } => (REST_ENDS, REST_WINDOW),

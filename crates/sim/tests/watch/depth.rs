@@ -1,7 +1,7 @@
 //! The device's queue is kept as deep as its throughput needs, and no deeper.
 
 use super::lab::*;
-use tidegate_core::objective::Objective;
+use tidegate_core::objective::{Objective, OpsRate};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
@@ -138,6 +138,18 @@ fn a_device_with_nothing_to_do_says_nothing() {
     lab.guest(&Objective::default(), now_and_then);
     lab.seconds(10);
     assert_eq!(lab.engine.adapted_depth(), Some(32));
+    // Nor does one whose guests are held by their limits.
+    let mut limited = Lab::new(&entry, None, 32, "limit");
+    limited.engine.adapt_depth(Nanos::ZERO, true);
+    let mut objective = Objective::default();
+    objective.limit.total.ops = Some(OpsRate {
+        per_s: 2000,
+        norm: None,
+    });
+    limited.guest(&objective, reads(32, 4 * KIB));
+    limited.seconds(10);
+    assert_eq!(limited.engine.adapted_depth(), Some(32));
+    limited.close();
     // Off again, it is the device's own depth that holds.
     lab.engine.adapt_depth(lab.now, false);
     assert_eq!(lab.engine.adapted_depth(), None);
