@@ -166,3 +166,72 @@ fn part_by(profile: &Profile, direction: Direction, asked: u32, len: u32) -> u32
     }
     u32::MAX
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Curve;
+
+    const KIB: u32 = 1 << 10;
+
+    fn profile(time_us: impl Fn(u32) -> f64) -> Profile {
+        let points: Vec<_> = [4, 16, 64, 128, 1024]
+            .map(|kib| (kib * KIB, 1e6 / time_us(kib)))
+            .to_vec();
+        let curve = || Curve::new(&points).expect("in range");
+        Profile::new([curve(), curve()], None, Vec::new(), Vec::new())
+    }
+
+    #[test]
+    fn parts_are_as_long_as_they_must_be_to_cost_little() {
+        // Time by bytes alone; with a little for each I/O; with much; and nothing but that.
+        for (fixed, part) in [(0.0, 16), (10.0, 16), (50.0, 32), (5000.0, 0)] {
+            let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
+            let sharing = Sharing::new(16 * KIB, 2, Some(&profile));
+            let part = if part == 0 { u32::MAX } else { part * KIB };
+            let found = sharing.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
+            assert_eq!(found, part, "{fixed}");
+            assert_eq!(
+                found,
+                sharing.part(Nanos::ZERO, 0, Op::Write, 128 * KIB, true)
+            );
+        }
+    }
+
+    #[test]
+    fn a_vm_is_beside_others_for_10_ms_after_their_last_request() {
+        let mut sharing = Sharing::new(16 * KIB, 2, None);
+        let at = Nanos::from_millis;
+        let part = |sharing: &Sharing, ms| sharing.part(at(ms), 0, Op::Read, 128 * KIB, false);
+        sharing.arrived(at(0), 0, None);
+        assert_eq!(part(&sharing, 1), u32::MAX);
+        sharing.arrived(at(2), 1, None);
+        // Its own requests do not make the other be forgotten.
+        (3..10).for_each(|ms| sharing.arrived(at(ms), 0, None));
+        assert_eq!(part(&sharing, 12), 16 * KIB);
+        assert_eq!(part(&sharing, 13), u32::MAX);
+    }
+
+    #[test]
+    fn who_comes_back_soon_is_expected_and_nobody_else() {
+        let mut sharing = Sharing::new(16 * KIB, 3, None);
+        let now = Nanos::from_millis(5);
+        sharing.went_quiet(now, 0);
+        assert_eq!(sharing.expected(now), None, "never seen to come back");
+        sharing.arrived(now, 0, Some(Nanos::from_micros(50)));
+        sharing.went_quiet(now, 0);
+        let until = now + Nanos::from_micros(100);
+        assert_eq!(sharing.expected(now), Some((0, until)));
+        assert_eq!(sharing.expected(until), None);
+        sharing.arrived(now, 1, Some(Nanos::from_millis(2)));
+        sharing.went_quiet(now, 1);
+        assert_eq!(
+            sharing.expected(now),
+            Some((0, until)),
+            "that takes too long"
+        );
+        // Another VM in its slot has another habit.
+        sharing.vm_added(0);
+        assert_eq!(sharing.expected(now), None);
+    }
+}
