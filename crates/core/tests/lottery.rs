@@ -108,7 +108,8 @@ proptest! {
         steps in prop::collection::vec(lab::step(weight()), 0..500),
     ) {
         let policies = ["lottery", "token-bucket+lottery"].map(|name| lottery(name, seed));
-        lab::run(depth, merge, &weights, policies, &mut Drum::new(seed), steps);
+        let terms = lab::Terms { shared: false, ..lab::Terms::new(depth, merge, &weights) };
+        lab::run_on(&terms, policies, &mut Drum::new(seed), steps);
     }
 }
 

@@ -118,6 +118,9 @@ pub struct Terms<'a> {
     pub positioning: Nanos,
     pub bytes_per_s: u64,
     pub weights: &'a [u32],
+    /// Guests share the device I/O by I/O: in parts, and with a place kept for who is expected. Not
+    /// for models that are others once they were asked: a place is kept without asking anybody.
+    pub shared: bool,
     /// What a guest of a weight is promised.
     pub latency: fn(u32) -> Option<Nanos>,
     /// The class it has.
@@ -135,6 +138,7 @@ impl<'a> Terms<'a> {
             positioning: Nanos::ZERO,
             bytes_per_s: 0,
             weights,
+            shared: !merge,
             latency: |_| None,
             priority: |_| Priority::DEFAULT,
             background: |_| false,
@@ -250,6 +254,9 @@ impl Lab {
             disks: 0,
         };
         lab.engine.set_profile(Some(Arc::new(costs::profile())));
+        if terms.shared {
+            lab.engine.share_io(2 * BLOCK);
+        }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
             lab.guests.push(member);
@@ -403,6 +410,9 @@ impl Lab {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.engine.poll_dispatch(self.now);
+            if io.is_none() && self.engine.is_held() {
+                return;
+            }
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
             let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
                 return model.idle(self);

@@ -67,6 +67,7 @@ proptest! {
             positioning: Nanos(params.positioning),
             priority,
             background: |guest| guest == 0,
+            shared: false,
             ..Terms::new(depth, merge, &classes)
         };
         lab::run_on(&terms, policies, &mut Scan::new(params, depth), steps);
