@@ -100,7 +100,7 @@ type Part = (
 );
 
 /// The parts of an objective: what each says, and where a policy tells that it enforces it.
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("reservation", |o| said(&o.reservation), |h| h.reservation),
     ("limit", |o| said(&o.limit.total), |h| h.limit),
     (
@@ -116,6 +116,11 @@ const PARTS: [Part; 9] = [
     ("limit.burst", burst, |h| h.burst),
     ("target", |o| said(&o.target), |h| h.target),
     ("weight", weight, |h| h.weight),
+    (
+        "group",
+        |o| o.group.map(|group| group.name.to_string()),
+        |h| h.group,
+    ),
     (
         "latency",
         |o| o.latency.map(units::format_duration),

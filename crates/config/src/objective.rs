@@ -5,6 +5,7 @@
 //! there is the default.
 
 use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
+use tidegate_core::group::{Group, GroupName};
 use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
@@ -23,6 +24,7 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 const EXPECTED_SIZE_MAX: u64 = 32 << 20;
 const PRIORITY_EXAMPLES: &str =
     "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
+const GROUP_EXAMPLES: &str = "1 to 31 bytes of text: \"qfs\", or { name = \"qfs\", weight = 200 }";
 const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
@@ -149,6 +151,12 @@ pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
         ),
         set(&mut section, "target", rate, &mut new.target),
         set(&mut section, "weight", weight, &mut new.weight),
+        set(
+            &mut section,
+            "group",
+            |field| group(field, base.group),
+            &mut new.group,
+        ),
         set(&mut section, "latency", latency, &mut new.latency),
         set(&mut section, "priority", priority, &mut new.priority),
         set(
@@ -291,6 +299,50 @@ fn weight(field: &Field<'_>) -> Option<u32> {
         .and_then(|weight| u32::try_from(weight).ok())
 }
 
+/// `"NAME"`, or a table of its name and weight.
+fn group(field: &Field<'_>, base: Option<Group>) -> Option<Option<Group>> {
+    if is_none(field) {
+        return Some(None);
+    }
+    let name = |field: &Field<'_>| match &field.node.value {
+        Value::Text(text) if text.parse::<GroupName>().is_ok() => text.parse().ok(),
+        _ => {
+            field.refuse("a group's name", GROUP_EXAMPLES);
+            None
+        }
+    };
+    let Value::Table(_) = &field.node.value else {
+        let named = Group::named(name(field)?);
+        return Some(base.filter(|base| base.name == named.name).or(Some(named)));
+    };
+    let mut section = field.section()?;
+    let mut new = (base.map(|base| base.name), base.map(|base| base.weight));
+    let good = [
+        set(
+            &mut section,
+            "name",
+            |field| name(field).map(Some),
+            &mut new.0,
+        ),
+        set(
+            &mut section,
+            "weight",
+            |field| weight(field).map(Some),
+            &mut new.1,
+        ),
+    ];
+    section.finish();
+    if good.contains(&false) {
+        return None;
+    }
+    let Some(name) = new.0 else {
+        field.error("a group without a name", GROUP_EXAMPLES);
+        return None;
+    };
+    let weight = new.1.unwrap_or(Objective::DEFAULT_WEIGHT);
+    Some(Some(Group { name, weight }))
+}
+
 fn latency(field: &Field<'_>) -> Option<Option<Nanos>> {
     if is_none(field) {
         return Some(None);
@@ -403,6 +455,7 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
             (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
         }
         ObjectiveError::WeightOutOfRange { .. } => (vec!["weight"], "1 to 10000".to_owned()),
+        ObjectiveError::GroupWeightOutOfRange { .. } => (vec!["group"], "1 to 10000".to_owned()),
         ObjectiveError::PriorityOutOfRange { .. } => {
             (vec!["priority"], PRIORITY_EXAMPLES.to_owned())
         }
@@ -452,6 +505,34 @@ mod tests {
             assert!(errors.contains(part), "{errors}");
         }
         assert!(errors.contains("\"40 % sequential\""), "{errors}");
+    }
+
+    #[test]
+    fn a_group_is_a_name_or_a_table_and_merges() {
+        let merged = |base: &Objective, group| merge(base, &json!({ "group": group }));
+        let read = |base: &Objective, group| merged(base, group).map(|o| o.group);
+        let nobody = Objective::default();
+        let group = |name: &str, weight| {
+            let name = name.parse().expect("short");
+            Ok(Some(Group { name, weight }))
+        };
+        assert_eq!(read(&nobody, json!("qfs")), group("qfs", 100));
+        let table = json!({ "name": "qfs", "weight": 200 });
+        assert_eq!(read(&nobody, table.clone()), group("qfs", 200));
+        let base = merged(&nobody, table).expect("good");
+        assert_eq!(read(&base, json!({ "weight": 7 })), group("qfs", 7));
+        assert_eq!(read(&base, json!("qfs")), group("qfs", 200));
+        assert_eq!(read(&base, json!("other")), group("other", 100));
+        assert_eq!(read(&base, json!(null)), Ok(None));
+        for wrong in [
+            json!({ "weight": 7 }),
+            json!(""),
+            json!(7),
+            json!({ "name": "q", "weight": 0 }),
+        ] {
+            let said = read(&nobody, wrong.clone()).expect_err("wrong").to_string();
+            assert!(said.contains("group"), "{wrong}: {said}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod fenwick;
 pub mod fit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
+pub mod group;
 pub mod heap;
 pub mod learnt;
 pub mod names;

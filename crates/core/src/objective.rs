@@ -1,6 +1,7 @@
 //! What a VM was promised, as plain data, validated together.
 
 use crate::expect::Expects;
+use crate::group::Group;
 use crate::time::Nanos;
 use core::fmt;
 
@@ -193,6 +194,8 @@ pub struct Objective {
     pub target: Rate,
     /// Share of what reservations leave, relative to the other VMs' weights: 1 to 10,000.
     pub weight: u32,
+    /// The group that it shares a weight with; its own then counts within that.
+    pub group: Option<Group>,
     /// Bound on a request's time from arrival to answer.
     pub latency: Option<Nanos>,
     /// Its class, for schedulers that know such.
@@ -274,6 +277,11 @@ impl Objective {
         if !(1..=Self::MAX_WEIGHT).contains(&self.weight) {
             return Err(ObjectiveError::WeightOutOfRange { value: self.weight });
         }
+        if let Some(Group { weight, .. }) = self.group
+            && !(1..=Self::MAX_WEIGHT).contains(&weight)
+        {
+            return Err(ObjectiveError::GroupWeightOutOfRange { value: weight });
+        }
         if self.latency == Some(Nanos::ZERO) {
             return Err(ObjectiveError::ZeroLatency);
         }
@@ -343,6 +351,7 @@ impl Default for Objective {
             limit: Limit::NONE,
             target: Rate::NONE,
             weight: Self::DEFAULT_WEIGHT,
+            group: None,
             latency: None,
             priority: Priority::DEFAULT,
             expects: Expects::NOTHING,
@@ -382,6 +391,12 @@ pub enum ObjectiveError {
     /// A weight outside its range.
     #[error("weight {value}: allowed is 1 to 10000")]
     WeightOutOfRange {
+        /// What it says.
+        value: u32,
+    },
+    /// A group's weight outside its range.
+    #[error("weight {value} of a group: allowed is 1 to 10000")]
+    GroupWeightOutOfRange {
         /// What it says.
         value: u32,
     },

@@ -5,9 +5,11 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
+use tidegate_core::group::Group;
+use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::{Curve, Profile};
-use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::request::Op;
 
 /// Nanoseconds that the device takes for a random read.
 fn time(bytes: u32) -> u64 {
@@ -25,7 +27,7 @@ fn profile(wrong: f64) -> Arc<Profile> {
 
 fn world(policy: &PolicySpec, wrong: f64) -> World {
     let mut world = World::of(config(64, 0), policy, 0);
-    world.takes = Some(Box::new(|io: &DeviceIo| time(io.len)));
+    world.takes = Some(|io| time(io.len));
     world.engine.set_profile(Some(profile(wrong)));
     world
 }
@@ -121,4 +123,162 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     world.run(SECOND);
     let (busy, parts) = used(&world, &guests, since);
     assert!(busy >= 0.95 && parts[0] >= 0.55, "{busy} {parts:?}");
+}
+
+#[test]
+fn a_group_has_one_share_however_many_of_its_vms_want_something() {
+    let in_group = |weight| Objective {
+        group: Some(Group::named("servers".parse().expect("short"))),
+        ..weighted(weight)
+    };
+    let mut world = world(&policy("vfair"), 1.0);
+    let alone = world.guest(&weighted(100));
+    let group = [100, 300, 100].map(|weight| world.guest(&in_group(weight)));
+    let guests = [alone, group[0], group[1], group[2]];
+    world.load(alone, Op::Read, 16 * KIB, 64);
+    world.load(group[0], Op::Read, 64 * KIB, 64);
+    world.load(group[1], Op::Read, 64 * KIB, 64);
+    let parts = |world: &mut World| {
+        world.run(SECOND);
+        let since = world.now;
+        world.run(2 * SECOND);
+        used(world, &guests, since).1
+    };
+    let near = |parts: &[f64], expected: [f64; 4]| {
+        let off = parts
+            .iter()
+            .zip(expected)
+            .any(|(p, e)| (p - e).abs() > 0.02);
+        assert!(!off, "{parts:?} is not {expected:?}");
+    };
+    // One of the three wants nothing.
+    near(&parts(&mut world), [0.5, 0.125, 0.375, 0.0]);
+    world.load(group[2], Op::Read, 64 * KIB, 64);
+    near(&parts(&mut world), [0.5, 0.1, 0.3, 0.1]);
+    // A weight of its own counts from when it is said, and so does leaving the group.
+    let heavier = Group {
+        weight: 300,
+        ..Group::named("servers".parse().expect("short"))
+    };
+    world.set(
+        group[1],
+        &Objective {
+            group: Some(heavier),
+            ..weighted(300)
+        },
+    );
+    near(&parts(&mut world), [0.25, 0.15, 0.45, 0.15]);
+    for (guest, weight) in group.into_iter().zip([100, 300, 100]) {
+        world.set(guest, &weighted(weight));
+    }
+    near(&parts(&mut world), [1.0 / 6.0, 1.0 / 6.0, 0.5, 1.0 / 6.0]);
+}
+
+/// A VM of the oracle's: its weight, its group, the size of its requests, whether it wants any.
+#[derive(Clone, Debug)]
+struct Wants {
+    weight: u32,
+    group: Option<Group>,
+    len: u32,
+    wants: bool,
+}
+
+impl Wants {
+    fn objective(&self) -> Objective {
+        Objective {
+            group: self.group,
+            ..weighted(self.weight)
+        }
+    }
+}
+
+fn wants() -> impl Strategy<Value = Wants> {
+    let group = prop_oneof![
+        2 => Just(None),
+        1 => (0usize..2, 1u32..=500).prop_map(|(name, weight)| Some((name, weight))),
+    ];
+    let size = prop::sample::select(vec![4 * KIB, 16 * KIB, 64 * KIB, 128 * KIB]);
+    (1u32..=1000, group, size, prop::bool::weighted(0.7)).prop_map(|(weight, group, len, wants)| {
+        let group = group.map(|(name, weight)| Group {
+            name: ["a", "b"][name].parse().expect("short"),
+            weight,
+        });
+        Wants {
+            weight,
+            group,
+            len,
+            wants,
+        }
+    })
+}
+
+/// Each VM's part of the device, by looking at all the others.
+fn part(all: &[Wants], of: usize) -> f64 {
+    let competing = || all.iter().filter(|vm| vm.wants);
+    let share = |vm: &Wants| match vm.group {
+        None => f64::from(vm.weight),
+        Some(Group { name, .. }) => {
+            let same = |other: &&Wants| other.group.is_some_and(|group| group.name == name);
+            // Whoever is there counts for the group's weight, whether it wants anything or not.
+            let named = all.iter().filter(same).filter_map(|vm| vm.group);
+            let weight = named.map(|group| group.weight).max().expect("its own");
+            let members: u32 = competing().filter(same).map(|vm| vm.weight).sum();
+            f64::from(weight) * f64::from(vm.weight) / f64::from(members)
+        }
+    };
+    match all[of].wants {
+        true => share(&all[of]) / competing().map(share).sum::<f64>(),
+        false => 0.0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 16,
+        ..ProptestConfig::default()
+    })]
+
+    /// With requests of one kind a VM, what is allocated is by weight and by what a kind could have
+    /// alone, to a thousandth of a request a second; all times the same scale.
+    #[test]
+    fn allocations_are_those_of_the_slow_oracle(
+        first in prop::collection::vec(wants(), 2..8),
+        then in prop::collection::vec(wants(), 8),
+    ) {
+        let mut world = world(&policy("vfair"), 1.0);
+        let guests: Vec<Guest> = first.iter().map(|vm| world.guest(&vm.objective())).collect();
+        for all in [&first[..], &then[..first.len()]] {
+            for (guest, vm) in guests.iter().zip(all) {
+                world.set(*guest, &vm.objective());
+                world.unload(*guest);
+                if vm.wants {
+                    world.load(*guest, Op::Read, vm.len, 16);
+                }
+            }
+            // What the last ones asked for has been answered, and is forgotten but for 0.7^40.
+            world.run(2 * SECOND);
+            let rate = |at: usize| {
+                world.engine.view().allocation(guests[at].vm) as f64
+            };
+            let alone = |at: usize| 1e9 / time(all[at].len) as f64;
+            let due: Vec<f64> = (0..all.len()).map(|at| part(all, at) * alone(at)).collect();
+            let Some(some) = (0..all.len()).max_by(|&a, &b| due[a].total_cmp(&due[b])) else {
+                continue;
+            };
+            if due[some] == 0.0 {
+                prop_assert!((0..all.len()).all(|at| rate(at) == 0.0));
+                continue;
+            }
+            let scale = rate(some) / due[some];
+            for (at, due) in due.iter().enumerate() {
+                let expected = match *due {
+                    0.0 => 0.0,
+                    // One request a second is the least.
+                    due => (due * scale).max(1000.0),
+                };
+                let off = (rate(at) - expected).abs();
+                prop_assert!(off <= 2.0 + expected * 1e-4, "{at} of {all:?}: {} is not {expected}", rate(at));
+            }
+        }
+    }
 }

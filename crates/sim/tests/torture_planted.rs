@@ -212,13 +212,20 @@ impl Plant for Around {
 #[test]
 fn a_tag_that_does_not_advance_is_found() {
     // Where a limit is kept by the same tags, that one may be overshot first.
-    let policies = ["mclock", "sfq", "drr"].map(|name| PolicySpec::named(name).expect("known"));
+    let named = ["mclock", "sfq", "drr"].map(|name| PolicySpec::named(name).expect("known"));
+    a_standing_tag_is_found(&named);
+    // And where weights are rates that a controller changes all the time.
+    let allocated = PolicySpec::composed(Some("share-model"), "open", "sfq");
+    a_standing_tag_is_found(&[allocated.expect("three parts")]);
+}
+
+fn a_standing_tag_is_found(policies: &[PolicySpec]) {
     let mut by = Vec::new();
     for seed in 0..SEEDS {
         let mut planted = Around(hog);
         let options = |plant| Options {
             plant,
-            policies: &policies,
+            policies,
             ..Options::default()
         };
         let Err(failure) = torture::run_with(seed, options(Some(&mut planted))) else {

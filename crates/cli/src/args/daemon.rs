@@ -140,7 +140,7 @@ pub(crate) struct ResizeArgs {
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
     "reservation", "limit", "limit_read", "limit_write", "burst", "burst_read", "burst_write",
-    "burst_length", "target", "weight", "latency",
+    "burst_length", "target", "weight", "group", "group_weight", "latency",
     "priority", "expect_reads", "expect_access", "expect_size",
 ]))]
 pub(crate) struct ObjectiveArgs {
@@ -188,6 +188,12 @@ pub(crate) struct PartArgs {
     /// Share of what reservations leave, 1 to 10000; "none" goes back to the default
     #[arg(long, value_name = "N", value_parser = parse_weight)]
     pub(crate) weight: Option<u32>,
+    /// The group of VMs that it shares one weight with; "none" takes it out
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// The group's weight, 1 to 10000; "none" goes back to the default
+    #[arg(long, value_name = "N", value_parser = parse_weight)]
+    pub(crate) group_weight: Option<u32>,
     /// Bound on each request's time, such as "30 ms"
     #[arg(long, value_name = "TIME")]
     pub(crate) latency: Option<String>,

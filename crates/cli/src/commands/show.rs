@@ -32,10 +32,24 @@ fn promised(objective: &ObjectiveView) -> String {
     if objective.weight != tidegate_core::objective::Objective::DEFAULT_WEIGHT {
         parts.push(format!("weight {}", objective.weight));
     }
+    if let Some(group) = &objective.group {
+        parts.push(format!("in {}", group.name));
+    }
     if objective.priority != Priority::DEFAULT.to_string() {
         parts.push(objective.priority.clone());
     }
     parts.join("; ")
+}
+
+/// A weight: `100`, or `100 of qfs, which has 200`.
+pub(super) fn weight(objective: &ObjectiveView) -> String {
+    match &objective.group {
+        Some(group) => format!(
+            "{} of {}, which has {}",
+            objective.weight, group.name, group.weight
+        ),
+        None => objective.weight.to_string(),
+    }
 }
 
 /// A limit: `500 IOPS, read 20 MB/s, bursts of 2000 IOPS for 10 s`.

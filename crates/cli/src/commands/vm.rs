@@ -101,6 +101,16 @@ pub(super) fn change(args: &PartArgs) -> Value {
     if let Some(weight) = args.weight {
         change.insert("weight".to_owned(), json!(weight));
     }
+    let mut group = Map::new();
+    put(&mut group, "name", &args.group);
+    if let Some(weight) = args.group_weight {
+        group.insert("weight".to_owned(), json!(weight));
+    }
+    match is_none(&args.group) {
+        true => _ = change.insert("group".to_owned(), Value::Null),
+        false if !group.is_empty() => _ = change.insert("group".to_owned(), group.into()),
+        false => {}
+    }
     let mut expects = Map::new();
     put(&mut expects, "reads", &args.expect_reads);
     put(&mut expects, "access", &args.expect_access);
@@ -163,7 +173,7 @@ fn describe(vm: &VmView) -> Table {
             objective.limit.as_ref().map_or_else(none, show::limit),
         )
         .fact("target", objective.target.clone().unwrap_or_else(none))
-        .fact("weight", objective.weight.to_string())
+        .fact("weight", show::weight(objective))
         .fact("latency", objective.latency.clone().unwrap_or_else(none))
         .fact("priority", objective.priority.clone());
     if let Some(expects) = &objective.expects {

@@ -160,6 +160,8 @@ pub struct Honours {
     pub target: bool,
     /// Shares.
     pub weight: bool,
+    /// One share for several VMs.
+    pub group: bool,
     /// The bound on each request's time.
     pub latency: bool,
     /// Classes of priority.
@@ -175,6 +177,7 @@ impl Honours {
         burst: false,
         target: false,
         weight: false,
+        group: false,
         latency: false,
         priority: false,
     };
@@ -188,6 +191,7 @@ impl Honours {
             burst: self.burst || other.burst,
             target: self.target || other.target,
             weight: self.weight || other.weight,
+            group: self.group || other.group,
             latency: self.latency || other.latency,
             priority: self.priority || other.priority,
         }

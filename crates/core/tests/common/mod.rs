@@ -69,7 +69,7 @@ pub struct World {
     /// How long the device takes for one I/O.
     pub service: u64,
     /// The same by what the I/O is, where that matters.
-    pub takes: Option<Box<dyn Fn(&DeviceIo) -> u64>>,
+    pub takes: Option<fn(&DeviceIo) -> u64>,
     pub log: Vec<Start>,
     pub done: Vec<Done>,
     pub keep_done: bool,
@@ -311,7 +311,7 @@ impl World {
                 .in_flight
                 .back()
                 .map_or(self.now, |f| f.0.max(self.now));
-            let service = self.takes.as_ref().map_or(self.service, |takes| takes(&io));
+            let service = self.takes.map_or(self.service, |takes| takes(&io));
             self.in_flight.push_back((begin + service, io.id));
             self.log.push(Start { at: self.now, io });
         }

@@ -22,11 +22,13 @@
 //!   that does not is allocated 0, and what it had is the others' at the next period.
 //! - A VM that comes has its share at once, as if it competed; with requests of its own it is among the
 //!   others at the next period, at the latest.
+//! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights.
 //! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
 //!   request a second would be for ever.
 //! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or two.
 
 pub mod feedback;
+mod groups;
 pub mod saturation;
 pub mod strategy;
 
@@ -37,6 +39,7 @@ use crate::request::{Done, IoError, Op, ReqId, VmId};
 use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs};
 use crate::time::Nanos;
 use feedback::{Feedback, Period, Target};
+use groups::Groups;
 use saturation::Saturation;
 use strategy::{Claim, Strategy};
 
@@ -93,7 +96,10 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "share-model",
     summary: "allocates rates by weight and by what each VM's requests cost the device",
     params: &[STRATEGY, saturation::ESTIMATION, LATENCY_TARGET, LATENCY_BY],
-    honours: Honours::NONE,
+    honours: Honours {
+        group: true,
+        ..Honours::NONE
+    },
     build: |params, capacity| {
         let saturation = Saturation::from_params(params);
         let params = ShareModelParams::from_params(params);
@@ -109,6 +115,8 @@ struct Vm {
     listed: bool,
     /// Its objective's.
     weight: u32,
+    /// Its group's place among them.
+    group: Option<u32>,
     /// The period in which it last asked.
     asked_in: u64,
     /// What was last turned; `None`: nothing.
@@ -127,6 +135,7 @@ const GONE: Vm = Vm {
     present: false,
     listed: false,
     weight: 0,
+    group: None,
     asked_in: 0,
     allocated: None,
     answered: 0,
@@ -161,8 +170,9 @@ pub struct ShareModel {
     vms: Vec<Vm>,
     /// Slots of VMs that compete, or may not any more.
     listed: Vec<u32>,
-    /// The sum of their weights.
+    /// The sum of their own weights.
     weights: u64,
+    groups: Groups,
     /// For [`ShareModel::allocate`]: room for all of them.
     claims: Vec<Claim>,
     feedback: Feedback,
@@ -192,6 +202,7 @@ impl ShareModel {
             vms: vec![GONE; vms],
             listed: Vec::with_capacity(vms),
             weights: 0,
+            groups: Groups::with_capacity(vms),
             claims: Vec::with_capacity(vms),
             feedback: Feedback::NEW,
             periods: COMPETES + 1,
@@ -219,7 +230,8 @@ impl ShareModel {
         };
         self.wake(facts, vm);
         self.changed = true;
-        // Its part beside those that compete already. They are told at the next occasion, all at once.
+        // Its part beside those that compete already, whatever groups there are. All are told exactly at
+        // the next occasion, which is at once.
         let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
         let part = f64::from(weight) / self.weights as f64;
         self.turn(vm, alone * part, out);
@@ -318,6 +330,14 @@ impl ShareModel {
 
     /// Who competes, with what.
     fn claim(&mut self, facts: &Facts) {
+        if core::mem::take(&mut self.changed) {
+            self.find_groups(facts);
+        }
+        self.groups.nobody_competes();
+        for &slot in &self.listed {
+            let of_vm = &self.vms[slot as usize];
+            self.groups.competes(of_vm.group, of_vm.weight);
+        }
         self.claims.clear();
         for &slot in &self.listed {
             let (id, of_vm) = (facts.vm_at(slot as usize), &self.vms[slot as usize]);
@@ -325,7 +345,7 @@ impl ShareModel {
             let blended = self.patterns.blended(facts.now(), id);
             self.claims.push(Claim {
                 slot,
-                weight: of_vm.weight.into(),
+                weight: self.groups.share(of_vm.group, of_vm.weight),
                 alone: self.saturation.iops(facts, &own),
                 blended: self.saturation.iops(facts, &blended),
                 achieved: of_vm.rate,
@@ -335,6 +355,18 @@ impl ShareModel {
             });
         }
         strategy::allocate(self.params.strategy, &mut self.claims);
+    }
+
+    /// VMs have come, gone or changed.
+    fn find_groups(&mut self, facts: &Facts) {
+        let group = |slot: usize| facts.objective(facts.vm_at(slot)).group;
+        let present = (0..facts.vm_slots()).filter(|&slot| self.vms[slot].present);
+        self.groups.set(present.filter_map(group));
+        for slot in 0..facts.vm_slots() {
+            if self.vms[slot].present {
+                self.vms[slot].group = group(slot).and_then(|group| self.groups.find(&group));
+            }
+        }
     }
 
     fn feed_back(&mut self, facts: &Facts, length: f64) {
@@ -391,7 +423,6 @@ impl ShareModel {
 
     /// Tells those who compete what they have.
     fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
-        self.changed = false;
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
             let id = facts.vm_at(claim.slot as usize);

@@ -15,7 +15,7 @@ use crate::config;
 
 pub use device::{CapView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
-pub use objective::{BurstView, ExpectsView, LimitView, ObjectiveView};
+pub use objective::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 
 /// A device as it stands.

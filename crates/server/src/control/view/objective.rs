@@ -17,6 +17,9 @@ pub struct ObjectiveView {
     pub target: Option<String>,
     /// The share.
     pub weight: u32,
+    /// The group that it shares a weight with.
+    #[serde(default)]
+    pub group: Option<GroupView>,
     /// The bound on each request's time.
     pub latency: Option<String>,
     /// The class of priority.
@@ -24,6 +27,15 @@ pub struct ObjectiveView {
     /// What its requests are expected to be like.
     #[serde(default)]
     pub expects: Option<ExpectsView>,
+}
+
+/// A group.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupView {
+    /// Its name.
+    pub name: String,
+    /// Its share.
+    pub weight: u32,
 }
 
 /// What requests are expected to be like; what is not said is `null`.
@@ -71,6 +83,10 @@ impl ObjectiveView {
             limit: (!objective.limit.is_none()).then(|| LimitView::new(&objective.limit)),
             target: said(&objective.target),
             weight: objective.weight,
+            group: objective.group.map(|group| GroupView {
+                name: group.name.to_string(),
+                weight: group.weight,
+            }),
             latency: objective.latency.map(units::format_duration),
             priority: objective.priority.to_string(),
             expects: (!objective.expects.is_nothing())
