@@ -1,5 +1,8 @@
 //! Where the last requests of a stream ended: what makes the next one sequential.
 
+use crate::facts::NIL;
+use crate::request::{DeviceIo, VmId};
+
 /// How many requests back a stream is remembered: a guest that reads as many files at once is
 /// sequential in each of them.
 pub const REACH: usize = 32;
@@ -56,6 +59,44 @@ impl Ends {
     pub fn forget(&mut self, count: u64) {
         let known = count.min(REACH as u64) as usize;
         self.ends[..known].fill(NOWHERE);
+    }
+}
+
+/// The ends of the I/Os that the device did last without doing something for another VM between them.
+#[derive(Clone, Debug)]
+pub struct Run {
+    ends: Ends,
+    len: u64,
+    /// Whose they are.
+    of: u32,
+}
+
+impl Run {
+    /// Of a device that has done nothing.
+    pub const NONE: Run = Run {
+        ends: Ends::NONE,
+        len: 0,
+        of: NIL,
+    };
+
+    /// An I/O that moves data went to the device. Returns whether it is sequential to it: it begins
+    /// where one of the last [`REACH`] of the run ended.
+    pub fn started(&mut self, io: &DeviceIo) -> bool {
+        if self.of != io.vm.index {
+            self.ends.forget(self.len);
+            (self.len, self.of) = (0, io.vm.index);
+        }
+        let sequential = self.ends.meet(io.addr);
+        self.ends.push(self.len, io.addr + u64::from(io.len));
+        self.len += 1;
+        sequential
+    }
+
+    /// A VM's slot is another one's now: what it does next is no part of the run.
+    pub fn forget(&mut self, vm: VmId) {
+        if self.of == vm.index {
+            self.of = NIL;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the engine knows and every role may read: VMs, their queues, waiting units, the device.
 //! How it lies in memory is said in `slots`.
 
+use crate::estimator::CostEstimator;
 use crate::objective::Objective;
 use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
@@ -94,6 +95,7 @@ pub struct Facts {
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
     pub(crate) profile: Option<Arc<Profile>>,
+    pub(crate) estimator: Option<Box<CostEstimator>>,
 }
 
 impl Facts {
@@ -113,6 +115,12 @@ impl Facts {
     #[inline]
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
+    }
+
+    /// What requests cost of the device by what was seen of it; `None`: nobody wants it to be learnt.
+    #[inline]
+    pub fn estimator(&self) -> Option<&CostEstimator> {
+        self.estimator.as_deref()
     }
 
     /// Room for this many VM slots: every [`VmId::index`] is below it.

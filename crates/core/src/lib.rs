@@ -29,6 +29,7 @@ pub mod control;
 pub mod dispatch;
 pub mod ends;
 pub mod engine;
+pub mod estimator;
 pub mod expect;
 pub mod facts;
 pub mod fenwick;

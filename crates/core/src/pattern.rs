@@ -29,9 +29,9 @@
 //! allocated for a request. Windows end when somebody looks, so that there is no timer.
 
 use crate::dispatch::moved;
-use crate::ends::Ends;
+use crate::ends::{Ends, Run};
 use crate::engine::Footprint;
-use crate::facts::{Facts, NIL};
+use crate::facts::Facts;
 use crate::profile::{Direction, Pattern};
 use crate::request::{DeviceIo, Op, VmId};
 use crate::roles::{Event, Interests};
@@ -148,10 +148,7 @@ pub struct Patterns {
     vms: Vec<OfVm>,
     /// By VM: where its last requests ended.
     streams: Vec<Ends>,
-    /// Where the I/Os ended that the device last did for one VM, how many, and for which.
-    run: Ends,
-    run_len: u64,
-    run_of: u32,
+    run: Run,
 }
 
 impl Patterns {
@@ -166,9 +163,7 @@ impl Patterns {
         Patterns {
             vms: vec![OfVm::NEW; vms],
             streams: vec![Ends::NONE; vms],
-            run: Ends::NONE,
-            run_len: 0,
-            run_of: NIL,
+            run: Run::NONE,
         }
     }
 
@@ -204,13 +199,7 @@ impl Patterns {
 
     /// An I/O that moves data went to the device.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo) {
-        if self.run_of != io.vm.index {
-            self.run.forget(self.run_len);
-            (self.run_len, self.run_of) = (0, io.vm.index);
-        }
-        let sequential = self.run.meet(io.addr);
-        self.run.push(self.run_len, io.addr + u64::from(io.len));
-        self.run_len += 1;
+        let sequential = self.run.started(io);
         if io.first_ops > 0 {
             let of_vm = &mut self.vms[io.vm.index()];
             of_vm.advance(now);
@@ -226,9 +215,7 @@ impl Patterns {
     pub fn forget(&mut self, vm: VmId) {
         self.vms[vm.index()] = OfVm::NEW;
         self.streams[vm.index()] = Ends::NONE;
-        if self.run_of == vm.index {
-            self.run_of = NIL;
-        }
+        self.run.forget(vm);
     }
 
     /// t: what a VM asks for, as of the last window that ended.

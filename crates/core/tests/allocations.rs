@@ -238,6 +238,7 @@ fn the_request_path_never_allocates_after_warm_up() {
             bench.engine.learn_cap(true);
             bench.engine.adapt_depth(Nanos::ZERO, true);
             bench.engine.share_io(8 << 10);
+            bench.engine.learn_costs(true);
             bench.engine.assume_cap(Nanos::ZERO, Some(5000), None);
         }
         (0..500).for_each(|_| bench.turn());

@@ -73,6 +73,9 @@ impl Engine {
         self.facts.allocations[slot] = 0;
         self.facts.ledgers[slot] = Ledger::default();
         let id = VmId { index, generation };
+        if let Some(estimator) = &mut self.facts.estimator {
+            estimator.forget(id);
+        }
         self.tell_limits(&Event::VmAdded(id));
         if background && !self.roles.dispatcher.serves_background() {
             // The first one: from now on something must stand around the dispatcher.

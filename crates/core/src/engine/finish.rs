@@ -26,6 +26,9 @@ impl Engine {
         if let Some(watch) = &mut self.watch {
             watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
         }
+        if let Some(estimator) = &mut self.facts.estimator {
+            estimator.ended(self.facts.now, &slot.io, outcome.is_ok());
+        }
         let device = &mut self.facts.device;
         device.in_flight -= 1;
         device.ended += 1;

@@ -37,6 +37,7 @@ impl EngineConfig {
             hot: Vec::new(),
             cold: Vec::new(),
             profile: None,
+            estimator: None,
         }
     }
 }

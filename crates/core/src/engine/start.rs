@@ -1,6 +1,7 @@
 //! The device has room: what goes next, and how much of it.
 
 use super::{Engine, queue};
+use crate::dispatch::moved;
 use crate::facts::{Cold, Facts, Hot, NIL, flag, state};
 use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
@@ -315,6 +316,12 @@ impl Engine {
             None => Kind::OTHER,
             Some(watch) => watch.started(self.facts.now, io, &self.config.device),
         };
+        if self.facts.estimator.is_some() {
+            let bytes = moved(&self.facts, io.op, io.len);
+            if let Some(estimator) = &mut self.facts.estimator {
+                estimator.started(self.facts.now, io, bytes);
+            }
+        }
         let slot = &mut self.in_flight[io.id.index()];
         self.free_io = slot.next_free;
         slot.io = *io;

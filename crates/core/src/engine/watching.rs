@@ -1,6 +1,8 @@
-//! The device is held against its profile, and to a cap below it that was learnt.
+//! The device is held against its profile, and to a cap below it that was learnt; what requests cost of it
+//! is learnt.
 
 use super::Engine;
+use crate::estimator::{CostEstimator, Learnt};
 use crate::profile::Profile;
 use crate::roles::Event;
 use crate::time::Nanos;
@@ -35,6 +37,20 @@ impl Engine {
         if let Some(watch) = &mut self.watch {
             watch.assume_cap(self.facts.now, iops, bytes_per_s);
         }
+    }
+
+    /// Whether what requests cost of the device is to be learnt ([`CostEstimator`]), by which policies can
+    /// reckon where there is no profile. Off at first; what was learnt is forgotten when it is turned off.
+    pub fn learn_costs(&mut self, learns: bool) {
+        let (now, spec) = (self.facts.now, &self.config.device);
+        let before = self.facts.estimator.take();
+        self.facts.estimator =
+            learns.then(|| before.unwrap_or_else(|| Box::new(CostEstimator::new(now, spec))));
+    }
+
+    /// What was learnt of what requests cost; `None`: it is not to be.
+    pub fn learnt_costs(&self) -> Option<Learnt> {
+        self.facts.estimator().map(CostEstimator::learnt)
     }
 
     fn watch_device(&mut self) {

@@ -7,7 +7,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::{Access, Curve, Profile};
 use tidegate_core::random::SplitMix64;
-use tidegate_core::request::{ClientId, IoId, Op, Request};
+use tidegate_core::request::{ClientId, IoId, Op, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_core::watch::Notice;
 use tidegate_device::cap::{CapFigures, Capped};
@@ -34,6 +34,8 @@ pub(crate) struct Work {
     pub(crate) depth: u32,
     pub(crate) size: u32,
     pub(crate) op: Op,
+    /// So many of a hundred are writes whatever `op` is.
+    pub(crate) writes: u32,
     pub(crate) sequential: bool,
     /// From an answer to the next request.
     pub(crate) think: Nanos,
@@ -44,6 +46,7 @@ pub(crate) const fn reads(depth: u32, size: u32) -> Work {
         depth,
         size,
         op: Op::Read,
+        writes: 0,
         sequential: false,
         think: Nanos::ZERO,
     }
@@ -58,6 +61,7 @@ pub(crate) const fn writes(depth: u32, size: u32) -> Work {
 }
 
 struct Guest {
+    vm: VmId,
     client: ClientId,
     work: Work,
     outstanding: u32,
@@ -140,6 +144,7 @@ impl Lab {
         };
         let disk = self.engine.add_disk(vm, disk).expect("fits");
         self.guests.push(Guest {
+            vm,
             client: self.engine.connect(disk).expect("there"),
             work,
             outstanding: 0,
@@ -157,6 +162,17 @@ impl Lab {
     /// From now on a guest does something else.
     pub(crate) fn works(&mut self, guest: usize, work: Work) {
         self.guests[guest].work = work;
+    }
+
+    /// From now on a guest's VM has this objective.
+    pub(crate) fn promise(&mut self, guest: usize, objective: &Objective) {
+        let vm = self.guests[guest].vm;
+        (self.engine.set_objective(self.now, vm, objective)).expect("sound");
+    }
+
+    /// The VM of a guest.
+    pub(crate) fn vm(&self, guest: usize) -> VmId {
+        self.guests[guest].vm
     }
 
     pub(crate) fn set_cap(&mut self, cap: &CapFigures) {
@@ -183,7 +199,10 @@ impl Lab {
                 guest.next += 1;
                 let at = place * guest.work.size as u64;
                 let mut request = Request::read(at, guest.work.size, tag as u64);
-                request.op = guest.work.op;
+                request.op = match guest.work.writes > self.random.below(100) as u32 {
+                    true => Op::Write,
+                    false => guest.work.op,
+                };
                 (self.engine.handle_request(self.now, guest.client, request)).expect("taken");
                 guest.outstanding += 1;
             }
@@ -206,8 +225,13 @@ impl Lab {
 
     /// So many seconds pass: what each guest had in them.
     pub(crate) fn seconds(&mut self, seconds: u64) -> Vec<Had> {
+        self.pass(Nanos(seconds * Nanos::SECOND.0))
+    }
+
+    /// So much time passes: what each guest had in it.
+    pub(crate) fn pass(&mut self, time: Nanos) -> Vec<Had> {
         self.had.fill(Had::default());
-        let until = self.now + Nanos(seconds * Nanos::SECOND.0);
+        let until = self.now + time;
         loop {
             self.ask();
             self.dispatch();

@@ -3,6 +3,7 @@
 
 mod cap;
 mod depth;
+mod costs;
 mod drift;
 mod lab;
 mod sharing;

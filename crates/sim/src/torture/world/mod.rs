@@ -123,6 +123,7 @@ impl<'a, 'j> World<'a, 'j> {
         let config = swarm.config;
         let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
         engine.set_profile(swarm.profile.clone());
+        engine.learn_costs(seed.is_multiple_of(2));
         let (window, wrap) = (swarm.window, plant.roles());
         let credits = Credits::default();
         credits.announce(&swarm.policy);

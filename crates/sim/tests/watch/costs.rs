@@ -1,0 +1,148 @@
+//! What requests cost of a device that nobody has measured is learnt while it serves them.
+
+use super::lab::*;
+use tidegate_core::estimator::LearntCost;
+use tidegate_core::objective::Objective;
+use tidegate_core::profile::Pattern;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue;
+
+fn pattern(work: &Work) -> Pattern {
+    let sequential = f64::from(u8::from(work.sequential));
+    Pattern {
+        reads: match work.op {
+            Op::Read => 1.0 - f64::from(work.writes) / 100.0,
+            _ => 0.0,
+        },
+        sequential_reads: sequential,
+        sequential_writes: sequential,
+        size: work.size.into(),
+    }
+}
+
+fn learning(model: &str, policy: &str) -> Lab {
+    let entry = catalogue::load(model).expect("of the catalogue");
+    let mut lab = Lab::new(&entry, None, 32, policy);
+    lab.engine.learn_costs(true);
+    lab
+}
+
+fn learnt(lab: &Lab, work: &Work) -> LearntCost {
+    let estimator = lab.engine.view().estimator().expect("it learns");
+    estimator.cost(&pattern(work))
+}
+
+/// Picoseconds of the device that one takes where nothing else is there and the device is full.
+fn alone(model: &str, work: &Work) -> f64 {
+    let entry = catalogue::load(model).expect("of the catalogue");
+    let mut lab = Lab::new(&entry, None, 32, "fifo");
+    lab.guest(&Objective::default(), Work { depth: 40, ..*work });
+    lab.seconds(5);
+    let seconds = 20;
+    let had = lab.seconds(seconds);
+    lab.close();
+    1e12 * seconds as f64 / had[0].ios() as f64
+}
+
+#[test]
+fn what_comes_alone_is_learnt_in_seconds_and_the_rest_is_said_to_be_unknown() {
+    let works = [
+        reads(40, 4 * KIB),
+        writes(40, 128 * KIB),
+        Work {
+            writes: 30,
+            ..reads(40, 32 * KIB)
+        },
+    ];
+    for (model, seconds) in [("ssd-sata-300gb", 5), ("hdd-7200-1tb", 20)] {
+        for work in works {
+            let truth = alone(model, &work);
+            let mut lab = learning(model, "fifo");
+            lab.guest(&Objective::default(), work);
+            let before = learnt(&lab, &work);
+            assert!(
+                before.within.is_infinite() && before.time_ps > 0.0,
+                "{before:?}"
+            );
+            lab.seconds(seconds);
+            let cost = learnt(&lab, &work);
+            let off = cost.time_ps / truth - 1.0;
+            assert!(off.abs() < 0.1, "{model}, {} bytes: {off}", work.size);
+            assert!(cost.is_known(), "{model}, {} bytes: {cost:?}", work.size);
+            // The other way, and of another size.
+            let op = if work.op == Op::Read {
+                Op::Write
+            } else {
+                Op::Read
+            };
+            let unseen = Work {
+                op,
+                writes: 0,
+                sequential: false,
+                ..reads(1, MIB)
+            };
+            let unseen = learnt(&lab, &unseen);
+            assert!(
+                !unseen.is_known(),
+                "{model}, {} bytes: {unseen:?}",
+                work.size
+            );
+            lab.close();
+        }
+    }
+}
+
+/// Three VMs that are always backlogged, each by what its requests are taken to cost, varied as the
+/// estimator asks. What it says after so many seconds, in parts of what is true.
+fn together(model: &str, seconds: u64) -> [(f64, LearntCost); 3] {
+    let sizes = [16 * KIB, 64 * KIB, 128 * KIB];
+    let works = sizes.map(|size| Work {
+        writes: 40,
+        ..reads(32, size)
+    });
+    let mut lab = learning(model, "sfq");
+    for work in works {
+        lab.guest(&Objective::default(), work);
+    }
+    for _ in 0..seconds * 1000 / 30 {
+        let first = learnt(&lab, &works[0]).time_ps;
+        for (guest, work) in works.iter().enumerate() {
+            let cost = learnt(&lab, work);
+            let estimator = lab.engine.view().estimator().expect("it learns");
+            let dither = estimator.dither(lab.vm(guest), cost.within);
+            let weight = (1000.0 * first / cost.time_ps * dither).clamp(1.0, 10_000.0) as u32;
+            lab.promise(
+                guest,
+                &Objective {
+                    weight,
+                    ..Objective::default()
+                },
+            );
+        }
+        lab.pass(Nanos::from_millis(30));
+    }
+    let said = works.map(|work| {
+        let cost = learnt(&lab, &work);
+        (cost.time_ps / alone(model, &work), cost)
+    });
+    lab.close();
+    said
+}
+
+#[test]
+fn costs_of_vms_that_are_always_there_are_told_apart() {
+    for (part, cost) in together("ssd-sata-300gb", 15) {
+        assert!((0.9..1.1).contains(&part), "{part}, {cost:?}");
+        assert!(cost.is_known(), "{cost:?}");
+    }
+    // On a disk with arms an I/O among those of others lies farther off than among its own kind, the
+    // more so the fewer come with it: what it costs there is not what it costs alone.
+    let said = together("hdd-7200-1tb", 90);
+    for (part, cost) in said {
+        assert!((0.8..1.4).contains(&part), "{part}, {cost:?}");
+    }
+    // All three had the device for about as long, so this is what their mix costs.
+    let mix = 3.0 / said.iter().map(|(part, _)| 1.0 / part).sum::<f64>();
+    assert!((0.85..1.15).contains(&mix), "{said:?}");
+}
