@@ -441,8 +441,9 @@ pub trait Controller: Send {
         false
     }
 
-    /// Whether it reckons with the device's profile and has nothing to go by without.
-    fn needs_profile(&self) -> bool {
+    /// Whether it reckons with what requests cost of the device, which is learnt then where there is no
+    /// profile ([`Facts::estimator`]). Must never change.
+    fn reckons_with_costs(&self) -> bool {
         false
     }
 

@@ -81,6 +81,27 @@ fn a_profile_that_is_wrong_all_over_still_gives_fair_shares_after_five_seconds()
     }
 }
 
+/// Sizes that are a power of two apart are told apart, whatever lies between them is on a line; the
+/// device's own times are on one, which nothing told the estimator.
+#[test]
+fn without_a_profile_shares_are_fair_once_costs_are_learnt() {
+    for policy in ["vfair", "vfair-bops"] {
+        let vms = [(100, 16 * KIB), (200, 64 * KIB), (300, 128 * KIB)];
+        let (mut world, guests) = backlogged(&common::policy(policy), 1.0, &vms);
+        world.engine.set_profile(None);
+        world.run(20 * SECOND);
+        let since = world.now;
+        world.run(10 * SECOND);
+        let (busy, parts) = used(&world, &guests, since);
+        assert_fair(1.0, &vms, busy, &parts);
+        let learnt = world.engine.learnt_costs().expect("there is no profile");
+        assert!(learnt.within() < 0.1, "{policy}: {learnt:?}");
+        // With a profile there is nothing to be learnt.
+        world.engine.set_profile(Some(profile(1.0)));
+        assert_eq!(world.engine.learnt_costs(), None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases / 16,

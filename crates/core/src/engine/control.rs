@@ -189,6 +189,7 @@ impl Engine {
             None => roles,
         };
         self.ears = Ears::new(&self.roles, self.facts.vms.len());
+        self.estimate_costs();
         self.facts.allocations.fill(0);
         self.stage = self.roles.regulator.stage();
         self.make_gates();

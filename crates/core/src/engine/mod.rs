@@ -132,6 +132,7 @@ pub struct Engine {
     /// What holds the device against its profile, and to a cap below it.
     watch: Option<Box<Watch>>,
     learns_cap: bool,
+    learns_costs: bool,
     /// Since when the learnt cap has held back what the device had room for.
     held_since: Option<Nanos>,
     /// I/Os in flight at most: the device's depth, or as many as are found to be enough.
@@ -180,6 +181,7 @@ impl Engine {
             wrap: None,
             watch: None,
             learns_cap: false,
+            learns_costs: false,
             held_since: None,
             limit: config.device.depth,
             depth_control: None,
@@ -189,6 +191,7 @@ impl Engine {
         };
         engine.fill_slabs();
         engine.make_gates();
+        engine.estimate_costs();
         Ok(engine)
     }
 

@@ -17,6 +17,7 @@ impl Engine {
         if let Some(sharing) = &mut self.sharing {
             sharing.set_profile(self.facts.profile.as_deref());
         }
+        self.estimate_costs();
         self.emit(&Event::ProfileChanged);
         self.watch_device();
     }
@@ -39,13 +40,24 @@ impl Engine {
         }
     }
 
-    /// Whether what requests cost of the device is to be learnt ([`CostEstimator`]), by which policies can
-    /// reckon where there is no profile. Off at first; what was learnt is forgotten when it is turned off.
+    /// Whether what requests cost of the device is to be learnt ([`CostEstimator`]) in any case. Off at
+    /// first: then it is learnt where the policy reckons with it and there is no profile. What was
+    /// learnt is forgotten when there is no reason left.
     pub fn learn_costs(&mut self, learns: bool) {
+        self.learns_costs = learns;
+        self.estimate_costs();
+    }
+
+    /// Policy or profile may have changed: whether costs are to be learnt now.
+    pub(super) fn estimate_costs(&mut self) {
         let (now, spec) = (self.facts.now, &self.config.device);
+        let controller = self.roles.controller.as_ref();
+        let wanted = controller.is_some_and(|controller| controller.reckons_with_costs());
         let before = self.facts.estimator.take();
-        self.facts.estimator =
-            learns.then(|| before.unwrap_or_else(|| Box::new(CostEstimator::new(now, spec))));
+        if self.learns_costs || (wanted && self.facts.profile.is_none()) {
+            let new = || Box::new(CostEstimator::new(now, spec));
+            self.facts.estimator = Some(before.unwrap_or_else(new));
+        }
     }
 
     /// What was learnt of what requests cost; `None`: it is not to be.

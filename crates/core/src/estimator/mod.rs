@@ -65,7 +65,7 @@ const FEWEST: u32 = 16;
 const ENOUGH: u32 = 24;
 
 /// By how much proportions are varied at least, and at most.
-const DITHER: [f64; 2] = [0.03, 0.75];
+const DITHER: [f64; 2] = [0.03, 0.5];
 /// Half the width of a 90 % interval, in standard deviations.
 const INTERVAL: f64 = 1.645;
 
@@ -312,14 +312,15 @@ impl CostEstimator {
         }
     }
 
-    /// By what a VM's share is to be multiplied in the window that goes on, so that costs can be told
-    /// apart: 1 and at most 0.75 more or less, by how unsure its cost is. Over two windows its mean is 1.
+    /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so that costs
+    /// can be told apart: at most a half either way, by how unsure its cost is ([`LearntCost::within`]).
+    /// Over two windows its mean is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
         let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
         let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
         match (pair ^ self.over) & 1 {
-            0 => 1.0 + by,
-            _ => 1.0 - by,
+            0 => by,
+            _ => -by,
         }
     }
 }

@@ -264,7 +264,7 @@ fn the_signals_of_vms_have_no_mean_and_are_unlike() {
     for _ in 0..windows {
         let before = serial.engine.learnt_costs().expect("on").windows;
         let estimator = serial.engine.view().estimator().expect("on");
-        let dither = [0, 1].map(|vm| estimator.dither(vms[vm], 0.1) - 1.0);
+        let dither = [0, 1].map(|vm| estimator.dither(vms[vm], 0.1));
         assert!(dither.iter().all(|by| (by.abs() - 0.2).abs() < 1e-12));
         (sum[0], sum[1]) = (sum[0] + dither[0], sum[1] + dither[1]);
         both += dither[0] * dither[1] / 0.04;

@@ -195,10 +195,7 @@ impl PolicySpec {
     /// # Errors
     /// When it reckons with the profile, and there is none.
     pub fn check_profile(&self, is_there: bool) -> Result<(), PolicyError> {
-        let controller = self.build(1, 1).controller;
-        let needed = CostParams::need_profile(&self.params)
-            || controller.is_some_and(|controller| controller.needs_profile());
-        if needed && !is_there {
+        if CostParams::need_profile(&self.params) && !is_there {
             let policy = self.name.clone();
             return Err(PolicyError::NoProfile { policy });
         }

@@ -1,9 +1,10 @@
 //! What requests cost of a device that nobody has measured is learnt while it serves them.
 
 use super::lab::*;
+use std::sync::Arc;
 use tidegate_core::estimator::LearntCost;
 use tidegate_core::objective::Objective;
-use tidegate_core::profile::Pattern;
+use tidegate_core::profile::{Curve, Pattern, Profile};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
@@ -110,7 +111,7 @@ fn together(model: &str, seconds: u64) -> [(f64, LearntCost); 3] {
         for (guest, work) in works.iter().enumerate() {
             let cost = learnt(&lab, work);
             let estimator = lab.engine.view().estimator().expect("it learns");
-            let dither = estimator.dither(lab.vm(guest), cost.within);
+            let dither = 1.0 + estimator.dither(lab.vm(guest), cost.within);
             let weight = (1000.0 * first / cost.time_ps * dither).clamp(1.0, 10_000.0) as u32;
             lab.promise(
                 guest,
@@ -145,4 +146,45 @@ fn costs_of_vms_that_are_always_there_are_told_apart() {
     // All three had the device for about as long, so this is what their mix costs.
     let mix = 3.0 / said.iter().map(|(part, _)| 1.0 / part).sum::<f64>();
     assert!((0.85..1.15).contains(&mix), "{said:?}");
+}
+
+/// Three VMs of one weight under vFair, by a profile or by what is learnt: what each has in a second,
+/// after so many.
+fn served(model: &str, works: &[Work; 3], by: Option<Profile>, after: u64) -> [f64; 3] {
+    let entry = catalogue::load(model).expect("of the catalogue");
+    let mut lab = Lab::new(&entry, None, 32, "vfair");
+    lab.engine.set_profile(by.map(Arc::new));
+    for work in works {
+        lab.guest(&Objective::default(), *work);
+    }
+    lab.seconds(after);
+    let seconds = 20;
+    let had = lab.seconds(seconds);
+    lab.close();
+    [0, 1, 2].map(|guest| had[guest].ios() as f64 / seconds as f64)
+}
+
+#[test]
+fn vfair_gives_by_learnt_costs_what_it_gives_by_a_profile() {
+    for (model, seconds) in [("ssd-sata-300gb", 20), ("hdd-7200-1tb", 120)] {
+        let sizes = [16 * KIB, 64 * KIB, 128 * KIB];
+        let works = sizes.map(|size| Work {
+            writes: 40,
+            ..reads(48, size)
+        });
+        let points = works.map(|work| (work.size, 1e12 / alone(model, &work)));
+        let curve = || Curve::new(&points).expect("a curve");
+        let both = || [curve(), curve()];
+        let profile = Profile::new(both(), Some(both()), Vec::new(), Vec::new()).with_depth(32);
+        let by_profile = served(model, &works, Some(profile), 5);
+        let by_learnt = served(model, &works, None, seconds);
+        println!("{model} {by_profile:?} {by_learnt:?}");
+        for (learnt, profiled) in by_learnt.iter().zip(by_profile) {
+            let part = learnt / profiled;
+            assert!(
+                (0.9..1.1).contains(&part),
+                "{model}: {by_profile:?}, {by_learnt:?}"
+            );
+        }
+    }
 }

@@ -351,6 +351,7 @@ impl ShareModel {
                 achieved: of_vm.rate,
                 squeezed: false,
                 cut: of_vm.cut,
+                dither: self.saturation.dither(facts, id, &own),
                 allocation: 0.0,
             });
         }
@@ -423,10 +424,16 @@ impl ShareModel {
 
     /// Tells those who compete what they have.
     fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
+        // What one has more of the device's time while costs are learnt, the others have less.
+        let time = |claim: &Claim| claim.allocation / claim.alone;
+        let varied: f64 = self.claims.iter().map(|c| time(c) * c.dither).sum();
+        let all: f64 = self.claims.iter().map(time).sum();
+        let mean = if all > 0.0 { varied / all } else { 0.0 };
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
             let id = facts.vm_at(claim.slot as usize);
-            self.turn(id, claim.allocation, out);
+            let share = 1.0 + claim.dither - mean;
+            self.turn(id, claim.allocation * share, out);
         }
     }
 
@@ -501,7 +508,7 @@ impl Controller for ShareModel {
         true
     }
 
-    fn needs_profile(&self) -> bool {
-        self.saturation.needs_profile()
+    fn reckons_with_costs(&self) -> bool {
+        true
     }
 }

@@ -4,6 +4,7 @@
 use crate::facts::Facts;
 use crate::policy::{ParamInfo, Params};
 use crate::profile::{Estimation, Pattern, Profile};
+use crate::request::VmId;
 
 /// The parameter that says how mixes are estimated.
 pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
@@ -12,8 +13,8 @@ pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
     "how the saturation of a mix follows from the profile: with its measured mixes, or without",
 );
 
-/// What answers it: the device's profile. Whatever else is to (a cost that is learnt on line) goes
-/// here; nothing else of the share model knows what a device is.
+/// What answers it: the device's profile, or what was learnt of it. Nothing else of the share model knows
+/// what a device is.
 #[derive(Clone, Copy, Debug)]
 pub struct Saturation {
     estimation: Estimation,
@@ -32,17 +33,21 @@ impl Saturation {
         })
     }
 
-    /// Whether there is nothing to go by without a profile.
-    pub fn needs_profile(&self) -> bool {
-        true
+    /// Requests a second, positive. By the profile; without one by what was learnt of the device
+    /// ([`CostEstimator`](crate::estimator::CostEstimator)).
+    pub fn iops(&self, facts: &Facts, pattern: &Pattern) -> f64 {
+        match (facts.profile(), facts.estimator()) {
+            (Some(profile), _) => profile.saturation_iops(pattern, self.estimation),
+            (None, Some(estimator)) => 1e12 / estimator.time_ps(pattern),
+            (None, None) => 1e12 / Profile::UNKNOWN_PS as f64,
+        }
     }
 
-    /// Requests a second, positive. Without a profile every pattern has the same, so that shares are
-    /// by weight alone: configuration and API do not let it come to that.
-    pub fn iops(&self, facts: &Facts, pattern: &Pattern) -> f64 {
-        match facts.profile() {
-            Some(profile) => profile.saturation_iops(pattern, self.estimation),
-            None => 1e12 / Profile::UNKNOWN_PS as f64,
+    /// By how much a VM's share is to be varied, as a part of it, so that costs are learnt; 0 by a profile.
+    pub fn dither(&self, facts: &Facts, vm: VmId, pattern: &Pattern) -> f64 {
+        match (facts.profile(), facts.estimator()) {
+            (None, Some(estimator)) => estimator.dither(vm, estimator.cost(pattern).within),
+            _ => 0.0,
         }
     }
 }

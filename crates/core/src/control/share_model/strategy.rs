@@ -45,6 +45,8 @@ pub struct Claim {
     pub squeezed: bool,
     /// What is left of its allocation after the strict strategy's cuts, 0 to 1.
     pub cut: f64,
+    /// By how much its share is varied while costs are learnt, as a part of it.
+    pub dither: f64,
     /// Requests a second that it is allocated.
     pub allocation: f64,
 }
@@ -128,6 +130,7 @@ mod tests {
             achieved: 0.0,
             squeezed: true,
             cut: 1.0,
+            dither: 0.0,
             allocation: 0.0,
         };
         [claim(0, 8000.0), claim(1, 1200.0)]
