@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use tidegate_core::engine::DeviceFacts;
+use tidegate_core::estimator::Learnt;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
@@ -260,6 +261,8 @@ pub struct DeviceSnapshot {
     pub learnt_cap: Option<LearntCap>,
     /// The depth that was found to be enough; `None`: none is looked for.
     pub adapted_depth: Option<u32>,
+    /// What was learnt of what requests cost; `None`: nothing is to be.
+    pub learnt_costs: Option<Learnt>,
     /// Its VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Loop time when this was taken, in nanoseconds of the monotonic clock.

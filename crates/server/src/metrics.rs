@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
+use tidegate_core::estimator::LearntKind;
 use tidegate_core::request::{Lane, Op};
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
@@ -20,6 +21,7 @@ use tidegate_core::watch::{Drift, Parting};
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::config::unenforced;
 use crate::control::stats::op_name;
+use crate::control::view::kind_name;
 
 /// What `/metrics` is: OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -177,7 +179,26 @@ static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         "Bytes a second that something in front of the device lets pass; absent where nothing is known",
         Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
     ),
+    plain(
+        "learnt_cost_seconds",
+        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent where nothing is learnt",
+        Read::Gauges("kind", |d| {
+            learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
+        }),
+    ),
+    plain(
+        "learnt_cost_within",
+        "Half the width of its 90 % interval, in parts of it",
+        Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
+    ),
 ];
+
+/// A figure of each kind of I/O that was seen.
+fn learnt_of_kinds(device: &DeviceSnapshot, get: fn(&LearntKind) -> f64) -> Vec<(String, f64)> {
+    let kinds = device.learnt_costs.iter().flat_map(|learnt| &learnt.kinds);
+    let seen = kinds.filter(|kind| kind.ios > 0);
+    seen.map(|kind| (kind_name(kind), get(kind))).collect()
+}
 
 static OF_VM: &[Metric<VmSnapshot>] = &[
     plain(

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use tidegate_device::units::format_bandwidth;
-use tidegate_report::{Align, Cell, Table, Tone, count, duration, exact_bytes};
-use tidegate_server::control::view::{CapView, DeviceView, DriftView};
+use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration, exact_bytes};
+use tidegate_server::control::view::{CapView, CostView, CostsView, DeviceView, DriftView};
 
 use super::{policy, show};
 use crate::args::DeviceCommand;
@@ -99,6 +99,11 @@ pub(super) fn describe(device: &DeviceView) -> Table {
     if let Some(cap) = &device.learnt_cap {
         table.fact("learnt cap", capped(cap));
     }
+    if let Some(costs) = &device.learnt_costs {
+        for (i, line) in learnt(costs).into_iter().enumerate() {
+            table.fact(if i == 0 { "learnt costs" } else { "" }, line);
+        }
+    }
     table.fact("VMs", device.vms.join(", "));
     if !device.disks_with_faults.is_empty() {
         let disks = device.disks_with_faults.join(", ");
@@ -144,6 +149,29 @@ fn compared(drift: &DriftView) -> Cell {
             .tone(Tone::Bad)
             .append(Cell::new(format!(": {judged}"))),
     }
+}
+
+/// What I/Os cost, a kind a line, and how sure that is.
+fn learnt(costs: &CostsView) -> Vec<Cell> {
+    if costs.kinds.is_empty() {
+        let text = "nothing yet: it takes a device that is full for some seconds";
+        return vec![Cell::from(text).tone(Tone::Warn)];
+    }
+    let line = |cost: &CostView| {
+        let text = format!(
+            "{} of {}: {} of the device +-{:.0} %, from {} I/Os",
+            cost.kind,
+            bytes(cost.size_bytes.into()),
+            duration(cost.time_ns as u64),
+            cost.within * 100.0,
+            count(cost.ios)
+        );
+        match cost.known {
+            true => Cell::new(text),
+            false => Cell::new(text).append(Cell::from(", not known well").tone(Tone::Warn)),
+        }
+    };
+    costs.kinds.iter().map(line).collect()
 }
 
 /// The cap that I/Os are held to.

@@ -1,4 +1,5 @@
-//! The daemon says when a device does not do what its profile says, and finds a cap below it.
+//! The daemon says when a device does not do what its profile says, finds a cap below it, and learns what
+//! requests cost where there is no profile.
 
 use std::fs;
 
@@ -15,9 +16,6 @@ const PASS: u32 = 400;
 /// A daemon on that disk, with the profile of one that does so many.
 fn start(profile_iops: u32, more: &str) -> Daemon {
     let scratch = Scratch::new();
-    let ssd = include_str!("../../../../devices/ssd-sata-300gb.toml");
-    let model = format!("{ssd}\n[cap]\niops = {PASS}\n");
-    fs::write(scratch.join("capped.toml"), model).expect("the directory is ours");
     let mut profile = String::from("version = 1\ndevice = \"test\"\ndepth = 16\n");
     for access in ["sequential", "random"] {
         profile.push_str(&format!(
@@ -27,9 +25,18 @@ fn start(profile_iops: u32, more: &str) -> Daemon {
         ));
     }
     fs::write(scratch.join("profile.toml"), profile).expect("the directory is ours");
+    let more = format!("profile = \"./profile.toml\"\npolicy = \"fifo\"\n{more}");
+    start_in(scratch, &more)
+}
+
+/// The same with more said of the device.
+fn start_in(scratch: Scratch, more: &str) -> Daemon {
+    let ssd = include_str!("../../../../devices/ssd-sata-300gb.toml");
+    let model = format!("{ssd}\n[cap]\niops = {PASS}\n");
+    fs::write(scratch.join("capped.toml"), model).expect("the directory is ours");
     let config = format!(
         "[[device]]\nname = \"disk\"\nkind = \"emulated\"\nmodel = \"./capped.toml\"\n\
-         profile = \"./profile.toml\"\npolicy = \"fifo\"\ndepth = 16\n{more}\n\
+         depth = 16\n{more}\n\
          [[vm]]\nname = \"a\"\n[[vm.disk]]\nexport = \"a\"\nsize = \"64 MiB\"\n"
     );
     Daemon::start_in(scratch, &config)
@@ -137,6 +144,38 @@ fn a_cap_below_the_device_is_learnt_and_shown() {
     assert!(metrics.contains(cap), "{metrics}");
     let shown = tidegate(&daemon, &["device", "show", "disk"]);
     assert!(shown.contains("learnt cap"), "{shown}");
+    drop(load);
+    daemon.stop();
+}
+
+#[test]
+fn vfair_learns_what_requests_cost_and_says_how_sure_it_is() {
+    if !have(&["fio", "curl"]) {
+        return;
+    }
+    let daemon = start_in(Scratch::new(), "policy = \"vfair\"\n");
+    let shown = || tidegate(&daemon, &["device", "show", "disk"]);
+    assert!(shown().contains("nothing yet"), "{}", shown());
+    let load = load(&daemon);
+    let learnt = || device(&daemon)["learnt_costs"].clone();
+    wait_for("costs to be known", || {
+        learnt()["kinds"][0]["known"] == true
+    });
+    let kind = &learnt()["kinds"][0];
+    assert_eq!(kind["kind"], "random read");
+    assert_eq!(kind["size_bytes"], 4096);
+    // No more than so many pass; how many less is the machine's affair.
+    let least = 1e9 / f64::from(PASS) * 0.9;
+    assert!(
+        kind["time_ns"].as_f64().is_some_and(|ns| ns > least),
+        "{kind}"
+    );
+    assert!(shown().contains("random read of 4 KiB"), "{}", shown());
+    let metrics = metrics(&daemon);
+    for name in ["learnt_cost_seconds", "learnt_cost_within"] {
+        let line = format!("tidegate_device_{name}{{device=\"disk\",kind=\"random read\"}} ");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
     drop(load);
     daemon.stop();
 }

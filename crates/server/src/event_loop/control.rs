@@ -124,6 +124,7 @@ impl Loop {
             drift: self.engine.drift(),
             learnt_cap: self.engine.learnt_cap(),
             adapted_depth: self.engine.adapted_depth(),
+            learnt_costs: self.engine.learnt_costs(),
             vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
                 .map(|(at, _)| self.vm_snapshot(at))
                 .collect(),

@@ -70,6 +70,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         drift: engine.drift(),
         learnt_cap: engine.learnt_cap(),
         adapted_depth: engine.adapted_depth(),
+        learnt_costs: engine.learnt_costs(),
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

@@ -1,6 +1,8 @@
 //! How a device compares with what it is known to be able to do, as answers show it.
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::estimator::{Learnt, LearntKind};
+use tidegate_core::profile::{Access, Direction};
 use tidegate_core::watch::{Drift, LearntCap};
 
 /// How a device compares with its profile.
@@ -62,4 +64,75 @@ impl CapView {
             since_ns: cap.since.0,
         }
     }
+}
+
+/// What was learnt of what requests cost a device that has no profile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CostsView {
+    /// Windows that were learnt from: those in which the device was full.
+    pub windows: u64,
+    /// Windows that said nothing: it was not, or an I/O failed.
+    pub idle_windows: u64,
+    /// Half the width of a 90 % interval in parts of the cost, in the mean over what was seen; absent before
+    /// anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
+    /// The kinds of I/O that were seen.
+    pub kinds: Vec<CostView>,
+}
+
+/// What one I/O of a kind costs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CostView {
+    /// `random read` and the like.
+    pub kind: String,
+    /// I/Os that were learnt from.
+    pub ios: u64,
+    /// Their mean size.
+    pub size_bytes: u32,
+    /// Time of the full device that one of this size takes.
+    pub time_ns: f64,
+    /// Half the width of its 90 % interval, in parts of it.
+    pub within: f64,
+    /// It is narrow enough to be relied on.
+    pub known: bool,
+}
+
+impl CostsView {
+    pub(crate) fn new(learnt: &Learnt) -> CostsView {
+        let within = learnt.within();
+        let seen = learnt.kinds.iter().filter(|kind| kind.ios > 0);
+        CostsView {
+            windows: learnt.windows,
+            idle_windows: learnt.idle_windows,
+            within: within.is_finite().then_some(within),
+            kinds: seen.map(CostView::new).collect(),
+        }
+    }
+}
+
+impl CostView {
+    fn new(kind: &LearntKind) -> CostView {
+        CostView {
+            kind: kind_name(kind),
+            ios: kind.ios,
+            size_bytes: kind.size,
+            time_ns: kind.cost.time_ps / 1000.0,
+            within: kind.cost.within,
+            known: kind.cost.is_known(),
+        }
+    }
+}
+
+/// In words, as metrics have it, too.
+pub(crate) fn kind_name(kind: &LearntKind) -> String {
+    let access = match kind.access {
+        Access::Sequential => "sequential",
+        Access::Random => "random",
+    };
+    let direction = match kind.direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
+    };
+    format!("{access} {direction}")
 }

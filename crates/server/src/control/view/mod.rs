@@ -13,7 +13,8 @@ use tidegate_core::policy::Honours;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
-pub use device::{CapView, DriftView};
+pub(crate) use device::kind_name;
+pub use device::{CapView, CostView, CostsView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
 pub use objective::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
@@ -59,6 +60,10 @@ pub struct DeviceView {
     /// it was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapted_depth: Option<u32>,
+    /// What requests cost of it, as far as it was learnt; absent where the policy does not reckon with it,
+    /// or there is a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_costs: Option<CostsView>,
     /// Its VMs.
     pub vms: Vec<String>,
     /// Exports that misbehave on purpose; absent where none does.
@@ -177,6 +182,7 @@ impl DeviceView {
             drift: snapshot.drift.as_ref().map(DriftView::new),
             learnt_cap: snapshot.learnt_cap.as_ref().map(CapView::new),
             adapted_depth: snapshot.adapted_depth,
+            learnt_costs: snapshot.learnt_costs.as_ref().map(CostsView::new),
             vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
             disks_with_faults: (snapshot.vms.iter())
                 .flat_map(|vm| &vm.disks)
