@@ -44,6 +44,10 @@
 //!   with a burst like any other; with something waiting it is granted nothing.
 //! - A knob counts from when it is turned: at the end of a period for the whole next one, in between
 //!   for what is left of it.
+//! - A period's credits come at once (the paper's letter), or in `slices` parts that are handed out one
+//!   after the other over the period. At once they fill the device's queue at the beginning of each
+//!   period, and whoever comes then waits behind all of it; in slices it is as deep all the time. What a
+//!   VM has at the end of a period is the same.
 //! - Periods run while somebody is active. After a stall of the driver a period ends late, once; what
 //!   nobody could have used meanwhile is not granted.
 //!
@@ -75,6 +79,8 @@ pub struct CircParams {
     /// What is given away is divided among the grants of so many periods; 1 to
     /// [`CircParams::MOST_SMOOTHING`].
     pub smoothing: u32,
+    /// A period's grant is handed out in so many parts, one after the other; 1 to 100.
+    pub slices: u32,
 }
 
 impl CircParams {
@@ -111,6 +117,14 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             max: CircParams::MOST_SMOOTHING as u64,
             help: "unused credits are passed on evenly over so many periods",
         },
+        ParamInfo {
+            name: "slices",
+            kind: ParamKind::Count,
+            default: 1,
+            min: 1,
+            max: 100,
+            help: "a period's credits are handed out in so many parts, spread over it",
+        },
     ],
     honours: Honours::NONE,
     build: |params, capacity| {
@@ -118,6 +132,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             period: Nanos(params.get("period")),
             burst: params.get("burst") as u32,
             smoothing: params.get("smoothing") as u32,
+            slices: params.get("slices") as u32,
         };
         Box::new(Circ::new(params, capacity.vms))
     },
@@ -127,6 +142,10 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
 #[derive(Debug)]
 pub struct Circ {
     period: Nanos,
+    /// How long a slice of it is.
+    slice: Nanos,
+    /// When the slice ends that has begun last.
+    slice_end: Nanos,
     accounts: Accounts,
     /// The number of the period.
     number: u64,
@@ -143,9 +162,12 @@ impl Circ {
             period,
             burst,
             smoothing,
+            slices,
         } = params;
         Circ {
             period,
+            slice: Nanos(period.0.div_ceil(u64::from(slices.max(1)))),
+            slice_end: Nanos::MAX,
             accounts: Accounts::new(period.0, burst, smoothing as usize, vms as usize),
             number: 1,
             end: Nanos::MAX,
@@ -170,8 +192,20 @@ impl Circ {
         i128::from(left.0)
     }
 
+    /// How much of the period is in slices that have not begun.
+    fn rest(&self) -> i128 {
+        i128::from(self.end.since(self.slice_end).0)
+    }
+
+    /// The slice that has begun by now.
+    fn find_slice(&mut self, begin: Nanos, now: Nanos) {
+        let over = now.since(begin).0 / self.slice.0 + 1;
+        self.slice_end = (begin + Nanos(over * self.slice.0)).min(self.end);
+    }
+
     fn begin(&mut self, begin: Nanos, now: Nanos) {
         self.end = begin + self.period;
+        self.find_slice(begin, now);
         self.granted_at = now;
         self.accounts.begin();
     }
@@ -219,7 +253,8 @@ impl Regulator for Circ {
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
         // An inactive one finds its burst when it comes.
-        self.credit(vm).is_none_or(|credit| credit >= CREDIT)
+        let spendable = self.accounts.spendable(vm.index(), self.rest());
+        spendable.is_none_or(|credit| credit >= CREDIT)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
@@ -256,12 +291,16 @@ impl Regulator for Circ {
     }
 
     fn next_timer(&self) -> Nanos {
-        self.end
+        self.slice_end
     }
 
     fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
         let now = facts.now();
         if self.end > now {
+            if self.slice_end <= now {
+                self.find_slice(Nanos(self.end.0 - self.period.0), now);
+                self.accounts.hand_out(facts, reopen);
+            }
             return None;
         }
         let number = self.number;
@@ -269,7 +308,7 @@ impl Regulator for Circ {
         let more = self.accounts.close(facts);
         if self.accounts.all_inactive() {
             self.accounts.pause();
-            self.end = Nanos::MAX;
+            (self.end, self.slice_end) = (Nanos::MAX, Nanos::MAX);
         } else {
             let late = now.since(self.end) >= self.period;
             self.begin(if late { now } else { self.end }, now);

@@ -21,6 +21,7 @@ const PARAMS: CircParams = CircParams {
     period: Nanos(PERIOD),
     burst: 2,
     smoothing: 4,
+    slices: 1,
 };
 
 /// A world under CIRC, whose allocations are set by hand.
@@ -37,7 +38,11 @@ impl Hand {
     }
 
     fn of(config: EngineConfig, policy: &str, service: u64) -> Hand {
-        let slow = Arc::new(Mutex::new(Slow::new(PARAMS)));
+        Hand::with(PARAMS, config, policy, service)
+    }
+
+    fn with(params: CircParams, config: EngineConfig, policy: &str, service: u64) -> Hand {
+        let slow = Arc::new(Mutex::new(Slow::new(params)));
         let plan = Arc::new(Mutex::new(Plan::default()));
         let mut world = World::with(config, policy, service);
         let wrap = regulated(&slow, &plan);
@@ -94,6 +99,29 @@ impl Hand {
 
     fn served(&self, guest: Guest) -> u64 {
         total(&self.world.ops(guest))
+    }
+}
+
+#[test]
+fn a_periods_credits_are_handed_out_slice_by_slice() {
+    let params = CircParams {
+        slices: 10,
+        ..PARAMS
+    };
+    let mut hand = Hand::with(params, config(64, 0), "open+fifo", 1000);
+    // A thousand credits a period, a hundred a slice.
+    let guest = hand.guest(33_333_334);
+    hand.world.load(guest, Op::Read, BLOCK, 80);
+    // The burst that it comes with goes at once.
+    hand.world.run(PERIOD);
+    let mut before = hand.spent(guest);
+    assert!((2_990..=3_000).contains(&before), "{before}");
+    for slice in 0..40 {
+        hand.world.run(PERIOD / 10);
+        let spent = hand.spent(guest);
+        let of_slice = spent - before;
+        assert!((99..=101).contains(&of_slice), "{slice}: {of_slice}");
+        before = spent;
     }
 }
 
@@ -510,9 +538,10 @@ proptest! {
         burst in 1u32..5,
         smoothing in 1u32..8,
         below in 0usize..3,
+        slices in prop::sample::select(vec![1, 2, 7, 100]),
         steps in prop::collection::vec(crowd::step(70_000), 0..250),
     ) {
-        let params = CircParams { period: Nanos(period * MS), burst, smoothing };
+        let params = CircParams { period: Nanos(period * MS), burst, smoothing, slices };
         let below = ["open+fifo", "open+sfq", "open+mclock"][below];
         let policies = [below, "open+mclock", "open+drr", "token-bucket+fifo"];
         let mut crowd = crowd_of(depth, &policies, params);
@@ -528,9 +557,10 @@ proptest! {
     fn it_bounds_bursts(
         allocations in prop::collection::vec(1..ALLOCATIONS.len() - 1, GUESTS),
         burst in 1u32..4,
+        slices in prop::sample::select(vec![1, 2, 7, 100]),
         steps in prop::collection::vec(crowd::step(70_000), 0..250),
     ) {
-        let params = CircParams { burst, ..PARAMS };
+        let params = CircParams { burst, slices, ..PARAMS };
         let mut crowd = crowd_of(8, &["open+drr"], params);
         for (guest, &allocation) in allocations.iter().enumerate() {
             crowd.act(Step::Change { guest, to: 2 * allocation });

@@ -336,10 +336,19 @@ impl Checked {
         for (&vm, account) in &slow.vms {
             let credit = slow.credit(vm);
             assert_eq!(self.real.credit(vm), credit, "{vm:?}: {account:?}");
-            let admits = credit.is_none_or(|credit| credit >= CREDIT);
-            assert_eq!(self.real.admits(facts, vm), admits, "{vm:?}: {account:?}");
+            let (admits, may) = (
+                self.real.admits(facts, vm),
+                credit.is_none_or(|credit| credit >= CREDIT),
+            );
+            // In slices some of it is not handed out yet, but in the last one.
+            let last = slow.period.is_none() || self.real.next_timer() == slow.ends();
+            assert!(may || !admits, "{vm:?}: {account:?}");
+            assert!(admits || !may || !last, "{vm:?}: {account:?}");
         }
-        assert_eq!(self.real.next_timer(), slow.ends(), "{slow:?}");
+        match slow.params.slices {
+            1 => assert_eq!(self.real.next_timer(), slow.ends(), "{slow:?}"),
+            _ => assert!(self.real.next_timer() <= slow.ends(), "{slow:?}"),
+        }
     }
 }
 

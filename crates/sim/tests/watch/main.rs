@@ -2,8 +2,8 @@
 //! as it needs to be, and VMs share it I/O by I/O.
 
 mod cap;
-mod depth;
 mod costs;
+mod depth;
 mod drift;
 mod lab;
 mod sharing;

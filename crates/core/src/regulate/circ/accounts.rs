@@ -25,6 +25,8 @@ struct Vm {
     share: u64,
     /// What it is being granted, or gives away while it is inactive.
     rate: u64,
+    /// What was passed on to it in this period, spread over it, likewise.
+    passed: u64,
     /// Its place among the active.
     at: u32,
     /// There was a knob.
@@ -39,6 +41,7 @@ const GONE: Vm = Vm {
     allocation: 0,
     share: 0,
     rate: 0,
+    passed: 0,
     at: ABSENT,
     known: false,
     over: false,
@@ -98,6 +101,14 @@ impl Accounts {
     pub(super) fn credit(&self, slot: usize) -> Option<i128> {
         let vm = self.vms.get(slot)?;
         (vm.known && vm.at != ABSENT).then_some(vm.credit)
+    }
+
+    /// What a VM may spend while so much of the period is still to be handed out, in nanoseconds: what
+    /// it was granted for that time is not.
+    pub(super) fn spendable(&self, slot: usize, rest: i128) -> Option<i128> {
+        let vm = self.vms.get(slot)?;
+        let pace = i128::from(vm.rate) + i128::from(vm.passed);
+        (vm.known && vm.at != ABSENT).then_some(vm.credit - pace * rest)
     }
 
     pub(super) fn present(&self, slot: usize) -> bool {
@@ -162,7 +173,7 @@ impl Accounts {
         self.leave_active(slot);
         let vm = &mut self.vms[slot];
         self.books -= vm.credit;
-        vm.credit = 0;
+        (vm.credit, vm.passed) = (0, 0);
         vm.rate = vm.allocation;
         self.idle_rates += i128::from(vm.rate);
     }
@@ -272,11 +283,22 @@ impl Accounts {
                 let grant = i128::from(vm.rate) * self.period;
                 vm.credit += grant;
                 self.books += grant;
-                if vm.over {
-                    vm.credit += i128::from(vm.allocation) * more;
-                }
+                let passed = i128::from(vm.allocation) * if vm.over { more } else { 0 };
+                vm.credit += passed;
+                // Less than what was passed on by a part of a billionth: that much comes early.
+                vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
             }
             // Also where debt is left: a controller may still allocate more.
+            if !facts.may_enter(id) {
+                reopen.push(id);
+            }
+        }
+    }
+
+    /// A slice of a period has begun: who was held for want of it is asked again.
+    pub(super) fn hand_out(&self, facts: &Facts, reopen: &mut Reopened) {
+        for &slot in &self.active {
+            let id = facts.vm_at(slot as usize);
             if !facts.may_enter(id) {
                 reopen.push(id);
             }
