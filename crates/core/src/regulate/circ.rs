@@ -44,8 +44,8 @@
 //!   with a burst like any other; with something waiting it is granted nothing.
 //! - A knob counts from when it is turned: at the end of a period for the whole next one, in between
 //!   for what is left of it.
-//! - A period's credits come at once (the paper's letter), or in `slices` parts that are handed out one
-//!   after the other over the period. At once they fill the device's queue at the beginning of each
+//! - A period's credits are handed out in `slices` parts, one after the other over the period; with 1
+//!   they come at once, which is the paper's letter. At once they fill the device's queue at the beginning of each
 //!   period, and whoever comes then waits behind all of it; in slices it is as deep all the time. What a
 //!   VM has at the end of a period is the same.
 //! - Periods run while somebody is active. After a stall of the driver a period ends late, once; what
@@ -120,7 +120,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
         ParamInfo {
             name: "slices",
             kind: ParamKind::Count,
-            default: 1,
+            default: 10,
             min: 1,
             max: 100,
             help: "a period's credits are handed out in so many parts, spread over it",
