@@ -88,20 +88,16 @@ class Policy:
     def __init__(self, title, policy, keys=""):
         self.title, self.policy, self.keys = title, policy, keys
 
-    @property
-    def name(self):
-        return self.title.split()[0]
-
 
 SHARED = 'adaptive_depth = true\nmax_io_shared = "16 KiB"\n'
 PIPE = [
     Policy("fifo", '"fifo"'),
     Policy("mclock", '"mclock"'),
     Policy("sfq", '"sfq"'),
-    Policy("sfq, adaptive depth", '"sfq"', "adaptive_depth = true\n"),
-    Policy("sfq, shared", '"sfq"', SHARED),
-    Policy("mclock, shared", '"mclock"', SHARED),
-    Policy("vfair, shared", '"vfair"', SHARED),
+    Policy("sfq + adaptive depth", '"sfq"', "adaptive_depth = true\n"),
+    Policy("sfq + shared", '"sfq"', SHARED),
+    Policy("mclock + shared", '"mclock"', SHARED),
+    Policy("vfair + shared", '"vfair"', SHARED),
 ]
 SHARES = [
     Policy("fifo", '"fifo"'),
@@ -109,11 +105,16 @@ SHARES = [
     Policy("mclock-ps", '"mclock-ps"'),
     Policy("vfair", '"vfair"'),
 ]
+# No part is shorter than B's requests: only the place is kept.
+PLACE = 'max_io_shared = "128 KiB"\n'
 DISK = [
     Policy("fifo", '"fifo"'),
     Policy("mclock", '"mclock"'),
-    Policy("sfq, adaptive depth", '"sfq"', "adaptive_depth = true\n"),
-    Policy("mclock, adaptive depth", '"mclock"', "adaptive_depth = true\n"),
+    Policy("sfq", '"sfq"'),
+    Policy("sfq + adaptive depth", '"sfq"', "adaptive_depth = true\n"),
+    Policy("sfq + adaptive + place", '"sfq"', f"adaptive_depth = true\n{PLACE}"),
+    Policy("sfq + depth 6 + place", '"sfq"', f"depth = 6\n{PLACE}"),
+    Policy("mclock + depth 6 + place", '"mclock"', f"depth = 6\n{PLACE}"),
 ]
 
 
@@ -223,11 +224,17 @@ def live(args, directory, server, loads, alone=(), seconds=None):
 
 def measure_bottleneck(args, directory, progress):
     rows = {row.title: [] for row in args.chosen(PIPE)}
+    profile = directory / "pipe.profile.toml"
+    progress("bottleneck: its profile")
+    command = [args.tidegate, "profile", BOTTLENECK, "--quick", "--results", profile]
+    made = subprocess.run(command, capture_output=True)
+    if made.returncode:
+        raise BenchError(f"its profile cannot be had: {made.stderr.decode()}")
     for round_ in range(args.rounds):
         for row in args.chosen(PIPE):
             progress(f"bottleneck: round {round_ + 1}/{args.rounds}, {row.title}")
-            device = (f'kind = "emulated"\nmodel = "{BOTTLENECK}"\npolicy = {row.policy}\n'
-                      f"depth = 32\n{row.keys}")  # fmt: skip
+            device = (f'kind = "emulated"\nmodel = "{BOTTLENECK}"\nprofile = "{profile}"\n'
+                      f"learn_cap = false\npolicy = {row.policy}\ndepth = 32\n{row.keys}")  # fmt: skip
             vms = [(load.name, 'size = "256 MiB"\n') for load in (A, B)]
             server = serve(args, directory, device, vms)
             had, _, depth = live(args, directory, server, [A, B])
