@@ -104,6 +104,7 @@ SHARES = [
     Policy("cfq", '"cfq"'),
     Policy("mclock-ps", '"mclock-ps"'),
     Policy("vfair", '"vfair"'),
+    Policy("vfair + shared", '"vfair"', SHARED),
 ]
 # No part is shorter than B's requests: only the place is kept.
 PLACE = 'max_io_shared = "128 KiB"\n'
@@ -380,18 +381,19 @@ def show_disk(rows, args):
 # ---------------------------------------------------------------------------- figures 9 and 10
 
 
-def scenario(model, policy, loads, seconds, warm_up):
+def scenario(model, row, loads, seconds, warm_up):
     text = (f'duration = "{seconds + warm_up} s"\nwarm_up = "{warm_up} s"\n[[device]]\n'
             f'name = "disk"\nmodel = "{model}"\nprofile = "{model}"\nlearn_cap = false\n'
-            f'policy = {policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_pending_per_vm = 32\n')  # fmt: skip
+            f'policy = {row.policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_pending_per_vm = 32\n'
+            f"{row.keys}")  # fmt: skip
     for load in loads:
         text += f'[[vm]]\nname = "{load.name}"\ndisk = "256 MiB"\n[[vm.job]]\n{load.job()}'
     return text
 
 
-def simulate(args, seconds, directory, model, policy, loads):
+def simulate(args, seconds, directory, model, row, loads):
     file = directory / "scenario.toml"
-    file.write_text(scenario(model, policy, loads, seconds, args.warm_up))
+    file.write_text(scenario(model, row, loads, seconds, args.warm_up))
     out = subprocess.run([args.tidegate, "sim", str(file), "-o", "json"], capture_output=True)
     if out.returncode:
         raise BenchError(f"the simulator says: {out.stderr.decode()}")
@@ -407,7 +409,7 @@ def measure_shares(args, directory, progress):
             alone = {}
             for load in loads:
                 saturating = Load(load.name, load.rw, load.block, 32, reads=load.reads)
-                alone |= simulate(args, seconds, directory, model, '"fifo"', [saturating])
+                alone |= simulate(args, seconds, directory, model, SHARES[0], [saturating])
             runs = {row.title: [] for row in policies}
             for round_ in range(rounds):
                 for row in policies:
@@ -421,7 +423,7 @@ def measure_shares(args, directory, progress):
                     runs[row.title].append({name: of["iops"] for name, of in had.items()})
             rows = []
             for row in policies:
-                simulated = simulate(args, seconds, directory, model, row.policy, loads)
+                simulated = simulate(args, seconds, directory, model, row, loads)
                 found = {name: statistics.median([run[name] for run in runs[row.title]])
                          for name in simulated}  # fmt: skip
                 rows.append({"policy": row.title, "live_iops": found, "simulated_iops": simulated,

@@ -395,7 +395,7 @@ mod tests {
                 let depth = control.limit().min(self.knee);
                 let rate = self.most * self.factor * f64::from(depth) / f64::from(self.knee);
                 let gap = 1e9 / rate * self.random.below(2001) as f64 / 1000.0;
-                self.now = self.now + Nanos(gap as u64);
+                self.now += Nanos(gap as u64);
                 self.ends += 1;
                 control.ended(self.now, 4096);
             }
