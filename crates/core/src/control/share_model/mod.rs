@@ -297,16 +297,20 @@ impl ShareModel {
     fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
         let length = facts.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
-        if length > 0.0 {
+        // A clock that stands still has nothing to teach.
+        let counts = length > 0.0;
+        if counts {
             for &slot in &self.listed {
                 self.vms[slot as usize].settle(length);
             }
-            self.forget_idle(facts, out);
-            self.claim(facts);
+        }
+        self.forget_idle(facts, out);
+        self.claim(facts);
+        if counts {
             self.feed_back(facts, length);
-            if self.params.strategy == Strategy::Bsps {
-                self.cut(facts);
-            }
+        }
+        if counts && self.params.strategy == Strategy::Bsps {
+            self.cut(facts);
         }
         self.begin(facts);
         self.allocate(facts, out);
