@@ -25,6 +25,11 @@
 //! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights.
 //! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
 //!   request a second would be for ever.
+//! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps twice
+//!   what it used lately, and an eighth of its part at least. The regulator passes on what is left of
+//!   that, credit for credit, whatever a request of the one and of the other costs: alone, that makes
+//!   of a sequential reader's unused thousands as many large random requests of its neighbours, and a
+//!   feedback that swings between too many of them and none.
 //! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or two.
 
 pub mod feedback;
@@ -45,6 +50,10 @@ use strategy::{Claim, Strategy};
 
 /// For so many periods after it last asked a VM is taken to compete.
 pub const COMPETES: u64 = 4;
+/// A VM is allocated so many times what it used, where it had credits left, ...
+const USES: f64 = 2.0;
+/// ... and at least this part of its allocation.
+const KEEPS: f64 = 0.125;
 /// How much of a mean the newest period is.
 const NEWEST: f64 = 0.3;
 
@@ -52,6 +61,10 @@ const STRATEGY: ParamInfo = ParamInfo::choice(
     "strategy",
     Strategy::WORDS,
     "who bears it that VMs' requests stand between each other: all, whom it happens to, or all strictly",
+);
+const LEND: ParamInfo = ParamInfo::flag(
+    "lend",
+    "what a VM leaves is allocated to others by its worth to the device; off: as credits, one for one",
 );
 const LATENCY_TARGET: ParamInfo = ParamInfo::span(
     "latency_target",
@@ -69,6 +82,8 @@ const LATENCY_BY: ParamInfo = ParamInfo::choice(
 pub struct ShareModelParams {
     /// How loss by each other is shared.
     pub strategy: Strategy,
+    /// What a VM leaves is allocated to the others.
+    pub lend: bool,
     /// The latency to hold; zero: that at depth `depth`.
     pub latency_target: Nanos,
     /// That one by the scaled profile, and not by the rate that is measured.
@@ -83,6 +98,7 @@ impl ShareModelParams {
     fn from_params(params: &Params) -> ShareModelParams {
         ShareModelParams {
             strategy: Strategy::from_word(params.get(STRATEGY.name)),
+            lend: params.get(LEND.name) != 0,
             latency_target: Nanos(params.get(LATENCY_TARGET.name)),
             by_profile: params.get(LATENCY_BY.name) == 1,
             depth: params.find("depth").unwrap_or(0) as u32,
@@ -95,7 +111,13 @@ impl ShareModelParams {
 pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "share-model",
     summary: "allocates rates by weight and by what each VM's requests cost the device",
-    params: &[STRATEGY, saturation::ESTIMATION, LATENCY_TARGET, LATENCY_BY],
+    params: &[
+        STRATEGY,
+        saturation::ESTIMATION,
+        LEND,
+        LATENCY_TARGET,
+        LATENCY_BY,
+    ],
     honours: Honours {
         group: true,
         ..Honours::NONE
@@ -124,6 +146,8 @@ struct Vm {
     /// In this period: requests answered, and their time with the device.
     answered: u32,
     device: Nanos,
+    /// Answered a second in the last period.
+    last_rate: f64,
     /// Means: answered a second, and their time with the device in seconds.
     rate: f64,
     latency: f64,
@@ -140,6 +164,7 @@ const GONE: Vm = Vm {
     allocated: None,
     answered: 0,
     device: Nanos::ZERO,
+    last_rate: 0.0,
     rate: 0.0,
     latency: 0.0,
     cut: 1.0,
@@ -150,7 +175,8 @@ impl Vm {
     fn settle(&mut self, length: f64) {
         let answered = f64::from(core::mem::take(&mut self.answered));
         let device = core::mem::take(&mut self.device).as_secs_f64();
-        self.rate += NEWEST * (answered / length - self.rate);
+        self.last_rate = answered / length;
+        self.rate += NEWEST * (self.last_rate - self.rate);
         if answered > 0.0 {
             let mean = device / answered;
             self.latency += match self.latency == 0.0 {
@@ -312,6 +338,7 @@ impl ShareModel {
         if counts && self.params.strategy == Strategy::Bsps {
             self.cut(facts);
         }
+        self.find_needs(facts);
         self.begin(facts);
         self.allocate(facts, out);
     }
@@ -354,6 +381,7 @@ impl ShareModel {
                 blended: self.saturation.iops(facts, &blended),
                 achieved: of_vm.rate,
                 squeezed: false,
+                needs: None,
                 cut: of_vm.cut,
                 dither: self.saturation.dither(facts, id, &own),
                 allocation: 0.0,
@@ -375,9 +403,9 @@ impl ShareModel {
     }
 
     fn feed_back(&mut self, facts: &Facts, length: f64) {
+        // Whoever is cut so that others get theirs is not to have more for it.
         let ran_out = |&slot: &u32| {
-            let vm = facts.vm_at(slot as usize);
-            !facts.may_enter(vm) && facts.pending_head(vm).is_some()
+            wants_more(facts, facts.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
         };
         let period = Period {
             length,
@@ -408,6 +436,20 @@ impl ShareModel {
                 iops: achieved / taken,
             },
             false => Target::Depth(depth),
+        }
+    }
+
+    /// Who used less than it was allocated needs at most some times that.
+    fn find_needs(&mut self, facts: &Facts) {
+        let scale = self.feedback.scale();
+        for claim in &mut self.claims {
+            let vm = facts.vm_at(claim.slot as usize);
+            let used = claim.achieved.max(self.vms[claim.slot as usize].last_rate);
+            let needs = (USES * used / scale).max(claim.allocation * KEEPS);
+            claim.needs = (!wants_more(facts, vm)).then_some(needs);
+        }
+        if self.params.lend {
+            strategy::lend(&mut self.claims);
         }
     }
 
@@ -453,6 +495,11 @@ impl ShareModel {
             out.turn(vm, Knob::Allocation(rate));
         }
     }
+}
+
+/// A VM has no credit left, and something that waits for some.
+fn wants_more(facts: &Facts, vm: VmId) -> bool {
+    !facts.may_enter(vm) && facts.pending_head(vm).is_some()
 }
 
 /// Units that have been let in, and I/Os that are not done.
@@ -504,6 +551,7 @@ impl Controller for ShareModel {
         } else {
             self.forget_idle(facts, out);
             self.claim(facts);
+            self.find_needs(facts);
             self.allocate(facts, out);
         }
     }

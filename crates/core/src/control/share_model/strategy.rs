@@ -43,6 +43,9 @@ pub struct Claim {
     pub achieved: f64,
     /// It is squeezed, not idle: its mean latency with the device is above sum(w) / (w_i P_i) seconds.
     pub squeezed: bool,
+    /// Requests a second that it can use: it had credits left, and so many are far more than it used.
+    /// `None`: it wants more than it has.
+    pub needs: Option<f64>,
     /// What is left of its allocation after the strict strategy's cuts, 0 to 1.
     pub cut: f64,
     /// By how much its share is varied while costs are learnt, as a part of it.
@@ -88,10 +91,37 @@ pub fn allocate(strategy: Strategy, claims: &mut [Claim]) {
     }
 }
 
+/// Takes from those who need less than they are allocated, and gives the time that is to the others, by
+/// weight.
+///
+/// The regulator passes unused credits on one for one, whatever a request of the one and of the other
+/// costs the device: a hundred small ones in sequence that one VM left would become a hundred large
+/// random ones. What is lent here is worth as much to the device as what was left.
+pub fn lend(claims: &mut [Claim]) {
+    // What is given may be more than somebody needs: once more, then.
+    for _ in 0..3 {
+        let mut freed = 0.0;
+        for claim in &mut *claims {
+            if let Some(needs) = claim.needs.filter(|&needs| needs < claim.allocation) {
+                freed += (claim.allocation - needs) / claim.alone;
+                claim.allocation = needs;
+            }
+        }
+        let takes = |claim: &Claim| claim.needs.is_none_or(|needs| needs > claim.allocation);
+        let weights: f64 = claims.iter().filter(|c| takes(c)).map(|c| c.weight).sum();
+        if freed == 0.0 || weights == 0.0 {
+            return;
+        }
+        for claim in claims.iter_mut().filter(|claim| takes(claim)) {
+            claim.allocation += freed * claim.weight / weights * claim.alone;
+        }
+    }
+}
+
 /// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM is
 /// squeezed that got less than its part of what all got, the one that got the most for its w_i P_i is
 /// cut by a twentieth, but not below its part; while nobody is squeezed, or the device is idle, all
-/// have a twentieth given back.
+/// have a twentieth given back. Somebody is never cut.
 pub fn cut(claims: &mut [Claim], idle: bool) {
     if idle || claims.iter().all(|claim| !claim.squeezed) {
         for claim in claims {
@@ -113,6 +143,11 @@ pub fn cut(claims: &mut [Claim], idle: bool) {
         let part = 1.0 / relative(most);
         most.cut = (most.cut * part.max(1.0 - STEP)).max(LEAST_CUT);
     }
+    // Cuts tell VMs apart. What all are cut by is nobody's, and the scale's business.
+    let least = claims.iter().map(|claim| claim.cut).fold(0.0, f64::max);
+    for claim in claims {
+        claim.cut /= least;
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +164,7 @@ mod tests {
             blended: 1200.0,
             achieved: 0.0,
             squeezed: true,
+            needs: None,
             cut: 1.0,
             dither: 0.0,
             allocation: 0.0,
@@ -186,6 +222,53 @@ mod tests {
             cut(&mut claims, false);
         }
         assert_eq!(claims.map(|claim| claim.cut), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_lent_is_worth_as_much_as_what_was_left() {
+        let mut claims = example();
+        allocate(Strategy::Bops, &mut claims);
+        lend(&mut claims);
+        assert_eq!(
+            claims.map(|c| c.allocation),
+            [4000.0, 600.0],
+            "nobody leaves anything"
+        );
+        // VM 1 needs an eighth of the device, so VM 2 has seven.
+        claims[0].needs = Some(1000.0);
+        lend(&mut claims);
+        assert_eq!(claims.map(|c| c.allocation), [1000.0, 1050.0]);
+        // With three: what the second does not need either is the third's.
+        let third = Claim {
+            slot: 2,
+            ..claims[1]
+        };
+        let mut claims = [claims[0], claims[1], third];
+        claims[1].needs = Some(450.0);
+        allocate(Strategy::Bops, &mut claims);
+        lend(&mut claims);
+        let sum: f64 = claims.iter().map(|c| c.allocation / c.alone).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{claims:?}");
+        let rates = claims.map(|claim| claim.allocation);
+        assert_eq!((rates[0], rates[1]), (1000.0, 450.0));
+        // And where nobody takes it, all keep what they need and the rest is left.
+        claims[2].needs = Some(100.0);
+        lend(&mut claims);
+        assert_eq!(claims.map(|c| c.allocation), [1000.0, 450.0, 100.0]);
+    }
+
+    #[test]
+    fn somebody_is_never_cut() {
+        let mut claims = example();
+        for round in 0..1000 {
+            // Now the one, now the other is behind, as by chance.
+            let behind = round % 2;
+            claims[behind].achieved = claims[behind].alone * 0.4;
+            claims[1 - behind].achieved = claims[1 - behind].alone * 0.5;
+            cut(&mut claims, false);
+            let cuts = claims.map(|claim| claim.cut);
+            assert_eq!(cuts[0].max(cuts[1]), 1.0);
+        }
     }
 
     #[test]
