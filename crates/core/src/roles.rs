@@ -131,9 +131,37 @@ pub enum Event<'a> {
     VmChanged(VmId),
     /// It is gone; its slot will be used again.
     VmRemoved(VmId),
+    /// Another host that shares the device says how it is.
+    Peer {
+        /// Its number among them.
+        host: u32,
+        /// What it says.
+        share: &'a PeerShare,
+    },
     /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]); also
     /// when this policy takes over with one there, before it hears of VMs.
     ProfileChanged,
+}
+
+/// What a host tells the others that share its device, once a period.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PeerShare {
+    /// Rising: a message that a later one has overtaken is told by it.
+    pub number: u64,
+    /// What its VMs that compete weigh together; 0: none does.
+    pub weight: f64,
+    /// The sum of their weights, each by the part of its throughput that it loses by blending.
+    pub lost: f64,
+    /// Requests that it has let in and that are not done: its latency by Little's law, with `ended`.
+    pub inside: f64,
+    /// Requests that ended, a second.
+    pub ended: f64,
+    /// Requests that it let in, a second.
+    pub admitted: f64,
+    /// Somebody's credits ran out.
+    pub ran_out: bool,
+    /// What its saturation rates are multiplied by.
+    pub scale: f64,
 }
 
 /// An interval of a regulator, when it has ended.
@@ -187,6 +215,8 @@ impl Interests {
     pub const TIMERS: Interests = Interests(1 << 10);
     /// [`Event::ProfileChanged`].
     pub const PROFILE: Interests = Interests(1 << 11);
+    /// [`Event::Peer`].
+    pub const PEERS: Interests = Interests(1 << 12);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
 
@@ -216,6 +246,7 @@ impl Event<'_> {
             Event::IntervalEnded(_) => Interests::INTERVALS,
             Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
             Event::ProfileChanged => Interests::PROFILE,
+            Event::Peer { .. } => Interests::PEERS,
         }
     }
 }
@@ -445,6 +476,12 @@ pub trait Controller: Send {
     /// profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
+    }
+
+    /// What the other hosts that share the device are to be told, since it was asked last; for those that
+    /// hear of [`Event::Peer`].
+    fn poll_share(&mut self) -> Option<PeerShare> {
+        None
     }
 
     /// What it has learnt of a VM that is worth keeping beyond the engine's life; `None`: nothing.

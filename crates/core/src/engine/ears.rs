@@ -4,7 +4,8 @@ use super::Engine;
 use crate::facts::Facts;
 use crate::policy::Roles;
 use crate::request::Lane;
-use crate::roles::{Event, Interests, Knob, Knobs, Reopened};
+use crate::roles::{Event, Interests, Knob, Knobs, PeerShare, Reopened};
+use crate::time::Nanos;
 
 /// Which roles hear of what, and what they asked for while they were told.
 pub(super) struct Ears {
@@ -69,6 +70,19 @@ impl Ears {
 }
 
 impl Engine {
+    /// Another host that shares the device says how it is: what its [`Engine::poll_share`] returned, after
+    /// however long, if it arrives at all. `host` is the same for all that it says, and nobody else's.
+    pub fn handle_peer(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+        self.advance(now);
+        self.emit(&Event::Peer { host, share });
+    }
+
+    /// What the other hosts that share the device are to be told; to be asked after every event, until
+    /// `None`. Where nobody shares it, nobody need ask.
+    pub fn poll_share(&mut self) -> Option<PeerShare> {
+        self.roles.controller.as_mut()?.poll_share()
+    }
+
     pub(super) fn emit(&mut self, event: &Event) {
         self.ears.tell(&mut self.roles, &self.facts, event);
         self.follow_up();

@@ -27,7 +27,7 @@ impl Engine {
             watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
         }
         if let Some(estimator) = &mut self.facts.estimator {
-            estimator.ended(self.facts.now, &slot.io, outcome.is_ok());
+            estimator.ended(self.facts.now, &slot.io, outcome.is_ok(), self.limit);
         }
         let device = &mut self.facts.device;
         device.in_flight -= 1;

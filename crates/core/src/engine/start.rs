@@ -319,7 +319,7 @@ impl Engine {
         if self.facts.estimator.is_some() {
             let bytes = moved(&self.facts, io.op, io.len);
             if let Some(estimator) = &mut self.facts.estimator {
-                estimator.started(self.facts.now, io, bytes);
+                estimator.started(self.facts.now, io, bytes, self.limit);
             }
         }
         let slot = &mut self.in_flight[io.id.index()];

@@ -138,8 +138,6 @@ pub struct CostEstimator {
     run: Run,
     /// What is in flight is, by the slot of its I/O.
     kinds: Vec<Kind>,
-    /// I/Os in flight with which the device has enough to do.
-    enough: u32,
     window: Window,
     /// Windows that were over, learnt from or not.
     over: u64,
@@ -185,7 +183,6 @@ impl CostEstimator {
             filter: Filter::new(prior::costs(spec)),
             run: Run::NONE,
             kinds: vec![Kind::Unknown; spec.depth as usize],
-            enough: ENOUGH.min((spec.depth * 3).div_ceil(4)),
             window: Window::new(now),
             over: 0,
             ios: [0; KINDS],
@@ -193,10 +190,11 @@ impl CostEstimator {
         }
     }
 
-    /// An I/O goes to the device, of which it moves so many bytes.
-    pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32) {
+    /// An I/O goes to the device, of which it moves so many bytes. `depth`: I/Os in flight at most, as
+    /// things stand.
+    pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
         let window = &mut self.window;
-        window.pass(now, self.enough);
+        window.pass(now, enough(depth));
         let kind = &mut self.kinds[io.id.index()];
         if bytes == 0 {
             window.others += 1;
@@ -213,9 +211,9 @@ impl CostEstimator {
     }
 
     /// An I/O has ended.
-    pub(crate) fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool) {
+    pub(crate) fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool, depth: u32) {
         let window = &mut self.window;
-        window.pass(now, self.enough);
+        window.pass(now, enough(depth));
         window.failed |= !well;
         match core::mem::replace(&mut self.kinds[io.id.index()], Kind::Unknown) {
             Kind::Other => window.others -= 1,
@@ -377,6 +375,11 @@ impl Window {
         // Much longer than a window should be: nobody looked, the machine may have stood still.
         full && !self.failed && self.ended >= FEWEST && len <= Nanos(2 * LONGEST.0)
     }
+}
+
+/// I/Os in flight with which a device has enough to do that may have so many at most.
+fn enough(depth: u32) -> u32 {
+    ENOUGH.min((depth * 3).div_ceil(4))
 }
 
 /// A kind's place among them.

@@ -88,6 +88,11 @@ impl Feedback {
         self.scale
     }
 
+    /// The scale is this from now on, within its bounds.
+    pub fn set_scale(&mut self, scale: f64) {
+        self.scale = scale.clamp(BOUNDS[0], BOUNDS[1]);
+    }
+
     /// A period has ended.
     pub fn observe(&mut self, period: &Period, target: Target) {
         let mean = |old: f64, new: f64| match old < 0.0 {

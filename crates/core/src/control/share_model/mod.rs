@@ -34,6 +34,7 @@
 
 pub mod feedback;
 mod groups;
+pub mod peers;
 pub mod saturation;
 pub mod strategy;
 
@@ -41,10 +42,11 @@ use crate::facts::Facts;
 use crate::pattern::{Patterns, WINDOW};
 use crate::policy::{Capacity, Honours, ParamInfo, Params, PartInfo};
 use crate::request::{Done, IoError, Op, ReqId, VmId};
-use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs};
+use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 use crate::time::Nanos;
 use feedback::{Feedback, Period, Target};
 use groups::Groups;
+use peers::Peers;
 use saturation::Saturation;
 use strategy::{Claim, Strategy};
 
@@ -202,6 +204,9 @@ pub struct ShareModel {
     /// For [`ShareModel::allocate`]: room for all of them.
     claims: Vec<Claim>,
     feedback: Feedback,
+    /// Other hosts that share the device, and what they are to be told.
+    peers: Peers,
+    share: Option<PeerShare>,
     /// How many periods have ended.
     periods: u64,
     /// When the last one did.
@@ -231,6 +236,8 @@ impl ShareModel {
             groups: Groups::with_capacity(vms),
             claims: Vec::with_capacity(vms),
             feedback: Feedback::NEW,
+            peers: Peers::new(),
+            share: None,
             periods: COMPETES + 1,
             ended_at: Nanos::ZERO,
             inside: 0,
@@ -259,7 +266,8 @@ impl ShareModel {
         // Its part beside those that compete already, whatever groups there are. All are told exactly at
         // the next occasion, which is at once.
         let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
-        let part = f64::from(weight) / self.weights as f64;
+        let all = self.weights as f64 + self.peers.others().weight;
+        let part = f64::from(weight) / all;
         self.turn(vm, alone * part, out);
     }
 
@@ -323,6 +331,7 @@ impl ShareModel {
     fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
         let length = facts.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
+        self.peers.forget(facts.now(), self.params.period);
         // A clock that stands still has nothing to teach.
         let counts = length > 0.0;
         if counts {
@@ -387,7 +396,7 @@ impl ShareModel {
                 allocation: 0.0,
             });
         }
-        strategy::allocate(self.params.strategy, &mut self.claims);
+        strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
     }
 
     /// VMs have come, gone or changed.
@@ -415,7 +424,22 @@ impl ShareModel {
             ran_out: self.listed.iter().any(ran_out),
         };
         let target = self.target(facts);
-        self.feedback.observe(&period, target);
+        let (all, scale) = self.peers.together(&period, self.feedback.scale());
+        if let Some(scale) = scale {
+            self.feedback.set_scale(scale);
+        }
+        self.feedback.observe(&all, target);
+        let admitted = (period.ended + period.inside - period.before).max(0.0);
+        self.share = Some(PeerShare {
+            number: self.periods,
+            weight: strategy::weights(&self.claims),
+            lost: strategy::lost_weight(&self.claims),
+            inside: period.inside,
+            ended: period.ended / length,
+            admitted: admitted / length,
+            ran_out: period.ran_out,
+            scale: self.feedback.scale(),
+        });
     }
 
     fn target(&self, facts: &Facts) -> Target {
@@ -465,7 +489,7 @@ impl ShareModel {
         for claim in &self.claims {
             self.vms[claim.slot as usize].cut = claim.cut;
         }
-        strategy::allocate(self.params.strategy, &mut self.claims);
+        strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
     }
 
     /// Tells those who compete what they have.
@@ -514,6 +538,7 @@ impl Controller for ShareModel {
             .and(Interests::ANSWERED)
             .and(Interests::INTERVALS)
             .and(Interests::PROFILE)
+            .and(Interests::PEERS)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
@@ -529,6 +554,7 @@ impl Controller for ShareModel {
             Event::VmAdded(vm) => self.added(facts, vm, out),
             Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(facts, vm),
             Event::VmRemoved(vm) => self.removed(vm),
+            Event::Peer { host, share } => self.peers.hear(facts.now(), host, share),
             Event::ProfileChanged => {
                 self.feedback = Feedback::NEW;
                 self.changed = true;
@@ -558,6 +584,10 @@ impl Controller for ShareModel {
 
     fn allocates(&self) -> bool {
         true
+    }
+
+    fn poll_share(&mut self) -> Option<PeerShare> {
+        self.share.take()
     }
 
     fn reckons_with_costs(&self) -> bool {

@@ -1,6 +1,8 @@
 //! What each VM is allocated by its weight and its saturation throughput: vFair's three strategies
 //! (Lu et al., SoCC 2015, section 4.2), as arithmetic on the VMs that compete.
 
+use super::peers::Others;
+
 /// How VMs' loss by each other is shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
@@ -60,28 +62,33 @@ const STEP: f64 = 0.05;
 const LEAST_CUT: f64 = 1e-3;
 
 /// The sum of all weights.
-fn weights(claims: &[Claim]) -> f64 {
+pub fn weights(claims: &[Claim]) -> f64 {
     claims.iter().map(|claim| claim.weight).sum()
 }
 
 /// Delta P: the part of the device that is lost because the VMs' requests stand between each other,
 /// 0 to 1.
-pub fn lost(claims: &[Claim]) -> f64 {
-    let all = weights(claims);
+pub fn lost(claims: &[Claim], others: &Others) -> f64 {
+    (lost_weight(claims) + others.lost) / (weights(claims) + others.weight)
+}
+
+/// The sum of weights, each by the part that it loses.
+pub fn lost_weight(claims: &[Claim]) -> f64 {
     let of = |claim: &Claim| {
         let lost = (claim.alone - claim.blended) / claim.alone;
-        claim.weight / all * lost.max(0.0)
+        claim.weight * lost.max(0.0)
     };
     claims.iter().map(of).sum()
 }
 
-/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that.
-pub fn allocate(strategy: Strategy, claims: &mut [Claim]) {
+/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that. `others`: of hosts that
+/// share the device.
+pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
     let kept = match strategy {
         Strategy::Bops => 1.0,
-        Strategy::Baps | Strategy::Bsps => 1.0 - lost(claims),
+        Strategy::Baps | Strategy::Bsps => 1.0 - lost(claims, others),
     };
-    let all = weights(claims);
+    let all = weights(claims) + others.weight;
     for claim in &mut *claims {
         claim.allocation = claim.weight / all * claim.alone * kept;
         match strategy {
@@ -174,14 +181,14 @@ mod tests {
 
     fn allocated(strategy: Strategy) -> [f64; 2] {
         let mut claims = example();
-        allocate(strategy, &mut claims);
+        allocate(strategy, &mut claims, &Others::default());
         claims.map(|claim| claim.allocation)
     }
 
     #[test]
     fn the_worked_example_of_section_4_2() {
         assert_eq!(allocated(Strategy::Bops), [4000.0, 600.0]);
-        assert!((lost(&example()) - 0.425).abs() < 1e-15);
+        assert!((lost(&example(), &Others::default()) - 0.425).abs() < 1e-15);
         let [first, second] = allocated(Strategy::Baps);
         assert!((first - 2300.0).abs() < 1e-9 && (second - 345.0).abs() < 1e-9);
         assert_eq!(allocated(Strategy::Bsps), [first, second], "before any cut");
@@ -198,7 +205,7 @@ mod tests {
     #[test]
     fn the_strict_strategy_ends_at_the_examples_figures() {
         let mut claims = example();
-        allocate(Strategy::Bsps, &mut claims);
+        allocate(Strategy::Bsps, &mut claims, &Others::default());
         serve(&mut claims);
         // As the paper has it for BAPS in the worst case.
         assert!((claims[0].achieved - 855.0).abs() < 1e-9);
@@ -206,7 +213,7 @@ mod tests {
             let before = claims[1].cut;
             cut(&mut claims, false);
             assert!(claims[1].cut >= before * 0.95, "more than a step");
-            allocate(Strategy::Bsps, &mut claims);
+            allocate(Strategy::Bsps, &mut claims, &Others::default());
             serve(&mut claims);
         }
         let [first, second] = claims.map(|claim| claim.achieved);
@@ -275,6 +282,22 @@ mod tests {
     fn a_vm_that_gains_by_blending_costs_nobody_anything() {
         let mut claims = example();
         claims[0].blended = 9000.0;
-        assert_eq!(lost(&claims), 0.0);
+        assert_eq!(lost(&claims, &Others::default()), 0.0);
+    }
+
+    #[test]
+    fn hosts_with_a_vm_each_allocate_what_one_host_with_all_would() {
+        let host = |at: usize| {
+            let mut claims = [example()[at]];
+            let other = example()[1 - at];
+            let others = Others {
+                weight: other.weight,
+                lost: lost_weight(&[other]),
+            };
+            allocate(Strategy::Baps, &mut claims, &others);
+            claims[0].allocation
+        };
+        let together = allocated(Strategy::Baps);
+        assert!((host(0) - together[0]).abs() < 1e-9 && (host(1) - together[1]).abs() < 1e-9);
     }
 }
