@@ -225,7 +225,7 @@ fn costs_by_the_devices_time_need_its_profile() {
     policy.set("cost", 3).expect("device-time");
     scenario.devices[0].policy = policy;
     let said = scenario.check().expect_err("refused").to_string();
-    assert!(said.contains("the device has no profile"), "{said}");
+    assert!(said.contains("and the device has none"), "{said}");
 }
 
 #[test]
