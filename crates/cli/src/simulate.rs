@@ -10,7 +10,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
-use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Scenario, Tenant};
+use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_workload::fio::{self, JobFile};
 
 use crate::args::ChangeArgs;
@@ -142,6 +142,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
             background: false,
             objective: Objective::default(),
             disk_size: share,
+            host: 0,
             disk_at: None,
             jobs: vec![job],
             delay: Delay::default(),
@@ -160,6 +161,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         model: model.clone(),
         policy,
         profile: None,
+        exchange: Exchange::default(),
         learn_cap: false,
         steering: Default::default(),
         depth: bounds.device.depth,

@@ -23,6 +23,8 @@ pub(super) enum Event {
     Answer(u32),
     /// What the scenario says changes.
     Change(u32),
+    /// What a host told another arrives.
+    Message(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

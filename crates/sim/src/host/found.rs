@@ -4,6 +4,7 @@ use super::count::{Kept, Tally};
 use super::distance::Distances;
 use super::guest::Worker;
 use super::{DeviceTally, Guest, Host};
+use tidegate_core::engine::Engine;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
 use tidegate_core::roles::Waits;
@@ -91,7 +92,11 @@ impl Host {
 
     /// Waits of its policy for requests that might come.
     pub fn waits(&self) -> Option<Waits> {
-        self.engine.waits()
+        let all = self.engines.iter().filter_map(Engine::waits);
+        all.reduce(|a, b| Waits {
+            begun: a.begun + b.begun,
+            succeeded: a.succeeded + b.succeeded,
+        })
     }
 
     /// What the device did since the warm-up.
@@ -122,6 +127,6 @@ impl Host {
 
     /// The policy in force.
     pub fn policy(&self) -> &str {
-        self.engine.policy().name()
+        self.engines[0].policy().name()
     }
 }

@@ -16,6 +16,7 @@
 mod count;
 mod distance;
 mod events;
+mod exchange;
 mod found;
 mod guest;
 mod passage;
@@ -28,12 +29,13 @@ pub use found::Judged;
 use crate::scenario::{Action, Change, Delay};
 use count::Watch;
 use events::{Event, Events};
+use exchange::Messages;
 use guest::{Step, Worker};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{ClientId, IoError, IoId, Op, VmId};
+use tidegate_core::request::{ClientId, DeviceIo, Done, IoError, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 use tidegate_workload::job::Job;
@@ -44,6 +46,8 @@ use tidegate_workload::stream::Io;
 struct Guest {
     /// While it is there.
     engine: Option<(VmId, ClientId)>,
+    /// Its host's engine, among those that share the device.
+    host: usize,
     /// Its workers are these of the host's.
     workers: core::ops::Range<u32>,
     /// Requests issued and not answered.
@@ -113,7 +117,13 @@ pub struct DeviceTally {
 
 /// One device with everybody who shares it.
 pub struct Host {
-    engine: Engine,
+    /// Of the hosts that share it.
+    engines: Vec<Engine>,
+    /// Which of them is asked first what the device does next.
+    turn: usize,
+    exchange: Messages,
+    /// What several hosts have sent and the device has no room for yet.
+    queue: VecDeque<ModelIo>,
     model: Box<dyn Model>,
     now: Nanos,
     events: Events,
@@ -139,7 +149,8 @@ impl Host {
     pub fn run_until(&mut self, until: Nanos) {
         loop {
             let ends = self.model.next_completion().unwrap_or(Nanos::MAX);
-            let timer = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+            let timers = self.engines.iter().filter_map(Engine::next_timeout);
+            let timer = timers.min().unwrap_or(Nanos::MAX);
             let next = ends.min(timer).min(self.events.next());
             if next > until {
                 break;
@@ -152,9 +163,12 @@ impl Host {
                 self.happen(event);
             }
             if timer <= next {
-                self.engine.handle_timeout(next);
+                self.engines.iter_mut().for_each(|e| e.handle_timeout(next));
             }
             self.settle();
+            if self.engines.len() > 1 {
+                self.tell();
+            }
         }
         self.pass_to(until);
     }
@@ -174,43 +188,79 @@ impl Host {
     fn complete(&mut self) {
         while let Some(ended) = self.model.pop_completed(self.now) {
             self.device.ios += 1;
-            let id = IoId::from_bits(ended.id);
-            self.engine.handle_completion(self.now, id, Ok(()));
+            let (host, id) = exchange::sender(ended.id);
+            self.engines[host].handle_completion(self.now, id, Ok(()));
         }
+    }
+
+    /// The next request that an engine has finished.
+    fn poll_done(&mut self) -> Option<Done> {
+        self.engines.iter_mut().find_map(Engine::poll_done)
     }
 
     /// Answers reach their guests, who ask for more; then the device is given work.
     fn settle(&mut self) {
         loop {
-            while let Some(done) = self.engine.poll_done() {
+            while let Some(done) = self.poll_done() {
                 self.done(&done);
             }
             self.try_again();
-            while self.model.has_room()
-                && let Some(io) = self.engine.poll_dispatch(self.now)
-            {
-                self.device.bytes += u64::from(io.len);
-                if io.op != Op::Flush {
-                    self.distances.started(io.addr, io.len);
-                }
-                self.model.submit(
-                    self.now,
-                    ModelIo {
-                        id: io.id.to_bits(),
-                        op: io.op,
-                        // The engine says of a flush where the head may be; a device is told none.
-                        addr: if io.op == Op::Flush { 0 } else { io.addr },
-                        len: io.len,
-                        fua: io.fua,
-                    },
-                );
-            }
+            self.give_work();
             // A cancelled request is answered without the device.
-            let Some(done) = self.engine.poll_done() else {
+            let Some(done) = self.poll_done() else {
                 return;
             };
             self.done(&done);
         }
+    }
+
+    /// The device is given work.
+    fn give_work(&mut self) {
+        // One host knows how much its device takes. Several are told nothing of each other's: what is too
+        // much waits in front of the device, in the order in which it came.
+        let queues = self.engines.len() > 1;
+        while queues || self.model.has_room() {
+            let Some((host, io)) = self.poll_dispatch() else {
+                break;
+            };
+            self.device.bytes += u64::from(io.len);
+            let io = ModelIo {
+                id: exchange::tag(host, io.id),
+                op: io.op,
+                // The engine says of a flush where the head may be; a device is told none.
+                addr: if io.op == Op::Flush { 0 } else { io.addr },
+                len: io.len,
+                fua: io.fua,
+            };
+            match queues {
+                true => self.queue.push_back(io),
+                false => self.submit_io(io),
+            }
+        }
+        while self.model.has_room()
+            && let Some(io) = self.queue.pop_front()
+        {
+            self.submit_io(io);
+        }
+    }
+
+    fn submit_io(&mut self, io: ModelIo) {
+        if io.op != Op::Flush {
+            self.distances.started(io.addr, io.len);
+        }
+        self.model.submit(self.now, io);
+    }
+
+    /// What one of the hosts wants done next, and which: they take turns.
+    fn poll_dispatch(&mut self) -> Option<(usize, DeviceIo)> {
+        for _ in 0..self.engines.len() {
+            let host = self.turn;
+            self.turn = (host + 1) % self.engines.len();
+            if let Some(io) = self.engines[host].poll_dispatch(self.now) {
+                return Some((host, io));
+            }
+        }
+        None
     }
 
     fn happen(&mut self, event: Event) {
@@ -237,19 +287,21 @@ impl Host {
             Event::Submit(slot) => self.submit(slot),
             Event::Answer(slot) => self.answer(slot),
             Event::Change(index) => self.change(index),
+            Event::Message(slot) => self.deliver(slot),
         }
     }
 
     fn arrive(&mut self, guest: u32) {
         let this = &mut self.guests[guest as usize];
+        let engine = &mut self.engines[this.host];
         let added = match this.rest.background {
-            true => self.engine.add_background(self.now, &this.rest.objective),
-            false => self.engine.add_vm(self.now, &this.rest.objective),
+            true => engine.add_background(self.now, &this.rest.objective),
+            false => engine.add_vm(self.now, &this.rest.objective),
         };
         let vm = added.expect("the scenario was checked, and there is a slot a tenant");
-        let disk = self.engine.add_disk(vm, this.rest.disk);
+        let disk = engine.add_disk(vm, this.rest.disk);
         let disk = disk.expect("the VM has just come, and its disk fits the device");
-        let client = self.engine.connect(disk).expect("the disk has just come");
+        let client = engine.connect(disk).expect("the disk has just come");
         this.engine = Some((vm, client));
         for worker in this.workers.clone() {
             let of = &self.workers[worker as usize];
@@ -275,7 +327,8 @@ impl Host {
         }
         this.watch.quiet();
         if let Some((vm, _)) = this.engine.take() {
-            (self.engine.remove_vm(self.now, vm)).expect("a tenant that is there can be removed");
+            (self.engines[this.host].remove_vm(self.now, vm))
+                .expect("a tenant that is there can be removed");
         }
         // They never reached the engine.
         for slot in core::mem::take(&mut this.refused) {
@@ -293,11 +346,15 @@ impl Host {
                 let guest = &mut self.guests[guest];
                 guest.promise(&objective);
                 if let Some((vm, _)) = guest.engine {
-                    (self.engine.set_objective(self.now, vm, &objective))
+                    (self.engines[guest.host].set_objective(self.now, vm, &objective))
                         .expect("the scenario was checked");
                 }
             }
-            Action::Policy { policy, .. } => self.engine.set_policy(self.now, &policy),
+            Action::Policy { policy, .. } => {
+                for engine in &mut self.engines {
+                    engine.set_policy(self.now, &policy);
+                }
+            }
         }
     }
 
@@ -320,25 +377,30 @@ impl Host {
     fn close(&mut self) {
         for guest in &mut self.guests {
             if let Some((_, client)) = guest.engine.take() {
-                self.engine.handle_disconnect(self.now, client);
+                self.engines[guest.host].handle_disconnect(self.now, client);
             }
         }
-        while !self.engine.is_idle() {
-            while self.engine.poll_done().is_some() {}
+        // What waits in front of the device ends without it.
+        for io in core::mem::take(&mut self.queue) {
+            let (host, id) = exchange::sender(io.id);
+            self.engines[host].handle_completion(self.now, id, Ok(()));
+        }
+        while !self.engines.iter().all(Engine::is_idle) {
+            while self.poll_done().is_some() {}
             while self.model.has_room()
-                && let Some(io) = self.engine.poll_dispatch(self.now)
+                && let Some((host, io)) = self.poll_dispatch()
             {
-                let id = io.id.to_bits();
+                let id = exchange::tag(host, io.id);
                 self.model.submit(self.now, ModelIo::flush(id));
             }
             let Some(ended) = self.model.pop_completed(Nanos::MAX) else {
                 break;
             };
             self.now = self.now.max(ended.at);
-            let id = IoId::from_bits(ended.id);
-            self.engine.handle_completion(self.now, id, Ok(()));
+            let (host, id) = exchange::sender(ended.id);
+            self.engines[host].handle_completion(self.now, id, Ok(()));
         }
-        while self.engine.poll_done().is_some() {}
+        while self.poll_done().is_some() {}
     }
 }
 

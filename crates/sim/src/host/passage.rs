@@ -87,7 +87,7 @@ impl Host {
             keep_allocated: false,
             tag: slot.into(),
         };
-        match self.engine.handle_request(self.now, client, request) {
+        match self.engines[guest.host].handle_request(self.now, client, request) {
             Ok(_) => true,
             Err(Refusal::Full) => false,
             Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
@@ -96,11 +96,19 @@ impl Host {
 
     /// There may be room again: those who wait hand in one request each by turns.
     pub(super) fn try_again(&mut self) {
-        let most = self.engine.config().max_requests;
-        while !self.line.is_empty() && self.engine.view().device().requests < most {
+        // Those whose host has no room stay where they are.
+        let mut in_vain = 0;
+        while in_vain < self.line.len() {
             let Some(tenant) = self.line.pop_front() else {
                 return;
             };
+            let engine = &self.engines[self.guests[tenant as usize].host];
+            if engine.view().device().requests >= engine.config().max_requests {
+                self.line.push_back(tenant);
+                in_vain += 1;
+                continue;
+            }
+            in_vain = 0;
             let guest = &mut self.guests[tenant as usize];
             guest.in_line = false;
             let Some(&slot) = guest.refused.front() else {

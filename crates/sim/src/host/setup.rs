@@ -3,14 +3,26 @@
 use super::count::{Tally, Watch};
 use super::distance::Distances;
 use super::events::{Event, Events};
+use super::exchange::Messages;
 use super::guest::Worker;
 use super::{DeviceTally, Guest, Host, Rest};
-use crate::scenario::{Action, Scenario, Tenant};
+use crate::scenario::{Action, Device, Scenario, Tenant};
 use crate::seed::generator;
 use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::time::Nanos;
 use tidegate_workload::source::Source;
+
+/// A host's engine, as it begins.
+fn host_engine(device: &Device, tenants: usize) -> Engine {
+    let mut engine =
+        Engine::new(device.engine(tenants), &device.policy).expect("the scenario was checked");
+    engine.set_profile(device.profile.clone());
+    engine.learn_cap(device.learn_cap);
+    engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
+    engine.share_io(device.steering.max_io_shared);
+    engine
+}
 
 impl Host {
     /// The `device`th device of a scenario, at time zero.
@@ -20,14 +32,12 @@ impl Host {
     pub fn new(scenario: &Scenario, device: usize) -> Host {
         let of_device = &scenario.devices[device];
         let layout = scenario.layout(device);
-        let mut engine = Engine::new(of_device.engine(layout.len()), &of_device.policy)
-            .expect("the scenario was checked");
-        engine.set_profile(of_device.profile.clone());
-        engine.learn_cap(of_device.learn_cap);
-        engine.adapt_depth(Nanos::ZERO, of_device.steering.adaptive_depth);
-        engine.share_io(of_device.steering.max_io_shared);
+        let engine = || host_engine(of_device, layout.len());
         let mut host = Host {
-            engine,
+            engines: (0..scenario.hosts(device)).map(|_| engine()).collect(),
+            turn: 0,
+            queue: VecDeque::new(),
+            exchange: Messages::new(of_device.exchange, scenario.seed, &of_device.name),
             model: of_device.model.build(),
             now: Nanos::ZERO,
             events: Events::default(),
@@ -82,6 +92,7 @@ impl Host {
         };
         self.guests.push(Guest {
             engine: None,
+            host: tenant.host as usize,
             workers: first..self.workers.len() as u32,
             outstanding: 0,
             last_answer: Nanos::ZERO,

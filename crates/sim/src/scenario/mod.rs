@@ -63,7 +63,9 @@ pub struct Device {
     pub learn_cap: bool,
     /// How it is used whatever the policy.
     pub steering: Steering,
-    /// I/Os in flight at most; at most the model's queue depth.
+    /// How hosts that share it hear of each other.
+    pub exchange: Exchange,
+    /// I/Os in flight at most; at most the model's queue depth. Of each host that shares it.
     pub depth: u32,
     /// Largest I/O in bytes; larger requests are split.
     pub max_io: u32,
@@ -78,6 +80,18 @@ pub struct Device {
     pub distances: Vec<u64>,
 }
 
+/// Hosts that may share a device.
+pub const MOST_HOSTS: u32 = 64;
+
+/// What becomes of what hosts tell each other.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Exchange {
+    /// How long a message is on its way; `None`: no time.
+    pub delay: Option<TimeDistribution>,
+    /// So many of a thousand are lost.
+    pub loss: u32,
+}
+
 /// Somebody who shares a device.
 #[derive(Clone, Debug)]
 pub struct Tenant {
@@ -85,6 +99,9 @@ pub struct Tenant {
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
+    /// Which of the hosts that share the device it is on, 0 to [`MOST_HOSTS`] - 1: each has an engine of its
+    /// own.
+    pub host: u32,
     /// A process of the host (a backup, a scrub), not a VM: nothing virtualised delays it.
     pub background: bool,
     /// What it was promised.
@@ -249,6 +266,12 @@ impl Device {
 }
 
 impl Scenario {
+    /// Hosts that share a device: one more than the last that a tenant is on.
+    pub(crate) fn hosts(&self, device: usize) -> usize {
+        let on = self.tenants.iter().filter(|t| t.device == device);
+        on.map(|t| t.host as usize + 1).max().unwrap_or(1)
+    }
+
     /// Whether it can be run: sizes fit, references lead somewhere, figures are in range.
     ///
     /// # Errors

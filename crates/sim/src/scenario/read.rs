@@ -5,7 +5,7 @@
 
 use super::distances::{self, default_distances};
 use super::job;
-use super::{Action, Change, Delay, Device, Scenario, Tenant};
+use super::{Action, Change, Delay, Device, Exchange, MOST_HOSTS, Scenario, Tenant};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::device::{Bounds, Steering};
@@ -140,6 +140,7 @@ fn read_device(
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
     let distances = section.read("distances", default_distances(), distances::read);
+    let exchange = section.read("exchange", Exchange::default(), exchange);
     section.finish();
     let bounds = bounds?;
     Some(Device {
@@ -149,6 +150,7 @@ fn read_device(
         profile: profile?,
         learn_cap: learn_cap?,
         steering: steering?,
+        exchange: exchange?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,
@@ -210,6 +212,11 @@ impl Reader<'_> {
         let most = MOST_TENANTS as u64;
         let count = section.read("count", None, |field| field.count(1..=most).map(Some));
         let device = which_device(&mut section, self.devices);
+        let host = section.read("host", 0, |field| {
+            field
+                .count(0..=u64::from(MOST_HOSTS - 1))
+                .map(|host| host as u32)
+        });
         let disk_size = section
             .need("disk", "how large its disk is: disk = \"20 GiB\"")
             .and_then(|field| field.bytes(512..=LARGEST_DISK));
@@ -254,6 +261,7 @@ impl Reader<'_> {
         let tenant = Tenant {
             name: name?,
             device: device?,
+            host: host?,
             background,
             objective: objective?,
             disk_size: disk_size?,
@@ -311,6 +319,18 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
         field.warn(what, "a time before that, or a longer duration");
     }
     Some(at)
+}
+
+/// How hosts hear of each other.
+fn exchange(field: &Field<'_>) -> Option<Exchange> {
+    let mut section = field.section()?;
+    let delay = section.read("delay", None, |field| job::times(field).map(Some));
+    let loss = section.read("loss", 0, Field::thousandths);
+    section.finish();
+    Some(Exchange {
+        delay: delay?,
+        loss: loss?,
+    })
 }
 
 fn delay(field: &Field<'_>) -> Option<Delay> {

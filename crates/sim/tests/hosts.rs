@@ -1,0 +1,120 @@
+//! Several hosts in front of one device, which tell each other of their shares (vFair, section 4.3).
+
+mod common;
+
+use common::{good, run, vm};
+use tidegate_core::random::SplitMix64;
+use tidegate_core::time::Nanos;
+use tidegate_sim::world::World;
+
+/// What a VM does: its weight, the size of its requests in KiB. It keeps more outstanding than its share
+/// needs: the hosts' dispatchers do not see each other, so who keeps few waits behind all that the
+/// others have sent.
+type Guest = (u64, u64);
+
+/// Guests on a device, each on its own host or all on one.
+fn scenario(device: &str, guests: &[Guest], apart: bool, seconds: [u32; 2], rest: &str) -> String {
+    let [warm_up, duration] = seconds;
+    let mut text = format!(
+        "duration = \"{duration} s\"\nwarm_up = \"{warm_up} s\"\n[[device]]\nname = \"disk\"\n\
+         model = \"{device}\"\nprofile = \"{device}\"\nlearn_cap = false\npolicy = \"vfair\"\n{rest}\n"
+    );
+    for (n, (weight, size)) in guests.iter().enumerate() {
+        let host = if apart { n } else { 0 };
+        text.push_str(&format!(
+            "[[vm]]\nname = \"vm-{n}\"\nhost = {host}\ndisk = \"20 GiB\"\n\
+             objective = {{ weight = {weight} }}\n"
+        ));
+        text.push_str(&format!(
+            "[[vm.job]]\nrw = \"randread\"\nbs = \"{size} KiB\"\niodepth = 128\n"
+        ));
+    }
+    text
+}
+
+/// A device's key: messages take up to so many milliseconds, and so many of a hundred are lost.
+fn exchange(delay: u64, loss: u64) -> String {
+    format!(
+        "exchange = {{ delay = {{ distribution = \"uniform\", from = \"0 ms\", to = \"{delay} ms\" }}, \
+         loss = \"{loss} %\" }}"
+    )
+}
+
+fn rates(text: &str, guests: usize) -> Vec<f64> {
+    let report = run(text);
+    let rate = |n: usize| vm(&report, &format!("vm-{n}")).rates.iops;
+    (0..guests).map(rate).collect()
+}
+
+fn alike(one: &[f64], other: &[f64]) -> bool {
+    let mut parts = one.iter().zip(other).map(|(one, other)| other / one);
+    parts.all(|part| (0.9..1.1).contains(&part))
+}
+
+#[test]
+fn hosts_with_a_vm_each_give_what_one_host_with_all_of_them_gives() {
+    let mut random = SplitMix64::new(5);
+    for (device, seconds, cases) in [("ssd-sata-300gb", [3, 7], 3), ("hdd-7200-1tb", [20, 80], 2)] {
+        for case in 0..cases {
+            let guest = |random: &mut SplitMix64| {
+                let size = [8, 16, 64, 128, 256][random.below(5) as usize];
+                (100 + random.below(300), size)
+            };
+            let guests = [(); 3].map(|()| guest(&mut random));
+            let together = rates(&scenario(device, &guests, false, seconds, ""), 3);
+            for exchange in [exchange(0, 0), exchange(10, 10), exchange(30, 20)] {
+                let apart = rates(&scenario(device, &guests, true, seconds, &exchange), 3);
+                assert!(
+                    alike(&together, &apart),
+                    "{device}, case {case}, {guests:?}, {exchange}: {together:?}, apart {apart:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn hosts_that_hear_nothing_of_each_other_do_not() {
+    let guests = [(100, 16), (400, 64), (100, 128)];
+    let at = |apart, exchange: &str| {
+        let text = scenario("ssd-sata-300gb", &guests, apart, [4, 10], exchange);
+        rates(&text, 3)
+    };
+    let together = at(false, "");
+    assert!(alike(&together, &at(true, "")));
+    assert!(!alike(&together, &at(true, &exchange(0, 100))));
+}
+
+#[test]
+fn a_host_that_dies_gives_its_share_up_within_ten_updates() {
+    let guests = [(200, 16), (100, 64), (100, 128)];
+    let text = scenario("ssd-sata-300gb", &guests, true, [1, 8], &exchange(30, 20));
+    // The first host's only VM: nothing is heard of that host any more.
+    let text = text.replacen("[[vm.job]]", "leaves = \"5 s\"\n[[vm.job]]", 1);
+    let mut rows = Vec::new();
+    let mut world = World::new(good(&text), Some(Nanos::from_millis(100)));
+    world.run(&mut |row| rows.push(row.clone()));
+    let mean = |name: &str, from: f64, to: f64| {
+        let within = |at: f64| at > from + 0.01 && at < to + 0.01;
+        let of = rows
+            .iter()
+            .filter(|row| row.vm == name && within(row.time_s));
+        let rates: Vec<f64> = of.map(|row| row.rates.iops).collect();
+        rates.iter().sum::<f64>() / rates.len() as f64
+    };
+    // Half of the device was the first one's; 300 ms of silence, 30 ms of a message, and a period.
+    for name in ["vm-1", "vm-2"] {
+        let (before, after) = (mean(name, 3.0, 5.0), mean(name, 5.4, 7.4));
+        let part = after / before;
+        assert!((1.8..2.2).contains(&part), "{name}: {before}, then {after}");
+    }
+}
+
+#[test]
+fn the_same_messages_are_lost_with_the_same_seed() {
+    let guests = [(100, 16), (200, 64)];
+    let text = scenario("ssd-sata-300gb", &guests, true, [1, 3], &exchange(30, 20));
+    let bytes = |text: &str| serde_json::to_string(&run(text)).expect("plain data");
+    assert_eq!(bytes(&text), bytes(&text));
+    assert_ne!(bytes(&text), bytes(&format!("seed = 9\n{text}")));
+}
