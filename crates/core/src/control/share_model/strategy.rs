@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_is_lent_is_worth_as_much_as_what_was_left() {
         let mut claims = example();
-        allocate(Strategy::Bops, &mut claims);
+        allocate(Strategy::Bops, &mut claims, &Others::default());
         lend(&mut claims);
         assert_eq!(
             claims.map(|c| c.allocation),
@@ -252,7 +252,7 @@ mod tests {
         };
         let mut claims = [claims[0], claims[1], third];
         claims[1].needs = Some(450.0);
-        allocate(Strategy::Bops, &mut claims);
+        allocate(Strategy::Bops, &mut claims, &Others::default());
         lend(&mut claims);
         let sum: f64 = claims.iter().map(|c| c.allocation / c.alone).sum();
         assert!((sum - 1.0).abs() < 1e-12, "{claims:?}");
