@@ -92,7 +92,7 @@ impl Peers {
             scales += share.scale;
         }
         let mean = scales / (self.0.len() + 1) as f64;
-        let towards = (!self.0.is_empty()).then(|| scale + TOGETHER * (mean - scale));
+        let towards = (!self.0.is_empty()).then_some(scale + TOGETHER * (mean - scale));
         (period, towards)
     }
 }
