@@ -369,5 +369,10 @@ mod tests {
                 "weight": 3
             })
         );
+        assert_eq!(typed(&["--group", "none"]), json!({ "group": null }));
+        assert_eq!(
+            typed(&["--group", "servers", "--group-weight", "200"]),
+            json!({ "group": { "name": "servers", "weight": 200 } })
+        );
     }
 }

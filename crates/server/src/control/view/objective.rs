@@ -141,6 +141,7 @@ mod tests {
             },
             "target": "300 IOPS",
             "weight": 30,
+            "group": { "name": "servers", "weight": 200 },
             "latency": "12.5 ms",
             "expects": { "reads": "70 %", "access": "12.5 % sequential", "size": "16 KiB" }
         });
