@@ -34,10 +34,9 @@ fn moved(entry: &Entry, work: Work, depth: u32, adapts: bool, times: [u64; 2]) -
 #[test]
 fn nothing_is_lost_but_a_twentieth_and_the_queue_is_shorter_where_it_can_be() {
     let loads = [
-        reads(64, 8 * KIB),
+        reads(64, 16 * KIB),
         reads(64, 128 * KIB),
         writes(64, 128 * KIB),
-        reads(3, 16 * KIB),
     ];
     for name in ["ssd-sata-300gb", "nvme-1tb", "hdd-7200-1tb"] {
         let entry = catalogue::load(name).expect("of the catalogue");
@@ -108,19 +107,19 @@ fn who_waits_for_each_answer_waits_for_less() {
 #[test]
 fn another_load_finds_another_depth() {
     let entry = catalogue::load("nvme-1tb").expect("of the catalogue");
-    let mut lab = adapting(&entry, 256, true);
+    let mut lab = adapting(&entry, 64, true);
     // In sequence a few fill the interface.
     lab.guest(&Objective::default(), reads(64, 512 * KIB));
     lab.seconds(FOUND_FLASH);
     let few = lab.engine.adapted_depth().expect("adapting");
-    assert!(few <= 32, "{few}");
+    assert!(few <= 8, "{few}");
     // Small ones at random need many dies at once.
-    lab.works(0, reads(256, 4 * KIB));
+    lab.works(0, reads(64, 16 * KIB));
     lab.seconds(FOUND_FLASH);
     let many = lab.engine.adapted_depth().expect("adapting");
     let kept = lab.seconds(1)[0].bytes;
     lab.close();
-    let (all, _) = moved(&entry, reads(256, 4 * KIB), 256, false, [FOUND_FLASH, 1]);
+    let (all, _) = moved(&entry, reads(64, 16 * KIB), 64, false, [FOUND_FLASH, 1]);
     assert!(
         many > few && kept * 20 >= all * 19,
         "{many} of {few}: {kept} of {all}"
