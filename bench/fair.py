@@ -23,7 +23,6 @@ import json
 import os
 import platform
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -31,7 +30,7 @@ import tempfile
 from pathlib import Path
 
 import nbd
-from nbd import KIB, MIB, BenchError, Running, Server, die_with_parent, first_line, processor
+from nbd import KIB, MIB, BenchError, Running, Server, die_with_parent, first_line, processor, progress
 
 ROOT = Path(__file__).resolve().parent.parent
 BOTTLENECK = ROOT / "examples" / "bottleneck.toml"
@@ -223,7 +222,7 @@ def live(args, directory, server, loads, alone=(), seconds=None):
 # ---------------------------------------------------------------------------- bottleneck
 
 
-def measure_bottleneck(args, directory, progress):
+def measure_bottleneck(args, directory):
     rows = {row.title: [] for row in args.chosen(PIPE)}
     profile = directory / "pipe.profile.toml"
     progress("bottleneck: its profile")
@@ -321,7 +320,7 @@ def kernel_round(args, directory, disk):
     return {"A": had["A"], "B": had["B"], "alone": alone["B"]}
 
 
-def measure_disk(args, directory, progress):
+def measure_disk(args, directory):
     disk_dir = tempfile.TemporaryDirectory(prefix="tidegate-fair-", dir=args.directory)
     with disk_dir as place:
         disks = [Path(place) / f"{name}.raw" for name in ("A", "B")]
@@ -336,10 +335,10 @@ def measure_disk(args, directory, progress):
                         target.write(source.read(4 * MIB))
         os.sync()
         with KernelScheduler(place) as scheduler:
-            return disk_rounds(args, directory, progress, both, disks, scheduler)
+            return disk_rounds(args, directory, both, disks, scheduler)
 
 
-def disk_rounds(args, directory, progress, both, disks, scheduler):
+def disk_rounds(args, directory, both, disks, scheduler):
     kernel = [s for s in ("none", "mq-deadline", "kyber", "bfq") if s in scheduler.offered]
     if scheduler.knob is None:
         kernel = kernel and [scheduler.before]
@@ -400,7 +399,7 @@ def simulate(args, seconds, directory, model, row, loads):
     return {vm["name"]: vm["iops"] for vm in json.loads(out.stdout)["vms"]}
 
 
-def measure_shares(args, directory, progress):
+def measure_shares(args, directory):
     tables = []
     policies, rounds = args.chosen(SHARES), -(-args.rounds // 3)
     for kind, model in MODELS.items():
@@ -507,10 +506,6 @@ def run(args):
             raise BenchError(f"{args.directory} has {free // MIB} MiB free, twice"
                              f" {args.size_mib} are needed")  # fmt: skip
 
-    def progress(text):
-        if sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
     host = {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -534,8 +529,12 @@ def run(args):
     results = {"host": host}
     with tempfile.TemporaryDirectory(prefix="tidegate-fair-") as place:
         for part in args.parts:
+            rows = {"bottleneck": PIPE, "shares": SHARES, "disk": DISK}[part]
+            if not args.chosen(rows):
+                print(f"fair: {part} has no row that was asked for", file=sys.stderr)
+                continue
             measure, show = measures[part]
-            results[part] = measure(args, Path(place), progress)
+            results[part] = measure(args, Path(place))
             progress("")
             if args.output == "table":
                 show(results[part])
@@ -543,19 +542,5 @@ def run(args):
         print(json.dumps(results, indent=1))
 
 
-def main():
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, nbd.interrupted)
-    try:
-        run(parse_args())
-    except BenchError as error:
-        print(f"fair: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nfair: stopped", file=sys.stderr)
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(nbd.command("fair", run, parse_args))

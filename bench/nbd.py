@@ -349,7 +349,7 @@ def measure(server, workload, sock, args):
     return figures
 
 
-def compare(servers, workload, sock, args, progress):
+def compare(servers, workload, sock, args):
     runs = {server.name: [] for server in servers}
     for round_ in range(args.rounds):
         turn = round_ % len(servers)
@@ -438,6 +438,11 @@ def parse_args():
     return args
 
 
+def progress(text):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
 def run(args):
     for tool in ("fio", "nbdcopy"):
         if not shutil.which(tool):
@@ -445,10 +450,6 @@ def run(args):
     free = shutil.disk_usage(args.directory).free
     if free < args.size + 64 * MIB:
         raise BenchError(f"{args.directory} has {free // MIB} MiB free, {args.size_mib} are needed")
-
-    def progress(text):
-        if sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     results = []
     with (
@@ -484,7 +485,7 @@ def run(args):
             progress(f"comparing what {server.name} serves")
             check_bytes(server, sock, disk)
         for workload in args.workloads:
-            results.append(compare(servers, workload, sock, args, progress))
+            results.append(compare(servers, workload, sock, args))
             progress("")
             if not args.json:
                 show(results[-1])
@@ -498,19 +499,20 @@ def interrupted(_signal, _frame):
     raise KeyboardInterrupt
 
 
-def main():
+def command(name, run, parse_args):
+    """What a program here does, with what it says when that is not to be; its exit status."""
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, interrupted)
     try:
         run(parse_args())
     except BenchError as error:
-        print(f"bench-nbd: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nbench-nbd: stopped", file=sys.stderr)
+        print(f"\n{name}: stopped", file=sys.stderr)
         return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("bench-nbd", run, parse_args))
