@@ -124,6 +124,19 @@ proptest! {
     }
 }
 
+/// A guest that always has a flush in flight, as a database has, keeps nobody from learning.
+#[test]
+fn costs_are_learnt_beside_flushes() {
+    let policy = policy("vfair");
+    let (mut world, _) = backlogged(&policy, 1.0, &[(1000, 16 * KIB), (100, 128 * KIB)]);
+    world.engine.set_profile(None);
+    let database = world.guest(&weighted(100));
+    world.load(database, Op::Flush, 0, 1);
+    world.run(30 * SECOND);
+    let learnt = world.engine.learnt_costs().expect("there is no profile");
+    assert!(learnt.windows > 100, "{learnt:?}");
+}
+
 #[test]
 fn an_idle_vm_does_not_hold_the_others_back() {
     let vms = [(300, 16 * KIB), (100, 64 * KIB), (100, 128 * KIB)];

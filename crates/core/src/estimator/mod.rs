@@ -163,11 +163,11 @@ struct Window {
     from: Nanos,
     /// Until when time is counted.
     seen: Nanos,
-    /// Time in which the device had not enough to do, or something whose cost is not estimated.
+    /// Time in which the device had not enough to do. A flush beside enough of what has a cost is none
+    /// of it: a database always has one in flight, and its costs are learnt as they are beside it.
     slack: Nanos,
-    /// I/Os in flight: data, and others.
+    /// I/Os in flight that move data.
     data: u32,
-    others: u32,
     /// I/Os with data that ended.
     ended: u32,
     failed: bool,
@@ -197,7 +197,6 @@ impl CostEstimator {
         window.pass(now, enough(depth));
         let kind = &mut self.kinds[io.id.index()];
         if bytes == 0 {
-            window.others += 1;
             *kind = Kind::Other;
             return;
         }
@@ -216,7 +215,7 @@ impl CostEstimator {
         window.pass(now, enough(depth));
         window.failed |= !well;
         match core::mem::replace(&mut self.kinds[io.id.index()], Kind::Unknown) {
-            Kind::Other => window.others -= 1,
+            Kind::Other => {}
             // It started before anybody looked.
             Kind::Unknown => window.failed = true,
             Kind::Data(kind) => {
@@ -330,7 +329,6 @@ impl Window {
             seen: now,
             slack: Nanos::ZERO,
             data: 0,
-            others: 0,
             ended: 0,
             failed: false,
             counts: [0; COSTS],
@@ -343,7 +341,6 @@ impl Window {
     fn restart(&mut self) {
         *self = Window {
             data: self.data,
-            others: self.others,
             ..Window::new(self.seen)
         };
     }
@@ -352,7 +349,7 @@ impl Window {
     fn pass(&mut self, now: Nanos, enough: u32) {
         let span = now.since(self.seen);
         self.seen = self.seen.max(now);
-        if self.others > 0 || self.data < enough {
+        if self.data < enough {
             self.slack += span;
         }
     }
