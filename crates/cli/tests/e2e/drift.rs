@@ -157,12 +157,15 @@ fn vfair_learns_what_requests_cost_and_says_how_sure_it_is() {
     let shown = || tidegate(&daemon, &["device", "show", "disk"]);
     assert!(shown().contains("nothing yet"), "{}", shown());
     let load = load(&daemon);
-    let learnt = || device(&daemon)["learnt_costs"].clone();
-    wait_for("costs to be known", || {
-        learnt()["kinds"][0]["known"] == true
-    });
-    let kind = &learnt()["kinds"][0];
-    assert_eq!(kind["kind"], "random read");
+    // Now and then a random read happens to continue one: those are a kind of their own.
+    let learnt = || {
+        let kinds = device(&daemon)["learnt_costs"]["kinds"].clone();
+        let kinds = kinds.as_array().cloned().unwrap_or_default();
+        let random = kinds.into_iter().find(|of| of["kind"] == "random read");
+        random.unwrap_or_default()
+    };
+    wait_for("costs to be known", || learnt()["known"] == true);
+    let kind = learnt();
     assert_eq!(kind["size_bytes"], 4096);
     // No more than so many pass; how many less is the machine's affair.
     let least = 1e9 / f64::from(PASS) * 0.9;
