@@ -90,6 +90,13 @@ pub enum Entry<'a> {
 }
 
 impl Findings {
+    /// The findings of one experiment and then those of another.
+    pub fn append(&mut self, other: Findings) {
+        self.cells.extend(other.cells);
+        self.claims.extend(other.claims);
+        self.plots.extend(other.plots);
+    }
+
     /// Everything as one list: cells, then claims.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let cells = self.cells.iter().map(Entry::Cell);

@@ -1,10 +1,10 @@
 //! What a paper measured, as its `paper.toml` has it.
 //!
 //! ```toml
-//! [table3]
+//! [table3]                  # [figure9] for what is told of a figure
 //! columns = ["workload", "cfq", "flubber"]
 //! calibrate = ["cfq"]     # columns or row labels: models may be calibrated on these, on no others
-//! rows = [["read/seq_read", 64.42, 54.16]]
+//! rows = [["read/seq_read", 64.42, 54.16], ["read/rnd_read", 62.11, ""]]   # "": the paper has none
 //! ```
 
 use crate::ExperimentError;
@@ -19,15 +19,18 @@ pub struct Reference {
 /// One of its tables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// What the paper calls it, such as `3`.
+    /// What the paper calls it, such as `3` or `figure 9`.
     name: String,
     /// Names of the columns with figures.
     columns: Vec<String>,
     /// What stands before the figures of a row, and the figures.
-    rows: Vec<(Vec<String>, Vec<f64>)>,
+    rows: Vec<Row>,
     /// Columns and labels that models may be calibrated on.
     calibrate: Vec<String>,
 }
+
+/// Labels, and figures; `None`: the paper has none.
+type Row = (Vec<String>, Vec<Option<f64>>);
 
 fn wrong(what: impl Into<String>) -> ExperimentError {
     ExperimentError::Data {
@@ -48,12 +51,16 @@ impl Reference {
         Ok(Reference { root })
     }
 
-    /// The table `table{name}`, whose first `labels` columns say what a row is.
+    /// The table `table{name}`, whose first `labels` columns say what a row is; that of a figure is called what
+    /// the figure is, without the space: `figure9`.
     ///
     /// # Errors
     /// When it is not there, or not a table as above.
     pub fn table(&self, name: &str, labels: usize) -> Result<Table, ExperimentError> {
-        let key = format!("table{name}");
+        let key = match name.starts_with(|c: char| c.is_ascii_digit()) {
+            true => format!("table{name}"),
+            false => name.replace(' ', ""),
+        };
         let fail = |what: &str| wrong(format!("{key}: {what}"));
         let table = self.root.get(&key).and_then(|t| t.as_table());
         let table = table.ok_or_else(|| fail("there is no such table"))?;
@@ -65,10 +72,10 @@ impl Reference {
         };
         let columns = words("columns").filter(|columns| columns.len() > labels);
         let columns = columns.ok_or_else(|| fail("columns are a list of names"))?;
-        let row = |row: &toml::Value| -> Option<(Vec<String>, Vec<f64>)> {
+        let row = |row: &toml::Value| -> Option<Row> {
             let row = row.as_array().filter(|row| row.len() == columns.len())?;
             let (before, figures) = row.split_at(labels);
-            let figures = figures.iter().map(number).collect::<Option<_>>()?;
+            let figures = figures.iter().map(number_or_none).collect::<Option<_>>()?;
             Some((before.iter().map(label).collect(), figures))
         };
         let rows = table.get("rows").and_then(|rows| rows.as_array());
@@ -100,6 +107,14 @@ fn number(value: &toml::Value) -> Option<f64> {
         .or_else(|| value.as_integer().map(|n| n as f64))
 }
 
+/// A figure; an empty text where the paper has none.
+fn number_or_none(value: &toml::Value) -> Option<Option<f64>> {
+    match value.as_str() {
+        Some("") => Some(None),
+        _ => number(value).map(Some),
+    }
+}
+
 fn label(value: &toml::Value) -> String {
     value
         .as_str()
@@ -108,7 +123,8 @@ fn label(value: &toml::Value) -> String {
 
 impl Table {
     /// Every figure of the table beside ours, which `ours` says for the labels of a row and a
-    /// column; where it says none the figure is left out, because it was not wanted.
+    /// column; where it says none the figure is left out, because it was not wanted, and where the
+    /// paper has none, too.
     pub fn cells(
         &self,
         paper: &'static str,
@@ -117,7 +133,8 @@ impl Table {
         let mut cells = Vec::new();
         for (labels, figures) in &self.rows {
             for (column, &theirs) in self.columns.iter().zip(figures) {
-                let Some(ours) = ours(labels, column) else {
+                let theirs_and_ours = theirs.zip(ours(labels, column));
+                let Some((theirs, ours)) = theirs_and_ours else {
                     continue;
                 };
                 let free = |word: &String| word == column || labels.contains(word);
@@ -150,6 +167,9 @@ mod tests {
         columns = [\"case\", \"scheduler\", \"near\"]
         calibrate = [\"cfq\"]
         rows = [[\"read\", \"cfq\", 97], [\"read\", \"flubber\", 99]]
+        [figure9]
+        columns = [\"vm\", \"cfq\", \"vfair\"]
+        rows = [[\"vm1\", 60, 2721], [\"vm2\", \"\", 1220]]
         [claims]
         vs_cfq = { read = 17 }
     ";
@@ -176,6 +196,20 @@ mod tests {
             .cells("p", |_, _| Some(0.0));
         assert_eq!(cells[0].row, "read/cfq");
         assert_eq!([cells[0].calibrated, cells[1].calibrated], [true, false]);
+    }
+
+    #[test]
+    fn a_figure_is_a_table_that_may_have_holes() {
+        let reference = Reference::parse(TEXT).unwrap();
+        let table = reference.table("figure 9", 1).unwrap();
+        let cells = table.cells("p", |_, _| Some(0.0));
+        let found: Vec<_> = cells
+            .iter()
+            .map(|c| (c.row.as_str(), c.column.as_str()))
+            .collect();
+        let expected = [("vm1", "cfq"), ("vm1", "vfair"), ("vm2", "vfair")];
+        assert_eq!(found, expected);
+        assert_eq!(cells[0].table, "figure 9");
     }
 
     #[test]
