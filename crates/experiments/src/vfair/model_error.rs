@@ -115,14 +115,22 @@ fn random(cases: &[Case], size: u32) -> impl Iterator<Item = &Case> {
     cases.iter().filter(is)
 }
 
+fn all_keys() -> Vec<Key> {
+    let all = [Changed::Nothing].into_iter().chain(Changed::ALL);
+    all.flat_map(keys).collect()
+}
+
+/// How many runs it is made of.
+pub(super) fn runs() -> usize {
+    all_keys().len()
+}
+
 pub(super) fn reproduce(
     reference: &Reference,
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<Findings, ExperimentError> {
-    let all = [Changed::Nothing].into_iter().chain(Changed::ALL);
-    let keys: Vec<Key> = all.flat_map(keys).collect();
-    let runs = saturation::run(&keys, wanted.jobs, progress)?;
+    let runs = saturation::run(&all_keys(), wanted.jobs, progress)?;
     let as_it_is = cases(&runs, Changed::Nothing)?;
     let mut ablated = Vec::new();
     for changed in Changed::ALL {

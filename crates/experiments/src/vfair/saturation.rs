@@ -1,6 +1,6 @@
 //! The throughput of a device that is saturated with one kind of request, and its profile.
 
-use super::SATURATION_TOML;
+use super::{SATURATION_TOML, setup};
 use crate::{ExperimentError, pool};
 use std::collections::BTreeMap;
 use tidegate_config::model;
@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_sim::scenario::{self, Scenario};
 use tidegate_sim::world::World;
-use tidegate_workload::job::{Mix, Sizes};
+use tidegate_workload::job::Sizes;
 
 /// The disk of figure 6.
 const DISK_TOML: &str = include_str!("../../../../devices/ssd-sata-300gb.toml");
@@ -119,11 +119,7 @@ fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     key.changed.run_for(&mut scenario);
     for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
         job.rw.random = key.kind.access == Access::Random;
-        job.rw.mix = match key.kind.reads {
-            0 => Mix::Write,
-            100 => Mix::Read,
-            read_percent => Mix::ReadWrite { read_percent },
-        };
+        job.rw.mix = setup::mix(key.kind.reads);
         job.sizes = std::array::from_fn(|_| Sizes::fixed(key.kind.size));
     }
     Ok(scenario)

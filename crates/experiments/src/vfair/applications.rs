@@ -1,0 +1,199 @@
+//! Sections 5.2 and 5.3: applications of small requests beside bulk transfers. Figures 13 and 14 and table 5.
+
+use super::run::Run;
+use super::setup::{Case, Disk, Key};
+use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS, no_plots};
+use crate::contest::{Contest, Sense};
+use crate::said::Said;
+
+pub(super) const FIGURE_13: Figure = Figure {
+    name: "figure 13",
+    keys: || keys(&BESIDE_FILES),
+    cells: |found| gains(found, "figure 13", &BESIDE_FILES),
+    claims: |found| faster(found, &BESIDE_FILES),
+    plots: no_plots,
+};
+
+pub(super) const TABLE_5: Figure = Figure {
+    name: "5",
+    keys: || [keys(&BESIDE_FILES), keys(&BESIDE_QFS)].concat(),
+    cells: table_5,
+    claims: fair,
+    plots: no_plots,
+};
+
+pub(super) const FIGURE_14: Figure = Figure {
+    name: "figure 14",
+    keys: || keys(&BESIDE_QFS),
+    cells: |found| gains(found, "figure 14", &BESIDE_QFS),
+    claims: |found| faster(found, &BESIDE_QFS),
+    plots: no_plots,
+};
+
+/// What runs beside each other.
+struct Mix {
+    /// As table 5 has it.
+    name: &'static str,
+    /// The application, and its VM.
+    application: &'static str,
+    case: Case,
+    /// The others are one party together, not one each.
+    group: bool,
+}
+
+const BESIDE_FILES: [Mix; 3] = [
+    Mix {
+        name: "sysbench:ftp:scp",
+        application: "sysbench",
+        case: Case::Sysbench,
+        group: false,
+    },
+    Mix {
+        name: "postmark:ftp:scp",
+        application: "postmark",
+        case: Case::Postmark,
+        group: false,
+    },
+    Mix {
+        name: "dvdstore:ftp:scp",
+        application: "dvdstore",
+        case: Case::Dvdstore,
+        group: false,
+    },
+];
+const BESIDE_QFS: [Mix; 1] = [Mix {
+    name: "sysbench:qfs",
+    application: "sysbench",
+    case: Case::Qfs,
+    group: true,
+}];
+
+fn keys(mixes: &[Mix]) -> Vec<Key> {
+    let keys = mixes.iter().flat_map(|mix| SCHEDULERS.map(|s| mix.key(s)));
+    keys.collect()
+}
+
+impl Mix {
+    fn key(&self, scheduler: &'static str) -> Key {
+        Key::new(self.case, Disk::Ssd, scheduler)
+    }
+
+    fn run<'a>(&self, found: &Found<'a>, scheduler: &'static str) -> Option<&'a Run> {
+        found.of(self.key(scheduler))
+    }
+
+    fn others<'a>(&self, run: &'a Run) -> impl Iterator<Item = &'a str> + use<'a> {
+        let application = self.application;
+        let names = run.report.vms.iter().map(|vm| vm.name.as_str());
+        names.filter(move |name| *name != application)
+    }
+
+    /// The application's service time where the others have 1 each, or all together.
+    fn ratio(&self, run: &Run) -> Option<f64> {
+        let others: Option<Vec<f64>> = self.others(run).map(|vm| run.service(vm)).collect();
+        let others = others?;
+        let parties = if self.group { 1 } else { others.len() };
+        Some(run.service(self.application)? / (others.iter().sum::<f64>() / parties as f64))
+    }
+
+    /// Bytes that the others move a second.
+    fn bulk(&self, run: &Run) -> Option<f64> {
+        self.others(run).map(|vm| run.bytes_per_s(vm)).sum()
+    }
+
+    /// What BAPS gives the application as a multiple of what a rival does, and by how much the others are cut, in
+    /// percent.
+    fn gain(&self, found: &Found<'_>, rival: &'static str) -> Option<[f64; 2]> {
+        let (baps, rival) = (self.run(found, BAPS)?, self.run(found, rival)?);
+        let iops = |run: &Run| run.iops(self.application);
+        let cut = 1.0 - self.bulk(baps)? / self.bulk(rival)?;
+        Some([iops(baps)? / iops(rival)?, 100.0 * cut])
+    }
+}
+
+fn gains(found: &Found<'_>, table: &str, mixes: &[Mix]) -> Cells {
+    let reference = found.reference.table(table, 1)?;
+    Ok(reference.cells(PAPER.name, |labels, column| {
+        let application = labels.first()?.as_str();
+        let mix = mixes.iter().find(|mix| mix.application == application)?;
+        match column {
+            "over_cfq" => Some(mix.gain(found, "cfq")?[0]),
+            "over_mclock" => Some(mix.gain(found, "mclock_ps")?[0]),
+            "bulk_cut_vs_cfq_pct" => Some(mix.gain(found, "cfq")?[1]),
+            "bulk_cut_vs_mclock_pct" => Some(mix.gain(found, "mclock_ps")?[1]),
+            _ => None,
+        }
+    }))
+}
+
+fn table_5(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("5", 1)?;
+    let cells = table.cells(PAPER.name, |labels, column| {
+        let mut mixes = BESIDE_FILES.iter().chain(&BESIDE_QFS);
+        let mix = mixes.find(|mix| Some(mix.name) == labels.first().map(String::as_str))?;
+        let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
+        mix.ratio(mix.run(found, scheduler)?)
+    });
+    let competing = cells.into_iter().map(|mut cell| {
+        cell.contest = Some(Contest {
+            about: format!("share in {}", cell.row),
+            who: cell.column.clone(),
+            sense: Sense::More,
+        });
+        cell
+    });
+    Ok(competing.collect())
+}
+
+fn faster(found: &Found<'_>, mixes: &[Mix]) -> Claims {
+    let mut claims = Vec::new();
+    for mix in mixes {
+        let gain = |rival| mix.gain(found, rival);
+        let (Some(cfq), Some(mclock)) = (gain("cfq"), gain("mclock_ps")) else {
+            continue;
+        };
+        let all = [cfq, mclock];
+        claims.push(Said::new(
+            format!(
+                "BAPS gives {} more than CFQ and PS(mClock) do, and the bulk transfers less ({})",
+                mix.application, mix.name
+            ),
+            all.iter().all(|[times, cut]| *times > 1.0 && *cut > 0.0),
+            format!(
+                "it has {:.2} and {:.2} times as much, and the others {:.0} and {:.0} % less",
+                cfq[0], mclock[0], cfq[1], mclock[1]
+            ),
+        ));
+    }
+    Ok(claims)
+}
+
+/// As far off the paper as a ratio may be.
+const NEAR: f64 = 0.05;
+
+fn fair(found: &Found<'_>) -> Claims {
+    let mut claims = Vec::new();
+    let cells = table_5(found)?;
+    for row in cells.chunk_by(|a, b| a.row == b.row) {
+        let of = |scheduler: &str| row.iter().find(|cell| cell.column == scheduler);
+        let all: Option<Vec<_>> = SCHEDULERS.iter().map(|s| of(s)).collect();
+        let Some([cfq, mclock, baps]) = all.as_deref() else {
+            continue;
+        };
+        let mix = &baps.row;
+        claims.push(Said::new(
+            format!("BAPS gives {mix} {:.2} to 1, within {NEAR:.2}", baps.theirs),
+            (baps.ours - baps.theirs).abs() <= NEAR,
+            format!("it is {:.2}", baps.ours),
+        ));
+        claims.push(Said::new(
+            format!("under PS(mClock) the share falls, and more so under CFQ ({mix})"),
+            cfq.ours < mclock.ours && mclock.ours < baps.ours,
+            format!(
+                "it is {:.2} after {:.2}, and {:.2}",
+                mclock.ours, baps.ours, cfq.ours
+            ),
+        ));
+    }
+    Ok(claims)
+}

@@ -1,0 +1,419 @@
+//! The free figures of the disks, and of what virtualisation adds, by what the paper measured of each alone.
+//!
+//! Nothing that VMs get beside each other is looked at: the disks are fitted to the fair shares, which are a third of
+//! what saturates them, and virtualisation to what VM1 reads alone. The disks' files and the scenarios carry the
+//! result; `calibration.toml` carries it once more with what is left over, and a test holds them together.
+
+use super::PAPER_TOML;
+use super::run::Run;
+use super::setup::{self, Case, Change, Disk, Key};
+use crate::{ExperimentError, Progress, Reference, Wanted, pool};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use tidegate_core::profile::{Estimation, Pattern, Profile};
+use tidegate_core::time::Nanos;
+use tidegate_device::catalogue::{self, Entry};
+use tidegate_profile::{Options, virtual_time};
+use tidegate_sim::scenario::Delay;
+use tidegate_workload::time::TimeDistribution;
+
+/// Three VMs of one weight.
+const VMS: f64 = 3.0;
+
+/// A figure of a disk: where its file has it, and what is tried.
+struct Free {
+    path: &'static [&'static str],
+    unit: &'static str,
+    tried: &'static [u64],
+}
+
+const SSD: [Free; 2] = [
+    // One figure, for reads and writes.
+    Free {
+        path: &["ssd", "read_interval"],
+        unit: "us",
+        tried: &[119, 120, 121, 122, 123, 124, 125, 126],
+    },
+    Free {
+        path: &["ssd", "interface_rate"],
+        unit: "MB/s",
+        tried: &[240, 245, 250, 255, 260],
+    },
+];
+const HDD: [Free; 3] = [
+    Free {
+        path: &["hdd", "outer_rate"],
+        unit: "kB/s",
+        tried: &[115_000, 120_000, 125_000, 130_000, 135_000],
+    },
+    Free {
+        path: &["hdd", "command_overhead"],
+        unit: "us",
+        tried: &[100, 200, 300],
+    },
+    Free {
+        path: &["hdd", "seek", "average"],
+        unit: "us",
+        tried: &[8500, 9000, 9500, 10_000, 10_500],
+    },
+];
+/// What the flash disk takes for a read besides, in microseconds: by VM1 alone on Linux itself. From the catalogue's on
+/// down, for the first of those that are as near is taken.
+const OVERHEADS_US: &[u64] = &[60, 58, 56, 54, 52, 50, 48];
+/// What virtualisation adds each way, in microseconds: by VM1 alone.
+const DELAYS_US: &[u64] = &[44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64];
+
+/// So much of a flash disk is measured.
+const FLASH_SPAN: u64 = 4 << 30;
+
+fn free(disk: Disk) -> &'static [Free] {
+    match disk {
+        Disk::Ssd => &SSD,
+        Disk::Hdd => &HDD,
+    }
+}
+
+/// Sets a figure of a disk's file, and what goes with it.
+fn set(disk: &mut toml::Table, path: &[&str], value: String) -> Option<()> {
+    let also: &[&[&str]] = match path {
+        ["ssd", "read_interval"] => &[&["ssd", "write_interval"]],
+        _ => &[],
+    };
+    for path in also.iter().copied().chain([path]) {
+        let (key, tables) = path.split_last()?;
+        let table = tables
+            .iter()
+            .try_fold(&mut *disk, |t, key| t.get_mut(*key)?.as_table_mut())?;
+        table.get(*key)?;
+        table.insert((*key).to_owned(), value.clone().into());
+    }
+    Some(())
+}
+
+/// A disk with its free figures as they are given, and the flash disk's overhead where that is.
+fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry, ExperimentError> {
+    let [(file, text), _] = disk.files();
+    let wrong = |what: String| ExperimentError::Data { file, what };
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+    let all = free(disk).iter().zip(figures);
+    let all = all.map(|(free, value)| (free.path, format!("{value} {}", free.unit)));
+    let overhead = overhead_us.map(|us| (&["ssd", "read_overhead"][..], format!("{us} us")));
+    for (path, value) in all.chain(overhead) {
+        let done = set(&mut table, path, value);
+        done.ok_or_else(|| wrong(format!("there is no {}", path.join("."))))?;
+    }
+    if disk == Disk::Hdd {
+        // Half of the outer rate.
+        let inner = format!("{} kB/s", figures[0] / 2);
+        set(&mut table, &["hdd", "inner_rate"], inner);
+    }
+    catalogue::parse(&table.to_string(), file).map_err(|error| wrong(error.to_string()))
+}
+
+/// Everything that is tried of a disk.
+fn grid(disk: Disk) -> Vec<Vec<u64>> {
+    free(disk).iter().fold(vec![Vec::new()], |all, free| {
+        let with = |figures: &Vec<u64>| {
+            let figures = figures.clone();
+            free.tried
+                .iter()
+                .map(move |value| [&figures[..], &[*value]].concat())
+        };
+        all.iter().flat_map(with).collect()
+    })
+}
+
+/// A disk's profile, as `tidegate profile` measures it.
+fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
+    let options = Options {
+        quick,
+        in_virtual_time: true,
+        depth: Some(32),
+        seed: 1,
+    };
+    let mut target = virtual_time::target(entry);
+    if entry.spec().positioning == Nanos::ZERO {
+        // Any part of it is like any other, and a small one is soon conditioned.
+        target.span = target.span.min(FLASH_SPAN);
+    }
+    let measured = virtual_time::measure(entry, target, options, |_| ControlFlow::Continue(()));
+    let wrong = |what: String| ExperimentError::Data { file: "disk", what };
+    let measured = measured.map_err(|error| wrong(error.to_string()))?;
+    let measured = measured.ok_or_else(|| wrong("it was stopped".to_owned()))?;
+    measured.profile().map_err(|error| wrong(error.to_string()))
+}
+
+/// Something that may be fitted to.
+#[derive(Debug)]
+struct Point {
+    name: String,
+    theirs: f64,
+    ours: f64,
+}
+
+/// The fair shares of a disk: by which table and row, of how many KiB, sequential or not.
+fn shares(disk: Disk) -> &'static [(&'static str, &'static str, u32, bool)] {
+    match disk {
+        Disk::Ssd => &[
+            ("figure 9", "vm1", 16, false),
+            ("figure 9", "vm2", 64, false),
+            ("figure 9", "vm3", 128, false),
+            ("figure 10", "vm1", 16, true),
+        ],
+        Disk::Hdd => &[
+            ("2", "vm1", 16, false),
+            ("2", "vm2", 64, false),
+            ("2", "vm3", 128, false),
+            ("3", "vm1", 16, true),
+        ],
+    }
+}
+
+/// The fair shares that a profile gives, beside the paper's.
+fn points(
+    reference: &Reference,
+    disk: Disk,
+    profile: &Profile,
+) -> Result<Vec<Point>, ExperimentError> {
+    let mut points = Vec::new();
+    for &(table, vm, kib, sequential) in shares(disk) {
+        let pattern = Pattern {
+            reads: if sequential { 1.0 } else { 0.6 },
+            sequential_reads: f64::from(u8::from(sequential)),
+            sequential_writes: 0.0,
+            size: f64::from(kib << 10),
+        };
+        let ours = profile.saturation_iops(&pattern, Estimation::ThreeD) / VMS;
+        let cells = reference.table(table, 1)?.cells("vfair", |labels, column| {
+            (labels == [vm] && column == "fair_share").then_some(ours)
+        });
+        points.extend(
+            cells
+                .into_iter()
+                .filter(|cell| cell.calibrated)
+                .map(|cell| Point {
+                    name: format!("{}, {vm}, fair share", crate::findings::heading(table)),
+                    theirs: cell.theirs,
+                    ours,
+                }),
+        );
+    }
+    Ok(points)
+}
+
+/// Root of the mean square of the logarithm of ours over theirs.
+fn distance(points: &[Point]) -> f64 {
+    let squares = points.iter().map(|p| (p.ours / p.theirs).ln().powi(2));
+    (squares.sum::<f64>() / points.len().max(1) as f64).sqrt()
+}
+
+/// What VM1 reads alone on a flash disk, on Linux itself or virtualised with a delay each way.
+fn alone(entry: &Entry, delay_us: Option<u64>) -> Result<f64, ExperimentError> {
+    let native = delay_us.is_none();
+    let key = Key::new(Case::NonBacklogged, Disk::Ssd, "fifo").with(Change::Alone { native });
+    let mut scenario = setup::scenario(&key)?;
+    for device in &mut scenario.devices {
+        device.model = entry.clone();
+    }
+    if let Some(us) = delay_us {
+        let each = Some(TimeDistribution::Fixed(Nanos::from_micros(us)));
+        scenario.tenants[0].delay = Delay {
+            submit: each,
+            complete: each,
+            processor: None,
+        };
+    }
+    let iops = Run::of(scenario).iops("vm1");
+    Ok(iops.unwrap_or(0.0))
+}
+
+/// The one of `tried` that comes nearest.
+fn nearest(
+    tried: &[u64],
+    theirs: f64,
+    of: impl Fn(u64) -> Result<f64, ExperimentError>,
+) -> Result<(u64, f64), ExperimentError> {
+    let mut best: Option<(f64, u64, f64)> = None;
+    for &value in tried {
+        let ours = of(value)?;
+        let off = (ours / theirs).ln().abs();
+        if best.is_none_or(|(least, ..)| off < least) {
+            best = Some((off, value, ours));
+        }
+    }
+    let (_, value, ours) = best.ok_or_else(|| ExperimentError::Data {
+        file: "ssd.toml",
+        what: "nothing was tried".to_owned(),
+    })?;
+    Ok((value, ours))
+}
+
+/// Tries the grids, and says what was best: the text of `calibration.toml`.
+pub(super) fn calibrate(
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> Result<String, ExperimentError> {
+    let reference = Reference::parse(PAPER_TOML)?;
+    let grids: Vec<(Disk, Vec<u64>)> = Disk::ALL
+        .into_iter()
+        .flat_map(|disk| grid(disk).into_iter().map(move |figures| (disk, figures)))
+        .collect();
+    let tried = pool::each(&grids, wanted.jobs, progress, |(disk, figures)| {
+        let profile = profile(&entry(*disk, figures, None)?, false)?;
+        points(&reference, *disk, &profile)
+    });
+    let mut text = format!(
+        "# Written by `tidegate reproduce vfair --calibrate`: the best of a grid of {} for the flash disk and of {} for the hard\n\
+         # disk, by the root of the mean square of ln(ours / theirs) over the fair shares.\n",
+        grid(Disk::Ssd).len(),
+        grid(Disk::Hdd).len()
+    );
+    let tried: Vec<Vec<Point>> = tried.into_iter().collect::<Result<_, _>>()?;
+    let mut residuals = Vec::new();
+    let mut all = grids.iter().zip(tried).collect::<Vec<_>>();
+    // The sort is stable: of equals the first.
+    all.sort_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)));
+    for disk in Disk::ALL {
+        let best = all.iter().position(|((of, _), _)| *of == disk);
+        let ((_, figures), points) = all.remove(best.expect("a grid is not empty"));
+        let off = distance(&points);
+        let _ = write!(text, "\n[{}]\n", disk.name());
+        for (free, value) in free(disk).iter().zip(figures) {
+            let _ = writeln!(text, "{} = \"{value} {}\"", free.path.join("."), free.unit);
+        }
+        if disk == Disk::Ssd {
+            residuals.extend(by_vm1_alone(&reference, figures, &mut text)?);
+        }
+        let _ = writeln!(text, "rms_log_ratio = {off:.4}");
+        residuals.extend(points);
+    }
+    for Point { name, theirs, ours } in residuals {
+        let _ = write!(
+            text,
+            "\n[[residual]]\n\
+             cell = \"{name}\"\n\
+             theirs = {theirs}\n\
+             ours = {ours:.1}\n"
+        );
+    }
+    Ok(text)
+}
+
+/// The flash disk's overhead and what virtualisation adds.
+fn by_vm1_alone(
+    reference: &Reference,
+    figures: &[u64],
+    text: &mut String,
+) -> Result<Vec<Point>, ExperimentError> {
+    let theirs = ["native", "virtualised"].map(|of| reference.figure(&format!("alone.{of}")));
+    let [native, virtualised] = theirs;
+    let (native, virtualised) = (native?, virtualised?);
+    let (overhead, on_linux) = nearest(OVERHEADS_US, native, |us| {
+        alone(&entry(Disk::Ssd, figures, Some(us))?, None)
+    })?;
+    let disk = entry(Disk::Ssd, figures, Some(overhead))?;
+    let (delay, in_vm) = nearest(DELAYS_US, virtualised, |us| alone(&disk, Some(us)))?;
+    let _ = writeln!(text, "ssd.read_overhead = \"{overhead} us\"");
+    let _ = writeln!(text, "virtualisation.each_way = \"{delay} us\"");
+    let point = |name: &str, theirs, ours| Point {
+        name: format!("figure 10, vm1 alone, {name}"),
+        theirs,
+        ours,
+    };
+    Ok(vec![
+        point("native", native, on_linux),
+        point("virtualised", virtualised, in_vm),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALIBRATION_TOML: &str = setup::embedded!("calibration.toml");
+
+    fn figure(section: &str, path: &[&str], unit: &str) -> u64 {
+        let root: toml::Table = CALIBRATION_TOML.parse().expect("TOML");
+        let value = path.iter().fold(&root[section], |value, key| &value[*key]);
+        let text = value.as_str().expect("a figure with its unit");
+        let number = text.strip_suffix(unit).expect(unit).trim();
+        number.parse().expect("a whole number")
+    }
+
+    #[test]
+    fn the_disks_carry_what_the_calibration_found() {
+        for disk in Disk::ALL {
+            let of = |free: &Free| figure(disk.name(), free.path, free.unit);
+            let figures: Vec<u64> = free(disk).iter().map(of).collect();
+            assert!(grid(disk).contains(&figures));
+            let overhead = || figure("ssd", &["ssd", "read_overhead"], "us");
+            let overhead = (disk == Disk::Ssd).then(overhead);
+            let found = entry(disk, &figures, overhead).expect("a disk");
+            let written = disk.entry().expect("a disk");
+            assert_eq!(format!("{written:?}"), format!("{found:?}"));
+        }
+    }
+
+    #[test]
+    fn the_vms_have_the_delay_that_the_calibration_found() {
+        let us = figure("ssd", &["virtualisation", "each_way"], "us");
+        let each = Some(TimeDistribution::Fixed(Nanos::from_micros(us)));
+        for case in [
+            Case::LessBacklogged,
+            Case::NonBacklogged,
+            Case::Bursts,
+            Case::Sysbench,
+            Case::Postmark,
+            Case::Dvdstore,
+            Case::Qfs,
+        ] {
+            let scenario = setup::scenario(&Key::new(case, Disk::Ssd, "cfq")).expect("one");
+            for vm in &scenario.tenants {
+                assert_eq!([vm.delay.submit, vm.delay.complete], [each; 2], "{case:?}");
+            }
+        }
+    }
+
+    /// How they are made: `tidegate profile experiments/vfair/ssd.toml --depth 32 --results
+    /// experiments/vfair/ssd.profile.toml`, and likewise for the hard disk.
+    #[test]
+    fn the_profiles_are_those_of_the_disks() {
+        for disk in Disk::ALL {
+            let written = disk.profile().expect("a profile");
+            // Fewer points, and less sure ones.
+            let measured = profile(&disk.entry().expect("a disk"), true).expect("a profile");
+            for (kib, sequential, reads) in [
+                (16, true, 1.0),
+                (16, false, 0.0),
+                (16, false, 1.0),
+                (64, true, 0.0),
+                (64, false, 0.5),
+                (64, false, 1.0),
+            ] {
+                let sequential = f64::from(u8::from(sequential));
+                let pattern = Pattern {
+                    reads,
+                    sequential_reads: sequential,
+                    sequential_writes: sequential,
+                    size: f64::from(kib << 10),
+                };
+                let [a, b] = [&written, &measured]
+                    .map(|profile| profile.saturation_iops(&pattern, Estimation::ThreeD));
+                let off = a / b - 1.0;
+                assert!(off.abs() < 0.05, "{disk:?} {pattern:?}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grid_has_every_combination_once() {
+        let grid = grid(Disk::Hdd);
+        assert_eq!(grid.len(), 5 * 3 * 5);
+        let mut once = grid.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), grid.len());
+    }
+}

@@ -1,0 +1,163 @@
+//! What came of a run, and what it is held against: fair shares and service time, by the disk's profile.
+
+use std::sync::Arc;
+use tidegate_core::profile::{Estimation, Pattern, Profile};
+use tidegate_core::time::Nanos;
+use tidegate_sim::report::{Report, Row};
+use tidegate_sim::scenario::{Scenario, Tenant};
+use tidegate_sim::world::World;
+use tidegate_workload::job::{Mix, SizeShare, Sizes};
+
+/// A VM's rows are this far apart in a series.
+const INTERVAL: Nanos = Nanos::from_secs(5);
+
+/// What a VM's requests are like, by its first job.
+fn pattern(vm: &Tenant) -> Option<Pattern> {
+    let job = vm.jobs.first()?;
+    let reads = match job.rw.mix {
+        Mix::Read => 1.0,
+        Mix::ReadWrite { read_percent } => f64::from(read_percent) / 100.0,
+        _ => 0.0,
+    };
+    let sequential = f64::from(u8::from(!job.rw.random));
+    let [read, write, _] = &job.sizes;
+    Some(Pattern {
+        reads,
+        sequential_reads: sequential,
+        sequential_writes: sequential,
+        size: reads * mean(read) + (1.0 - reads) * mean(write),
+    })
+}
+
+fn mean(sizes: &Sizes) -> f64 {
+    let weighed = |of: &dyn Fn(&SizeShare) -> f64| -> f64 {
+        let shares = sizes.0.iter();
+        shares.map(|s| f64::from(s.weight) * of(s)).sum()
+    };
+    weighed(&|share| f64::from(share.bytes)) / weighed(&|_| 1.0)
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) report: Report,
+    /// A row for each VM and [`INTERVAL`], those before what is counted included.
+    pub(super) rows: Vec<Row>,
+    /// What each VM's requests are like.
+    patterns: Vec<Option<Pattern>>,
+    weights: Vec<f64>,
+    profile: Option<Arc<Profile>>,
+}
+
+impl Run {
+    pub(super) fn of(scenario: Scenario) -> Run {
+        let patterns = scenario.tenants.iter().map(pattern).collect();
+        let weights = scenario.tenants.iter();
+        let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
+        let device = scenario.devices.first();
+        let profile = device.and_then(|device| device.profile.clone());
+        let mut rows = Vec::new();
+        let mut world = World::new(scenario, Some(INTERVAL));
+        world.run(&mut |row| rows.push(row.clone()));
+        Run {
+            report: world.report(),
+            rows,
+            patterns,
+            weights,
+            profile,
+        }
+    }
+
+    fn place(&self, vm: &str) -> Option<usize> {
+        self.report.vms.iter().position(|found| found.name == vm)
+    }
+
+    /// A VM's requests a second.
+    pub(super) fn iops(&self, vm: &str) -> Option<f64> {
+        Some(self.report.vms[self.place(vm)?].rates.iops)
+    }
+
+    /// A VM's bytes a second.
+    pub(super) fn bytes_per_s(&self, vm: &str) -> Option<f64> {
+        Some(self.report.vms[self.place(vm)?].rates.bytes_per_s)
+    }
+
+    /// Of a hundred seconds, in how many the disk had something to do.
+    pub(super) fn utilisation(&self) -> Option<f64> {
+        Some(100.0 * self.report.devices.first()?.busy)
+    }
+
+    /// Requests a second with which the `place`th VM alone would saturate the disk, by the profile in 3D: the paper's P.
+    fn saturation(&self, place: usize) -> Option<f64> {
+        let pattern = self.patterns.get(place)?.as_ref()?;
+        let profile = self.profile.as_ref()?;
+        Some(profile.saturation_iops(pattern, Estimation::ThreeD))
+    }
+
+    /// A VM's fair share in requests a second: equation 2.
+    pub(super) fn fair_share(&self, vm: &str) -> Option<f64> {
+        let place = self.place(vm)?;
+        let all: f64 = self.weights.iter().sum();
+        Some(self.saturation(place)? * self.weights[place] / all)
+    }
+
+    /// A VM's requests a second as a part of its saturation: the paper's service time (its footnote 5).
+    pub(super) fn service(&self, vm: &str) -> Option<f64> {
+        let place = self.place(vm)?;
+        Some(self.report.vms[place].rates.iops / self.saturation(place)?)
+    }
+
+    /// Mean time of a request with the disk and on the way to it once it was let in, over all VMs, in milliseconds.
+    pub(super) fn system_latency_ms(&self) -> Option<f64> {
+        let vms = &self.report.vms;
+        let requests: f64 = vms.iter().map(|vm| vm.rates.iops).sum();
+        let times = vms
+            .iter()
+            .map(|vm| vm.rates.iops * vm.waits.device_ns as f64);
+        (requests > 0.0).then(|| times.sum::<f64>() / requests / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfair::setup::{Case, Disk, Key, scenario};
+
+    #[test]
+    fn a_fair_share_is_a_third_of_what_saturates_the_disk() {
+        let key = Key::new(Case::LessBacklogged, Disk::Hdd, "fifo");
+        let mut scenario = scenario(&key).expect("a scenario");
+        // What is shared is told without running it.
+        scenario.warm_up = Nanos::ZERO;
+        scenario.duration = Nanos::from_millis(1);
+        let run = Run::of(scenario);
+        let profile = Disk::Hdd.profile().expect("measured");
+        for (vm, kib) in [("vm1", 16), ("vm2", 64), ("vm3", 128)] {
+            let pattern = Pattern {
+                reads: 0.6,
+                sequential_reads: 0.0,
+                sequential_writes: 0.0,
+                size: f64::from(kib << 10),
+            };
+            let all = profile.saturation_iops(&pattern, Estimation::ThreeD);
+            let share = run.fair_share(vm).expect("there");
+            assert!((share - all / 3.0).abs() < 1e-9, "{vm}: {share} of {all}");
+            assert_eq!(run.service(vm), Some(0.0));
+        }
+    }
+
+    #[test]
+    fn sizes_count_as_often_as_they_come() {
+        let sizes = Sizes(vec![
+            SizeShare {
+                bytes: 16 << 10,
+                weight: 60,
+            },
+            SizeShare {
+                bytes: 32 << 10,
+                weight: 40,
+            },
+        ]);
+        assert!((mean(&sizes) - 22.4 * 1024.0).abs() < 1e-6);
+    }
+}

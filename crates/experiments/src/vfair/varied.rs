@@ -1,0 +1,160 @@
+//! Section 5.1.1, one thing varied: VM1's reads (figure 11), and its requests outstanding (table 4).
+
+use super::fairness::{LESS_ON_SSD, NEAR, NON_ON_SSD, VMS};
+use super::run::Run;
+use super::setup::{Change, Key};
+use super::{BAPS, Cells, Claims, Figure, Found, PAPER, no_plots, single};
+use crate::contest::{Contest, Sense};
+use crate::said::Said;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const FIGURE_11: Figure = Figure {
+    name: "figure 11",
+    keys: || by_reads().collect(),
+    cells: errors,
+    claims: follows,
+    plots: read_ratio,
+};
+
+pub(super) const TABLE_4: Figure = Figure {
+    name: "4",
+    keys: || DEPTHS.map(by_depth).to_vec(),
+    cells: depths,
+    claims: reaches,
+    plots: no_plots,
+};
+
+/// VM1's reads in a hundred requests.
+fn ratios() -> impl Iterator<Item = u8> {
+    (0..=100).step_by(10)
+}
+
+fn by_reads() -> impl Iterator<Item = Key> {
+    ratios().map(|reads| LESS_ON_SSD.key(BAPS).with(Change::Reads(reads)))
+}
+
+/// By how much of its fair share VM1 is off, in percent, with the reads in a hundred.
+fn off(found: &Found<'_>) -> Option<Vec<(u8, f64)>> {
+    let error = |(reads, key)| {
+        let run = found.of(key)?;
+        let part = run.iops("vm1")? / run.fair_share("vm1")?;
+        Some((reads, 100.0 * (part - 1.0)))
+    };
+    ratios().zip(by_reads()).map(error).collect()
+}
+
+fn largest(off: &[(u8, f64)]) -> Option<(u8, f64)> {
+    let largest = off.iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+    largest.copied()
+}
+
+fn errors(found: &Found<'_>) -> Cells {
+    let off = off(found).unwrap_or_default();
+    let least = off.iter().map(|(_, off)| off.abs()).reduce(f64::min);
+    let most = largest(&off).map(|(_, off)| off.abs());
+    let figure = |name: &str| found.reference.figure(&format!("figure11.{name}"));
+    let cells = [
+        single(
+            "figure 11",
+            "vm1",
+            "error_at_least_pct",
+            figure("error_at_least_pct")?,
+            least,
+        ),
+        single(
+            "figure 11",
+            "vm1",
+            "error_at_most_pct",
+            figure("error_at_most_pct")?,
+            most,
+        ),
+    ];
+    Ok(cells.into_iter().flatten().collect())
+}
+
+fn follows(found: &Found<'_>) -> Claims {
+    let at = found.reference.figure("figure11.largest_at_reads_pct")?;
+    let off = off(found).unwrap_or_default();
+    let Some((reads, most)) = largest(&off) else {
+        return Ok(Vec::new());
+    };
+    let utilisation = by_reads().filter_map(|key| found.of(key)?.utilisation());
+    let utilisation = utilisation.fold(f64::INFINITY, f64::min);
+    Ok(vec![
+        Said::new(
+            "BAPS gives VM1 its fair share within 10 % at each read ratio",
+            most.abs() <= 100.0 * NEAR,
+            format!("the farthest off is {most:+.1} %, at {reads} % reads"),
+        ),
+        Said::new(
+            format!("it is farthest off near {at:.0} % reads"),
+            (f64::from(reads) - at).abs() <= 10.0,
+            format!("it is at {reads} %"),
+        ),
+        Said::new(
+            "under BAPS the disk is used to 99 % at each read ratio",
+            utilisation >= 99.0,
+            format!("it is used to {utilisation:.1} % at least"),
+        ),
+    ])
+}
+
+fn read_ratio(found: &Found<'_>) -> Vec<Plot> {
+    let mut plot = Plot::new(
+        "Figure 11: three VMs under BAPS, by VM1's reads",
+        Axis::linear("reads of VM1", Unit::Percent),
+        Axis::linear("IOPS", Unit::Number).including(0.0),
+    );
+    let mut curve = |name: String, of: &dyn Fn(&Run) -> Option<f64>| {
+        let points = ratios().zip(by_reads());
+        let points =
+            points.filter_map(|(reads, key)| Some((f64::from(reads), of(found.of(key)?)?)));
+        plot.add(Series::line(name).points(points));
+    };
+    for vm in VMS {
+        curve(vm.to_owned(), &|run| run.iops(vm));
+        curve(format!("fair share of {vm}"), &|run| run.fair_share(vm));
+    }
+    vec![plot]
+}
+
+/// VM1's requests outstanding in table 4.
+const DEPTHS: [u32; 3] = [1, 2, 4];
+
+fn by_depth(depth: u32) -> Key {
+    NON_ON_SSD.key(BAPS).with(Change::Depth(depth))
+}
+
+fn depths(found: &Found<'_>) -> Cells {
+    let cells = found
+        .reference
+        .table("4", 1)?
+        .cells(PAPER.name, |labels, _| {
+            found
+                .of(by_depth(labels.first()?.parse().ok()?))?
+                .iops("vm1")
+        });
+    let competing = cells.into_iter().map(|mut cell| {
+        cell.contest = Some(Contest {
+            about: cell.column.clone(),
+            who: format!("iodepth {}", cell.row),
+            sense: Sense::More,
+        });
+        cell
+    });
+    Ok(competing.collect())
+}
+
+fn reaches(found: &Found<'_>) -> Claims {
+    let Some(run) = found.of(by_depth(4)) else {
+        return Ok(Vec::new());
+    };
+    let (Some(iops), Some(share)) = (run.iops("vm1"), run.fair_share("vm1")) else {
+        return Ok(Vec::new());
+    };
+    Ok(vec![Said::new(
+        "with four requests outstanding VM1 has its fair share",
+        (iops / share - 1.0).abs() <= NEAR,
+        format!("it has {iops:.0} IOPS of {share:.0}"),
+    )])
+}
