@@ -274,6 +274,7 @@ mod tests {
             keep_allocated: false,
             first_ops: ops,
             first_bytes: if ops > 0 { len.into() } else { 0 },
+            part_of: len,
             arrived: Nanos::ZERO,
         }
     }

@@ -137,6 +137,27 @@ fn costs_are_learnt_beside_flushes() {
     assert!(learnt.windows > 100, "{learnt:?}");
 }
 
+/// Where requests are what is counted, a part costs its part of one: else all the parts of a request
+/// went in a row, once the first was paid for.
+#[test]
+fn parts_of_a_request_are_paid_for_one_by_one() {
+    let mut world = world(&policy("vfair"), 1.0);
+    world.engine.set_profile(None);
+    world.engine.share_io(16 * KIB);
+    let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
+    world.load(small, Op::Read, 16 * KIB, 64);
+    world.load(large, Op::Read, 1024 * KIB, 64);
+    world.run(20 * SECOND);
+    let since = world.now;
+    world.run(5 * SECOND);
+    let log: Vec<_> = world.log.iter().filter(|s| s.at >= since).collect();
+    let rows = log.chunk_by(|a, b| a.io.vm == b.io.vm);
+    let of_large = rows.filter(|row| row[0].io.vm == large.vm);
+    let rows: Vec<usize> = of_large.map(<[_]>::len).collect();
+    let mean = rows.iter().sum::<usize>() / rows.len();
+    assert!(mean <= 8, "{mean} parts of 64 in a row");
+}
+
 #[test]
 fn an_idle_vm_does_not_hold_the_others_back() {
     let vms = [(300, 16 * KIB), (100, 64 * KIB), (100, 128 * KIB)];

@@ -286,6 +286,17 @@ impl CostModel {
         cost
     }
 
+    /// The same in points finer by so many bits, a part of a request by its part of the bytes: where
+    /// requests are counted, the others would have its parts go in a row once the first is paid for.
+    #[inline]
+    pub(super) fn charge_parts(&mut self, facts: &Facts, io: &DeviceIo, finer: u32) -> u64 {
+        if self.params.by != CostBy::Requests || io.len >= io.part_of {
+            return self.charge(facts, io) << finer;
+        }
+        let request = 1_u128 << (self.params.by.shift() + finer);
+        (request * u128::from(io.len) / u128::from(io.part_of)) as u64
+    }
+
     /// What a unit's next I/O, no longer than `most` bytes, will cost at most.
     #[inline]
     pub(super) fn of_head(&self, facts: &Facts, unit: &Unit, most: u32) -> u64 {

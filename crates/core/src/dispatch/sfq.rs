@@ -187,7 +187,10 @@ impl Sfq {
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
-        let cost = self.cost.charge(facts, io) << self.finer;
+        let cost = match self.allocated {
+            true => self.cost.charge_parts(facts, io, self.finer),
+            false => self.cost.charge(facts, io),
+        };
         let flow = &mut self.flows[vm];
         if io.op == Op::Flush {
             let before = flow.tag.max(self.clock);

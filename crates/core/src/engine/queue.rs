@@ -112,6 +112,7 @@ impl Engine {
                 keep_allocated: false,
                 first_ops: 0,
                 first_bytes: 0,
+                part_of: 0,
                 arrived: Nanos::ZERO,
             },
             generation: 0,

@@ -229,6 +229,10 @@ impl Engine {
             keep_allocated: flags & flag::KEEP_ALLOCATED != 0,
             first_ops,
             first_bytes,
+            part_of: match reqs == 1 && flags & flag::ALONE == 0 {
+                true => unit_len,
+                false => len,
+            },
             arrived,
         };
         self.enter_flight(&io, first, first_offset, reqs);
@@ -287,6 +291,7 @@ impl Engine {
             keep_allocated: false,
             first_ops: reqs,
             first_bytes: 0,
+            part_of: 0,
             arrived: self.facts.cold[first as usize].arrived,
         };
         self.facts.vms[vm as usize].in_flight += 1;

@@ -94,6 +94,7 @@ fn io(op: Op, offset: u64, len: u32, fua: bool) -> DeviceIo {
         keep_allocated: false,
         first_ops: 1,
         first_bytes: u64::from(len),
+        part_of: len,
         arrived: Nanos::ZERO,
     }
 }
