@@ -60,6 +60,33 @@ pub struct DeviceFacts {
     pub last_addr: u64,
     /// Time in which the dispatcher left room unused on purpose.
     pub deliberate: Nanos,
+    /// What of all this is background tenants', not VMs'.
+    pub background: BackgroundFacts,
+}
+
+impl DeviceFacts {
+    /// Units of VMs that a regulator has let in, or that none holds, and VMs' I/Os that have not ended.
+    /// The background's, which no credits hold, do not count.
+    pub fn inside(&self) -> u32 {
+        let background = self.background.in_flight + self.background.queued;
+        self.in_flight + self.queued - self.pending - background
+    }
+
+    /// I/Os of VMs that ended, since the start.
+    pub fn ended_of_vms(&self) -> u64 {
+        self.ended - self.background.ended
+    }
+}
+
+/// Background tenants' part of what the device does and of what waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct BackgroundFacts {
+    /// I/Os with the device now.
+    pub in_flight: u32,
+    /// Units waiting; none is ever pending.
+    pub queued: u32,
+    /// I/Os that ended, since the start.
+    pub ended: u64,
 }
 
 /// One waiting unit: guest requests of a VM, adjacent and of one kind, that go together.

@@ -156,6 +156,24 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
     let rows: Vec<usize> = of_large.map(<[_]>::len).collect();
     let mean = rows.iter().sum::<usize>() / rows.len();
     assert!(mean <= 8, "{mean} parts of 64 in a row");
+/// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has been let
+/// in too much.
+#[test]
+fn a_background_tenant_has_what_vms_leave_however_deep_its_queue() {
+    for depth in [4, 16, 64] {
+        let vms = [(100, 16 * KIB), (300, 64 * KIB)];
+        let (mut world, guests) = backlogged(&policy("vfair"), 1.0, &vms);
+        let background = world.background();
+        world.load(background, Op::Read, 16 * KIB, depth);
+        world.run(10 * SECOND);
+        let since = world.now;
+        world.run(5 * SECOND);
+        let (busy, parts) = used(&world, &[guests[0], guests[1], background], since);
+        assert!(busy >= 0.98, "depth {depth}: {busy} busy");
+        assert!(parts[2] <= 0.05, "depth {depth}: {parts:?}");
+        let first = parts[0] / (parts[0] + parts[1]);
+        assert!((first - 0.25).abs() <= 0.0125, "depth {depth}: {parts:?}");
+    }
 }
 
 #[test]

@@ -34,7 +34,10 @@ impl Engine {
         device.ended += 1;
         device.errors += outcome.is_err() as u64;
         device.last_end = self.facts.now;
-        self.facts.vms[vm.index()].in_flight -= 1;
+        let of_vm = &mut self.facts.vms[vm.index()];
+        of_vm.in_flight -= 1;
+        device.background.in_flight -= u32::from(of_vm.background);
+        device.background.ended += u64::from(of_vm.background);
         if self.depth_control.is_some() {
             self.count_end(len);
         }

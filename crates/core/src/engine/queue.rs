@@ -1,7 +1,9 @@
 //! The slab of requests and the lanes they wait in.
 
 use super::{Engine, EngineConfig, InFlight};
-use crate::facts::{Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, state};
+use crate::facts::{
+    BackgroundFacts, Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, state,
+};
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::Ledger;
@@ -29,6 +31,7 @@ impl EngineConfig {
                 last_end: Nanos::ZERO,
                 last_addr: 0,
                 deliberate: Nanos::ZERO,
+                background: BackgroundFacts::default(),
             },
             vms: Vec::new(),
             objectives: Vec::<Objective>::new(),
@@ -134,7 +137,9 @@ impl Engine {
         let Facts {
             hot, vms, device, ..
         } = &mut self.facts;
-        let queue = &mut vms[vm as usize].lanes[lane.index()];
+        let of_vm = &mut vms[vm as usize];
+        device.background.queued += u32::from(of_vm.background);
+        let queue = &mut of_vm.lanes[lane.index()];
         let last = core::mem::replace(&mut queue.tail, slot);
         if state == state::PENDING {
             device.pending += 1;
@@ -183,8 +188,10 @@ impl Engine {
         if held && queue.pending == next {
             queue.pending = slot;
         }
-        self.facts.device.queued += 1;
-        self.facts.device.pending += u32::from(held);
+        let device = &mut self.facts.device;
+        device.queued += 1;
+        device.pending += u32::from(held);
+        device.background.queued += u32::from(self.facts.vms[vm].background);
     }
 
     /// Takes a unit out of its lane; returns the unit that stood behind it.
@@ -195,6 +202,7 @@ impl Engine {
         device.queued -= 1;
         device.pending -= u32::from(hot[slot as usize].state == state::PENDING);
         let of_vm = &mut vms[hot[slot as usize].vm as usize];
+        device.background.queued -= u32::from(of_vm.background);
         unlink(hot, of_vm, slot)
     }
 

@@ -175,7 +175,13 @@ impl Engine {
         // It waits on purpose no more: all such time is in the device's sum.
         let (now, deliberate) = (self.facts.now, self.facts.device.deliberate);
         let held = self.release(true);
-        let Facts { hot, cold, vms, .. } = &mut self.facts;
+        let Facts {
+            hot,
+            cold,
+            vms,
+            device,
+            ..
+        } = &mut self.facts;
         let this = &mut hot[unit as usize];
         let (vm, op, flags, unit_len, reqs) =
             (this.vm, this.op, this.flags, this.unit_len, this.unit_reqs);
@@ -212,7 +218,8 @@ impl Engine {
             of_vm.waiting -= reqs;
             queue::unlink(hot, of_vm, unit);
             lane_left = of_vm.lanes[op.lane().index()].admitted_head() == NIL;
-            self.facts.device.queued -= 1;
+            device.queued -= 1;
+            device.background.queued -= u32::from(of_vm.background);
         } else {
             self.facts.ledgers[vm as usize].at_once().split += 1;
         }
@@ -344,6 +351,8 @@ impl Engine {
             control.was_idle();
         }
         device.in_flight += 1;
+        let background = self.facts.vms[io.vm.index()].background;
+        device.background.in_flight += u32::from(background);
         device.started += 1;
         device.last_addr = io.addr + io.len as u64;
         self.last_vm = io.vm.index;

@@ -211,7 +211,7 @@ pub struct ShareModel {
     periods: u64,
     /// When the last one did.
     ended_at: Nanos,
-    /// What had been let in and was not done then, and I/Os that had ended.
+    /// What had been let in of VMs and was not done then, and their I/Os that had ended.
     inside: u32,
     ended: u64,
     /// VMs, weights or the profile have changed since.
@@ -306,8 +306,8 @@ impl ShareModel {
 
     fn begin(&mut self, facts: &Facts) {
         self.ended_at = facts.now();
-        self.inside = inside(facts);
-        self.ended = facts.device().ended;
+        self.inside = facts.device().inside();
+        self.ended = facts.device().ended_of_vms();
     }
 
     fn asked(&mut self, facts: &Facts, request: ReqId) {
@@ -418,8 +418,8 @@ impl ShareModel {
         };
         let period = Period {
             length,
-            ended: (facts.device().ended - self.ended) as f64,
-            inside: inside(facts).into(),
+            ended: (facts.device().ended_of_vms() - self.ended) as f64,
+            inside: facts.device().inside().into(),
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
         };
@@ -524,12 +524,6 @@ impl ShareModel {
 /// A VM has no credit left, and something that waits for some.
 fn wants_more(facts: &Facts, vm: VmId) -> bool {
     !facts.may_enter(vm) && facts.pending_head(vm).is_some()
-}
-
-/// Units that have been let in, and I/Os that are not done.
-fn inside(facts: &Facts) -> u32 {
-    let device = facts.device();
-    device.in_flight + device.queued - device.pending
 }
 
 impl Controller for ShareModel {
