@@ -22,7 +22,9 @@
 //!
 //! - It begins with the whole depth of the device, so that it never starts by being too slow.
 //! - A window begins when what was in flight before it has ended, and lasts until 64 I/Os have ended
-//!   and 20 ms have passed. One in which the device had nothing to do is begun again.
+//!   and 20 ms have passed. One in which the device had nothing to do is begun again. A device that
+//!   has nothing to do in a window when the pause is over, or in 16 in a row while it rests, has its
+//!   own depth again: nothing can be tried on it, and what comes in bursts needs no small depth.
 //! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in force,
 //!   and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth is no
 //!   more than the device's.
@@ -152,6 +154,8 @@ enum State {
         until: Nanos,
         /// What an I/O counted for in the first window, and what the device did in a second.
         first: Option<[f64; 2]>,
+        /// Windows in a row that said nothing.
+        empty: u32,
     },
 }
 
@@ -183,6 +187,7 @@ impl DepthControl {
             state: State::Rest {
                 until: now,
                 first: None,
+                empty: 0,
             },
         };
         control.step(now, Step::Down);
@@ -258,19 +263,30 @@ impl DepthControl {
 
     /// A window while it rests: whether the load is still the same, and whether the pause is over.
     fn rested(&mut self, now: Nanos, seen: [f64; 2], idle: bool) {
-        let State::Rest { until, first } = &mut self.state else {
+        let State::Rest {
+            until,
+            first,
+            empty,
+        } = &mut self.state
+        else {
             return;
         };
+        let over = now >= *until;
+        if idle {
+            *empty += 1;
+            match over || *empty >= EMPTY_MAX {
+                true => self.give_back(now),
+                false => self.open(now),
+            }
+            return;
+        }
+        *empty = 0;
         let changed = first.is_some_and(|before| {
             let factors = before.iter().zip(&seen).map(|(a, b)| (a / b).max(b / a));
             factors.fold(1.0, f64::max) > CHANGED
         });
-        if !idle {
-            first.get_or_insert(seen);
-        }
-        let over = now >= *until;
+        first.get_or_insert(seen);
         match () {
-            () if idle => self.open(now),
             () if changed => {
                 self.pause = PAUSE_MIN;
                 self.step(now, Step::Keep);
@@ -281,6 +297,12 @@ impl DepthControl {
             }
             () => self.open(now),
         }
+    }
+
+    /// No trial can be made of a load that leaves the device idle, and one that does needs no small depth.
+    fn give_back(&mut self, now: Nanos) {
+        self.settle_on(self.top);
+        self.rest(now);
     }
 
     fn decide(&mut self, now: Nanos, trial: &Trial, passes: bool) {
@@ -331,6 +353,7 @@ impl DepthControl {
         self.state = State::Rest {
             until: now + self.pause,
             first: None,
+            empty: 0,
         };
         self.open(now);
     }
@@ -437,6 +460,54 @@ mod tests {
             device.run(&mut control, 10);
             assert!(control.depth() >= 30, "seed {seed}: {}", control.depth());
         }
+    }
+
+    /// A device that does 40,000 I/Os a second from `knee` in flight on, of which a load has so many
+    /// outstanding. With `gaps` it has nothing to do for 10 ms after each 50 ms. How many ended.
+    struct Loaded {
+        knee: u32,
+        outstanding: u32,
+        gaps: bool,
+        now: Nanos,
+    }
+
+    impl Loaded {
+        fn run(&mut self, control: &mut DepthControl, seconds: u64) -> u64 {
+            let end = self.now + Nanos(seconds * Nanos::SECOND.0);
+            let (mut ends, mut burst) = (0, self.now);
+            while self.now < end {
+                let depth = control.limit().min(self.knee).min(self.outstanding);
+                self.now += Nanos(25_000 * u64::from(self.knee) / u64::from(depth));
+                ends += 1;
+                control.ended(self.now, 4096);
+                if self.gaps && self.now.since(burst) >= Nanos::from_millis(50) {
+                    self.now += Nanos::from_millis(10);
+                    burst = self.now;
+                    control.was_idle();
+                }
+            }
+            ends
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_often_idle_has_its_own_depth_again() {
+        let mut device = Loaded {
+            knee: 1,
+            outstanding: 64,
+            gaps: false,
+            now: Nanos::ZERO,
+        };
+        let mut control = DepthControl::new(64, Nanos::ZERO);
+        device.run(&mut control, 10);
+        assert_eq!(control.depth(), 1);
+        // By day it needs its whole depth, in bursts.
+        (device.knee, device.gaps) = (64, true);
+        device.run(&mut control, 60);
+        assert_eq!(control.depth(), 64);
+        // Five sixths of the time.
+        let ends = device.run(&mut control, 60);
+        assert!(ends >= 60 * 33_000, "{ends}");
     }
 
     #[test]
