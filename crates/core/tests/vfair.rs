@@ -156,6 +156,8 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
     let rows: Vec<usize> = of_large.map(<[_]>::len).collect();
     let mean = rows.iter().sum::<usize>() / rows.len();
     assert!(mean <= 8, "{mean} parts of 64 in a row");
+}
+
 /// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has been let
 /// in too much.
 #[test]

@@ -29,6 +29,9 @@ impl Engine {
     /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it.
     #[inline]
     fn beyond_limit(&mut self) -> Option<DeviceIo> {
+        if self.depth_control.is_some() {
+            self.count_full(true);
+        }
         let full = self.facts.device.in_flight >= self.config.device.depth;
         match full || self.express.is_empty() || self.express_went_last {
             true => None,
@@ -45,6 +48,7 @@ impl Engine {
             return Some(io);
         }
         if self.watch.is_some() && self.hold() {
+            self.keeps_place = false;
             return self.start_nothing();
         }
         if self.sharing.is_some() && self.keeps_place() {
@@ -61,6 +65,10 @@ impl Engine {
     /// No data goes now: a flush may.
     #[inline(never)]
     fn start_nothing(&mut self) -> Option<DeviceIo> {
+        if self.depth_control.is_some() {
+            // A place that is kept is taken.
+            self.count_full(self.keeps_place);
+        }
         self.express_went_last = false;
         match self.express.is_empty() {
             true => None,

@@ -52,6 +52,14 @@ impl Engine {
         }
     }
 
+    /// No I/O goes, as the depth in force is full, or for another reason.
+    #[cold]
+    pub(super) fn count_full(&mut self, full: bool) {
+        if let Some(control) = &mut self.depth_control {
+            control.full(full && self.facts.device.queued > 0);
+        }
+    }
+
     /// Whether the last place is kept for somebody who is expected; then until when is noted.
     #[inline(never)]
     pub(super) fn keeps_place(&mut self) -> bool {

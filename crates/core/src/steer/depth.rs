@@ -28,9 +28,12 @@
 //! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in force,
 //!   and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth is no
 //!   more than the device's.
+//! - A candidate that holds nothing back, as fewer are outstanding, passes nothing: DOWN goes on to
+//!   half of it, KEEP to DOWN, and BETWEEN to REST.
 //! - The pause is a second, and twice as long each time nothing was changed, up to 64 s. It is a
 //!   second again when the load has changed: the mean cost of an I/O, or what the device does, by
-//!   half as much again.
+//!   half as much again; or something waits for the depth at most I/Os' ends, where hardly anything
+//!   did (with as many in flight as before a load that grew looks the same).
 //! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it hardly
 //!   falls. Otherwise a depth that lets small requests come more often would look slow.
 
@@ -58,6 +61,9 @@ const PAUSE_MIN: Nanos = Nanos::SECOND;
 const PAUSE_MAX: Nanos = Nanos(64 * Nanos::SECOND.0);
 /// A load is another one when a figure of it has changed by this factor.
 const CHANGED: f64 = 1.5;
+/// The depth hardly holds anything back, or mostly does: parts of the I/Os that end.
+const HARDLY: f64 = 0.125;
+const MOSTLY: f64 = 0.5;
 /// An I/O counts for so many bytes at least.
 const LEAST: u32 = 16 << 10;
 
@@ -143,8 +149,38 @@ struct Window {
     since: Nanos,
     ends: u32,
     work: u64,
+    /// I/Os that ended while something waited because as many were in flight as may be.
+    bound: u32,
     /// The device had nothing to do for a while.
     idle: bool,
+}
+
+/// What a window shows of the load.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Load {
+    /// What an I/O counted for.
+    each: f64,
+    /// What the device did in a nanosecond.
+    rate: f64,
+    /// The part of the I/Os that ended while something waited for the depth.
+    bound: f64,
+}
+
+impl Load {
+    fn of(window: &Window, now: Nanos) -> Load {
+        let (work, ends) = (window.work as f64, f64::from(window.ends));
+        Load {
+            each: work / ends,
+            rate: work / now.since(window.since).0 as f64,
+            bound: f64::from(window.bound) / ends,
+        }
+    }
+
+    fn is_other_than(&self, before: &Load) -> bool {
+        let other = |now: f64, before: f64| (now / before).max(before / now) > CHANGED;
+        let grown = before.bound < HARDLY && self.bound > MOSTLY;
+        grown || other(self.each, before.each) || other(self.rate, before.rate)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -152,8 +188,8 @@ enum State {
     Trial(Trial),
     Rest {
         until: Nanos,
-        /// What an I/O counted for in the first window, and what the device did in a second.
-        first: Option<[f64; 2]>,
+        /// The first window that said something.
+        first: Option<Load>,
         /// Windows in a row that said nothing.
         empty: u32,
     },
@@ -168,6 +204,8 @@ pub(crate) struct DepthControl {
     pause: Nanos,
     window: Window,
     state: State,
+    /// Something waits because as many are in flight as may be.
+    waits: bool,
 }
 
 impl DepthControl {
@@ -182,8 +220,10 @@ impl DepthControl {
                 since: now,
                 ends: 0,
                 work: 0,
+                bound: 0,
                 idle: false,
             },
+            waits: false,
             state: State::Rest {
                 until: now,
                 first: None,
@@ -213,6 +253,11 @@ impl DepthControl {
         self.window.idle = true;
     }
 
+    /// As many are in flight as may be, or not; `waits`: and more would go.
+    pub(crate) fn full(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
     /// An I/O of so many bytes has ended.
     pub(crate) fn ended(&mut self, now: Nanos, bytes: u32) {
         let window = &mut self.window;
@@ -226,6 +271,7 @@ impl DepthControl {
         }
         window.ends += 1;
         window.work += u64::from(bytes.max(LEAST));
+        window.bound += u32::from(self.waits);
         let (ends, span) = match self.state {
             State::Trial(_) => (WINDOW_ENDS, WINDOW),
             State::Rest { .. } => (REST_ENDS, REST_WINDOW),
@@ -237,7 +283,7 @@ impl DepthControl {
 
     fn close(&mut self, now: Nanos) {
         let window = self.window;
-        let rate = window.work as f64 / now.since(window.since).0 as f64;
+        let load = Load::of(&window, now);
         match &mut self.state {
             State::Trial(trial) if window.idle => {
                 trial.empty += 1;
@@ -246,23 +292,24 @@ impl DepthControl {
                     false => self.rest(now),
                 }
             }
+            State::Trial(trial) if trial.by_anchor.is_some() && load.bound < HARDLY => {
+                let trial = *trial;
+                self.held_nothing(now, &trial);
+            }
             State::Trial(trial) => {
                 trial.empty = 0;
-                let (trial, passes) = (*trial, trial.window(rate));
+                let (trial, passes) = (*trial, trial.window(load.rate));
                 match passes {
                     Some(passes) => self.decide(now, &trial, passes),
                     None => self.open(now),
                 }
             }
-            State::Rest { .. } => {
-                let each = window.work as f64 / f64::from(window.ends);
-                self.rested(now, [each, rate], window.idle);
-            }
+            State::Rest { .. } => self.rested(now, load, window.idle),
         }
     }
 
     /// A window while it rests: whether the load is still the same, and whether the pause is over.
-    fn rested(&mut self, now: Nanos, seen: [f64; 2], idle: bool) {
+    fn rested(&mut self, now: Nanos, seen: Load, idle: bool) {
         let State::Rest {
             until,
             first,
@@ -281,11 +328,7 @@ impl DepthControl {
             return;
         }
         *empty = 0;
-        let changed = first.is_some_and(|before| {
-            let factors = before.iter().zip(&seen).map(|(a, b)| (a / b).max(b / a));
-            factors.fold(1.0, f64::max) > CHANGED
-        });
-        first.get_or_insert(seen);
+        let changed = seen.is_other_than(first.get_or_insert(seen));
         match () {
             () if changed => {
                 self.pause = PAUSE_MIN;
@@ -303,6 +346,19 @@ impl DepthControl {
     fn give_back(&mut self, now: Nanos) {
         self.settle_on(self.top);
         self.rest(now);
+    }
+
+    /// The candidate held nothing back, so it could not but be as fast: whether it is enough is not
+    /// known, and only a smaller one can tell.
+    fn held_nothing(&mut self, now: Nanos, trial: &Trial) {
+        match (trial.step, trial.candidate / 2) {
+            (Step::Keep, _) => self.step(now, Step::Down),
+            (Step::Between, _) | (Step::Down, 0) => self.rest(now),
+            (Step::Down, half) => {
+                self.state = State::Trial(Trial::new(Step::Down, trial.anchor, half));
+                self.open(now);
+            }
+        }
     }
 
     fn decide(&mut self, now: Nanos, trial: &Trial, passes: bool) {
@@ -369,6 +425,7 @@ impl DepthControl {
             since: now,
             ends: 0,
             work: 0,
+            bound: 0,
             idle: false,
         };
     }
@@ -420,6 +477,7 @@ mod tests {
                 let gap = 1e9 / rate * self.random.below(2001) as f64 / 1000.0;
                 self.now += Nanos(gap as u64);
                 self.ends += 1;
+                control.full(true);
                 control.ended(self.now, 4096);
             }
         }
@@ -479,6 +537,7 @@ mod tests {
                 let depth = control.limit().min(self.knee).min(self.outstanding);
                 self.now += Nanos(25_000 * u64::from(self.knee) / u64::from(depth));
                 ends += 1;
+                control.full(self.outstanding > control.limit());
                 control.ended(self.now, 4096);
                 if self.gaps && self.now.since(burst) >= Nanos::from_millis(50) {
                     self.now += Nanos::from_millis(10);
@@ -508,6 +567,47 @@ mod tests {
         // Five sixths of the time.
         let ends = device.run(&mut control, 60);
         assert!(ends >= 60 * 33_000, "{ends}");
+    }
+
+    #[test]
+    fn a_depth_that_never_held_anything_back_is_not_found_to_be_enough() {
+        let mut device = Loaded {
+            knee: 64,
+            outstanding: 4,
+            gaps: false,
+            now: Nanos::ZERO,
+        };
+        let mut control = DepthControl::new(64, Nanos::ZERO);
+        device.run(&mut control, 200);
+        assert_eq!(control.depth(), 64);
+        device.outstanding = 64;
+        let ends = device.run(&mut control, 10);
+        assert!(ends >= 10 * 36_000, "{ends}");
+        // Where fewer than are outstanding are enough, they are found.
+        (device.knee, device.outstanding) = (1, 4);
+        device.run(&mut control, 10);
+        assert_eq!(control.depth(), 1);
+    }
+
+    #[test]
+    fn who_has_more_outstanding_than_before_is_another_load() {
+        let mut device = Loaded {
+            knee: 4,
+            outstanding: 64,
+            gaps: false,
+            now: Nanos::ZERO,
+        };
+        let mut control = DepthControl::new(64, Nanos::ZERO);
+        device.run(&mut control, 10);
+        assert_eq!(control.depth(), 4);
+        // As many as the depth: it holds nothing back, so the pauses get long.
+        (device.knee, device.outstanding) = (64, 4);
+        device.run(&mut control, 200);
+        assert_eq!(control.depth(), 4);
+        // Neither what an I/O is nor what the device does with 4 in flight has changed.
+        device.outstanding = 64;
+        device.run(&mut control, 3);
+        assert_eq!(control.depth(), 64);
     }
 
     #[test]
