@@ -39,7 +39,7 @@ impl Engine {
         device.background.in_flight -= u32::from(of_vm.background);
         device.background.ended += u64::from(of_vm.background);
         if self.depth_control.is_some() {
-            self.count_end(len);
+            self.count_end(op, len, outcome.is_ok());
         }
         if self.hears(Interests::ENDED) {
             let event = Event::Ended {

@@ -2,6 +2,7 @@
 //! while VMs share it.
 
 use super::Engine;
+use crate::dispatch::moved;
 use crate::request::Op;
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
@@ -43,9 +44,13 @@ impl Engine {
         self.sharing.as_ref().map_or(0, |sharing| sharing.asked())
     }
 
-    /// An I/O of so many bytes has ended.
+    /// An I/O has ended.
     #[cold]
-    pub(super) fn count_end(&mut self, bytes: u32) {
+    pub(super) fn count_end(&mut self, op: Op, len: u32, well: bool) {
+        let bytes = match well {
+            true => moved(&self.facts, op, len).min(self.config.device.max_io),
+            false => 0,
+        };
         if let Some(control) = &mut self.depth_control {
             control.ended(self.facts.now, bytes);
             self.limit = control.limit();

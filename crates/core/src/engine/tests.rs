@@ -576,3 +576,38 @@ fn a_swap_to_admission_leaves_the_account_of_a_part_in_flight_alone() {
     assert_eq!(done[0].account.total(), took, "{:?}", done[0].account);
     assert_eq!(done[0].account.device, took);
 }
+
+/// The depth that is found for a device that serves one I/O after the other, in 100 us each.
+fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
+    let mut b = Bench::new("fifo", 8);
+    b.engine.adapt_depth(Nanos::ZERO, true);
+    let (_, client) = b.vm(&Objective::default());
+    for n in 0..16 {
+        let offset = n << 20;
+        b.ask(client, Request { offset, ..request });
+    }
+    b.dispatch();
+    for n in 0..20_000 {
+        b.now += Nanos::from_micros(100);
+        let io = b.in_flight[0];
+        b.end(&io, outcome);
+        b.done();
+        let offset = n % 1024 << 20;
+        b.ask(client, Request { offset, ..request });
+        b.dispatch();
+    }
+    let depth = b.engine.adapted_depth().expect("it adapts");
+    b.drain();
+    depth
+}
+
+#[test]
+fn only_data_that_was_moved_tells_what_depth_is_enough() {
+    let read = Request::read(0, 4096, 0);
+    assert_eq!(depth_found(read, Ok(())), 1);
+    assert_eq!(depth_found(read, Err(IoError::Io)), 8);
+    for op in [Op::Discard, Op::WriteZeroes] {
+        let request = Request { op, ..read };
+        assert_eq!(depth_found(request, Ok(())), 8, "{op:?}");
+    }
+}

@@ -35,7 +35,9 @@
 //!   half as much again; or something waits for the depth at most I/Os' ends, where hardly anything
 //!   did (with as many in flight as before a load that grew looks the same).
 //! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it hardly
-//!   falls. Otherwise a depth that lets small requests come more often would look slow.
+//!   falls. Otherwise a depth that lets small requests come more often would look slow. What moves no
+//!   data, as a discard, and what fails, count for nothing, and no I/O for more than the device's
+//!   largest.
 
 use crate::time::Nanos;
 
@@ -51,6 +53,9 @@ const PAIRS_MIN: u32 = 3;
 const PAIRS_MAX: u32 = 12;
 /// The first pair decides where the candidate lost more than that.
 const HOPELESS: f64 = -0.2;
+/// What a pair may say at most, so that a window in which the device stood still does not outweigh
+/// all others.
+const GAIN_MOST: f64 = 0.5;
 /// What a smaller depth may cost.
 const TOLERANCE_DOWN: f64 = 0.03;
 /// What the depth in force may cost.
@@ -117,7 +122,7 @@ impl Trial {
             self.by_anchor = Some(rate);
             return None;
         };
-        let gain = rate / by_anchor - 1.0;
+        let gain = (rate / by_anchor - 1.0).clamp(-GAIN_MOST, GAIN_MOST);
         self.pairs += 1;
         self.sum += gain;
         self.squares += gain * gain;
@@ -258,7 +263,7 @@ impl DepthControl {
         self.waits = waits;
     }
 
-    /// An I/O of so many bytes has ended.
+    /// An I/O that moved so many bytes has ended; none: what it did is no work.
     pub(crate) fn ended(&mut self, now: Nanos, bytes: u32) {
         let window = &mut self.window;
         if window.settling > 0 {
@@ -267,6 +272,9 @@ impl DepthControl {
                 window.since = now;
                 window.idle = false;
             }
+            return;
+        }
+        if bytes == 0 {
             return;
         }
         window.ends += 1;
@@ -607,6 +615,48 @@ mod tests {
         // Neither what an I/O is nor what the device does with 4 in flight has changed.
         device.outstanding = 64;
         device.run(&mut control, 3);
+        assert_eq!(control.depth(), 64);
+    }
+
+    #[test]
+    fn one_window_out_of_line_does_not_decide_a_trial() {
+        // The candidate does a tenth less; the anchor stood still in one window.
+        let mut trial = Trial::new(Step::Down, 32, 8);
+        let mut passes = None;
+        for pair in 0..PAIRS_MAX {
+            let anchor = if pair == 1 { 0.01 } else { 1.0 };
+            assert_eq!(trial.window(anchor), None);
+            passes = trial.window(0.9);
+            if passes.is_some() {
+                break;
+            }
+        }
+        assert_eq!(passes, Some(false));
+    }
+
+    #[test]
+    fn what_moves_no_data_is_no_work() {
+        let mut device = Loaded {
+            knee: 64,
+            outstanding: 64,
+            gaps: false,
+            now: Nanos::ZERO,
+        };
+        let mut control = DepthControl::new(64, Nanos::ZERO);
+        // Discards, flushes and failures without end.
+        control.full(true);
+        for n in 0..100_000 {
+            control.ended(Nanos(n * 10_000), 0);
+        }
+        assert_eq!(control.depth(), 64);
+        // And as many of them again beside what moves data.
+        device.now = Nanos(100_000 * 10_000);
+        for _ in 0..300_000 {
+            device.now += Nanos(25_000 * 64 / u64::from(control.limit()));
+            control.full(true);
+            control.ended(device.now, 4096);
+            control.ended(device.now, 0);
+        }
         assert_eq!(control.depth(), 64);
     }
 
