@@ -124,6 +124,18 @@ proptest! {
     }
 }
 
+/// By 20 the scale goes in any case, and beyond while the device stands idle.
+#[test]
+fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
+    let vms = [(100, 16 * KIB), (200, 64 * KIB)];
+    let (mut world, guests) = backlogged(&policy("vfair"), 0.001, &vms);
+    world.run(15 * SECOND);
+    let since = world.now;
+    world.run(5 * SECOND);
+    let (busy, parts) = used(&world, &guests, since);
+    assert_fair(0.001, &vms, busy, &parts);
+}
+
 /// A guest that always has a flush in flight, as a database has, keeps nobody from learning.
 #[test]
 fn costs_are_learnt_beside_flushes() {

@@ -20,6 +20,14 @@ fn passes(seeds: &[u64], policies: &[&str]) {
     }
 }
 
+/// A profile that was wrong by more than the scale's bound left the device idle with requests waiting.
+///
+/// `core/tests/vfair.rs`: `a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle`.
+#[test]
+fn vfair_serves_whatever_the_profile_says() {
+    passes(&[888], &["vfair", "vfair-bops", "vfair-bsps"]);
+}
+
 /// Beyond the last size that a profile has, an I/O cost less than the profile says.
 ///
 /// `core/src/dispatch/cost.rs`: `costs_never_fall_and_are_no_less_than_the_time`.

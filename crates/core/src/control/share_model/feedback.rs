@@ -26,6 +26,9 @@
 const STEP: f64 = 0.05;
 /// Bounds of the scale.
 const BOUNDS: [f64; 2] = [0.05, 20.0];
+/// Its bound while the device stands idle with requests waiting: then the profile is wrong by more than
+/// anybody thought of, in one kind of requests maybe, and nothing else would ever set it going.
+const IDLE: f64 = 1e6;
 /// How much of a mean the newest period is.
 const NEWEST: f64 = 0.3;
 /// How much of the excess, or the lack, is to be gone after a period.
@@ -83,14 +86,15 @@ impl Feedback {
         inside: 0.0,
     };
 
-    /// What the profile's figures are to be multiplied by, 0.05 to 20.
+    /// What the profile's figures are to be multiplied by, 0.05 to 20; up to 10^6 where the device stood idle with
+    /// less.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
     /// The scale is this from now on, within its bounds.
     pub fn set_scale(&mut self, scale: f64) {
-        self.scale = scale.clamp(BOUNDS[0], BOUNDS[1]);
+        self.scale = scale.clamp(BOUNDS[0], IDLE);
     }
 
     /// A period has ended.
@@ -107,7 +111,12 @@ impl Feedback {
         self.admitted = mean(self.admitted, admitted / period.length);
         self.ended = mean(self.ended, period.ended / period.length);
         let step = self.step(period, target);
-        self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], BOUNDS[1]);
+        let most = match period.ran_out && self.inside < 0.5 {
+            true => IDLE,
+            // What it came to stays.
+            false => self.scale.max(BOUNDS[1]),
+        };
+        self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], most);
     }
 
     /// By what part to change the scale.
