@@ -144,7 +144,9 @@ impl Engine {
             ledger.at_once().thought(span);
             thought = Some(span);
         }
-        if let Some(sharing) = &mut self.sharing {
+        if let Some(sharing) = &mut self.sharing
+            && !of_vm.background
+        {
             sharing.arrived(self.facts.now, of.vm, thought);
         }
         let end = of.addr.wrapping_add(len as u64);

@@ -192,7 +192,13 @@ impl Engine {
         of_vm.requests -= 1;
         if of_vm.requests == 0 {
             of_vm.quiet_since = *now;
-            if let Some(sharing) = &mut self.sharing {
+        }
+        // Nobody goes in parts, or waits, for what has but the rest of the device.
+        if let Some(sharing) = &mut self.sharing
+            && !of_vm.background
+        {
+            sharing.answered();
+            if of_vm.requests == 0 {
                 sharing.went_quiet(*now, vm);
             }
         }

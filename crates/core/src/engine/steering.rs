@@ -31,10 +31,13 @@ impl Engine {
     /// fewer than a physical block. With it a place is kept for who is about to come again.
     pub fn share_io(&mut self, max: u32) {
         let profile = self.facts.profile.as_deref();
+        let vms = &self.facts.vms;
+        let foreground = vms.iter().filter(|vm| !vm.background);
+        let inside = foreground.map(|vm| vm.requests).sum();
         let max = max.min(self.config.device.max_io);
         self.keeps_place = false;
         self.sharing = (max > 0).then(|| {
-            let sharing = Sharing::new(max, self.facts.vms.len(), profile);
+            let sharing = Sharing::new(max, vms.len(), inside, profile);
             Box::new(sharing)
         });
     }
@@ -90,8 +93,9 @@ impl Engine {
     pub(super) fn shared_part(&self, vm: u32, op: Op, len: u32) -> u32 {
         match (&self.sharing, op) {
             (Some(sharing), Op::Read | Op::Write) => {
-                let inside = self.facts.vms[vm as usize].requests;
-                let beside = self.facts.device.requests > inside;
+                let of_vm = &self.facts.vms[vm as usize];
+                let own = if of_vm.background { 0 } else { of_vm.requests };
+                let beside = sharing.inside() > own;
                 sharing.part(self.facts.now, vm, op, len, beside).max(1)
             }
             _ => u32::MAX,

@@ -16,6 +16,8 @@
 //!   free place of the device's depth is not given to others, as long as something is in flight: the
 //!   device has work, and the one who comes finds as little of it as may be.
 //!
+//! Neither is done for the sake of a background process: it has what VMs leave.
+//!
 //! Who goes next stays the policy's choice, and so do its bounds: parts cost what their bytes cost,
 //! and a device with one place less is what a smaller depth is.
 
@@ -53,11 +55,14 @@ pub(crate) struct Sharing {
     thinks: Vec<Nanos>,
     /// Who is about to come, and until when.
     expected: Seen,
+    /// Requests inside, over all VMs that are not in the background.
+    inside: u32,
 }
 
 impl Sharing {
-    /// With parts of so many bytes, for a device with such a profile.
-    pub(crate) fn new(asked: u32, vms: usize, profile: Option<&Profile>) -> Sharing {
+    /// With parts of so many bytes, for a device with such a profile, and so many requests `inside`
+    /// by now of VMs that are not in the background.
+    pub(crate) fn new(asked: u32, vms: usize, inside: u32, profile: Option<&Profile>) -> Sharing {
         let nobody = Seen {
             vm: NOBODY,
             at: Nanos::ZERO,
@@ -68,6 +73,7 @@ impl Sharing {
             last: [nobody; 2],
             thinks: vec![Nanos::MAX; vms],
             expected: nobody,
+            inside,
         };
         sharing.set_profile(profile);
         sharing
@@ -105,6 +111,7 @@ impl Sharing {
     /// A request of a VM came; `thought`: so long after its last answer, with none inside.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos, vm: u32, thought: Option<Nanos>) {
+        self.inside += 1;
         if self.last[0].vm != vm {
             self.last[1] = self.last[0];
             self.last[0].vm = vm;
@@ -117,6 +124,18 @@ impl Sharing {
                 mean => Nanos(mean.0 - mean.0 / 8 + thought.0 / 8),
             };
         }
+    }
+
+    /// A request was answered whose VM is not in the background.
+    #[inline]
+    pub(crate) fn answered(&mut self) {
+        self.inside -= 1;
+    }
+
+    /// Requests inside, over all VMs that are not in the background.
+    #[inline]
+    pub(crate) fn inside(&self) -> u32 {
+        self.inside
     }
 
     /// A VM was answered, and has nothing inside any more.
@@ -187,7 +206,7 @@ mod tests {
         // Time by bytes alone; with a little for each I/O; with much; and nothing but that.
         for (fixed, part) in [(0.0, 16), (10.0, 16), (50.0, 32), (5000.0, 0)] {
             let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
-            let sharing = Sharing::new(16 * KIB, 2, Some(&profile));
+            let sharing = Sharing::new(16 * KIB, 2, 0, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
             let found = sharing.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
             assert_eq!(found, part, "{fixed}");
@@ -200,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_vm_is_beside_others_for_10_ms_after_their_last_request() {
-        let mut sharing = Sharing::new(16 * KIB, 2, None);
+        let mut sharing = Sharing::new(16 * KIB, 2, 0, None);
         let at = Nanos::from_millis;
         let part = |sharing: &Sharing, ms| sharing.part(at(ms), 0, Op::Read, 128 * KIB, false);
         sharing.arrived(at(0), 0, None);
@@ -214,7 +233,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_soon_is_expected_and_nobody_else() {
-        let mut sharing = Sharing::new(16 * KIB, 3, None);
+        let mut sharing = Sharing::new(16 * KIB, 3, 0, None);
         let now = Nanos::from_millis(5);
         sharing.went_quiet(now, 0);
         assert_eq!(sharing.expected(now), None, "never seen to come back");
