@@ -54,8 +54,18 @@ impl Engine {
             true => moved(&self.facts, op, len).min(self.config.device.max_io),
             false => 0,
         };
+        let now = self.facts.now;
+        let capped = self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| watch.cap().is_some());
         if let Some(control) = &mut self.depth_control {
-            control.ended(self.facts.now, bytes);
+            if capped {
+                control.stand_back(now);
+            } else {
+                control.look_for_caps(now, self.learns_cap);
+                control.ended(now, bytes);
+            }
             self.limit = control.limit();
         }
     }

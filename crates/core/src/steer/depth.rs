@@ -69,6 +69,11 @@ const CHANGED: f64 = 1.5;
 /// The depth hardly holds anything back, or mostly does: parts of the I/Os that end.
 const HARDLY: f64 = 0.125;
 const MOSTLY: f64 = 0.5;
+/// No fewer in flight while a cap is looked for: with less than two nothing is seen of one, and the
+/// test halves what is there.
+const FLOOR: u32 = 4;
+/// Recognising a cap takes three seconds that began after the load did, and one for the test.
+const RECOGNISING: Nanos = Nanos(6 * Nanos::SECOND.0);
 /// An I/O counts for so many bytes at least.
 const LEAST: u32 = 16 << 10;
 
@@ -211,6 +216,8 @@ pub(crate) struct DepthControl {
     state: State,
     /// Something waits because as many are in flight as may be.
     waits: bool,
+    /// A cap is looked for: see [`DepthControl::look_for_caps`].
+    looks_for_caps: bool,
 }
 
 impl DepthControl {
@@ -229,6 +236,7 @@ impl DepthControl {
                 idle: false,
             },
             waits: false,
+            looks_for_caps: false,
             state: State::Rest {
                 until: now,
                 first: None,
@@ -242,6 +250,28 @@ impl DepthControl {
     /// The depth that was found so far.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// Whether a cap in front of the device is to be recognised, of which none is known yet. Behind a
+    /// cap every depth is as fast, and with one in flight it does not show. So while one is looked
+    /// for no depth below [`FLOOR`] is tried, and first, and after every change of the load, the
+    /// device has its own depth for as long as recognising takes.
+    pub(crate) fn look_for_caps(&mut self, now: Nanos, looks: bool) {
+        if looks && !self.looks_for_caps {
+            self.give_back(now, RECOGNISING);
+        }
+        self.looks_for_caps = looks;
+    }
+
+    /// A cap is known, and its pace decides how many are in flight: the device has its own depth.
+    pub(crate) fn stand_back(&mut self, now: Nanos) {
+        self.looks_for_caps = false;
+        self.give_back(now, PAUSE_MIN);
+    }
+
+    /// The smallest depth that may be tried.
+    fn floor(&self) -> u32 {
+        if self.looks_for_caps { FLOOR } else { 1 }
     }
 
     /// I/Os in flight at most, now.
@@ -330,7 +360,7 @@ impl DepthControl {
         if idle {
             *empty += 1;
             match over || *empty >= EMPTY_MAX {
-                true => self.give_back(now),
+                true => self.give_back(now, PAUSE_MIN),
                 false => self.open(now),
             }
             return;
@@ -338,6 +368,7 @@ impl DepthControl {
         *empty = 0;
         let changed = seen.is_other_than(first.get_or_insert(seen));
         match () {
+            () if changed && self.looks_for_caps => self.give_back(now, RECOGNISING),
             () if changed => {
                 self.pause = PAUSE_MIN;
                 self.step(now, Step::Keep);
@@ -350,10 +381,11 @@ impl DepthControl {
         }
     }
 
-    /// No trial can be made of a load that leaves the device idle, and one that does needs no small depth.
-    fn give_back(&mut self, now: Nanos) {
+    /// The device has its own depth for a while: no trial can be made of a load that leaves it idle,
+    /// and one that does needs no small depth; or others need to see what it does with it.
+    fn give_back(&mut self, now: Nanos, pause: Nanos) {
         self.settle_on(self.top);
-        self.rest(now);
+        self.rest_for(now, pause);
     }
 
     /// The candidate held nothing back, so it could not but be as fast: whether it is enough is not
@@ -361,11 +393,11 @@ impl DepthControl {
     fn held_nothing(&mut self, now: Nanos, trial: &Trial) {
         match (trial.step, trial.candidate / 2) {
             (Step::Keep, _) => self.step(now, Step::Down),
-            (Step::Between, _) | (Step::Down, 0) => self.rest(now),
-            (Step::Down, half) => {
+            (Step::Down, half) if half >= self.floor() => {
                 self.state = State::Trial(Trial::new(Step::Down, trial.anchor, half));
                 self.open(now);
             }
+            (Step::Between | Step::Down, _) => self.rest(now),
         }
     }
 
@@ -401,8 +433,11 @@ impl DepthControl {
         let next = match step {
             Step::Keep if twice > depth => Some(depth),
             Step::Keep => return self.step(now, Step::Down),
-            Step::Down => Some(depth / 2).filter(|&half| half > 0),
-            Step::Between => Some(depth * 3 / 4).filter(|&d| d < depth && d > depth / 2),
+            Step::Down => Some(depth / 2).filter(|&half| half >= self.floor()),
+            Step::Between => {
+                let least = self.floor().max(depth / 2 + 1);
+                Some(depth * 3 / 4).filter(|&d| d < depth && d >= least)
+            }
         };
         match next {
             Some(candidate) => {
@@ -414,8 +449,12 @@ impl DepthControl {
     }
 
     fn rest(&mut self, now: Nanos) {
+        self.rest_for(now, self.pause);
+    }
+
+    fn rest_for(&mut self, now: Nanos, pause: Nanos) {
         self.state = State::Rest {
-            until: now + self.pause,
+            until: now + pause,
             first: None,
             empty: 0,
         };

@@ -200,3 +200,34 @@ fn time_held_back_for_the_cap_is_time_with_the_device() {
     assert_eq!(whole, device);
     lab.close();
 }
+
+#[test]
+fn a_depth_that_is_looked_for_hides_no_cap() {
+    for (most, work) in [
+        (400, writes(32, 128 * KIB)),
+        (3000, reads(32, 16 * KIB)),
+        (8000, reads(32, 16 * KIB)),
+    ] {
+        // The cap is there from the beginning, and comes when the depth is found.
+        for first in [most, 1_000_000] {
+            let mut lab = capped(&cap(first, 0, 0), "sfq");
+            lab.engine.adapt_depth(Nanos::ZERO, true);
+            lab.guest(&Objective::default(), work);
+            lab.seconds(10);
+            lab.set_cap(&cap(most, 0, 0));
+            lab.seconds(10);
+            let learnt = iops(lab.engine.learnt_cap());
+            let of = most as f64;
+            assert!((learnt / of - 1.0).abs() < 0.03, "{learnt} is not {of}");
+            lab.close();
+        }
+    }
+    // Where there is none a depth is found, but none that a cap could hide behind.
+    let mut lab = learning(SSD, None, "sfq", true);
+    lab.engine.adapt_depth(Nanos::ZERO, true);
+    lab.guest(&Objective::default(), writes(32, 128 * KIB));
+    lab.seconds(10);
+    assert_eq!(lab.engine.adapted_depth(), Some(4));
+    assert_eq!(lab.engine.learnt_cap(), None);
+    lab.close();
+}
