@@ -84,6 +84,12 @@ impl Engine {
         let until = self.kept_until();
         self.pick_at = until.unwrap_or(self.pick_at);
         self.keeps_place = until.is_some();
+        if self.keeps_place {
+            // Neither the dispatcher nor a cap holds back any more: they are not asked.
+            self.facts.device.deliberate = self.deliberate_time();
+            self.waiting_since = None;
+            self.release(false);
+        }
         self.keeps_place
     }
 

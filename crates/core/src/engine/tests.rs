@@ -648,3 +648,36 @@ fn no_part_and_no_place_is_for_a_background_process() {
         b.drain();
     }
 }
+
+#[test]
+fn a_place_that_is_kept_ends_what_else_holds_back() {
+    let mut b = Bench::new("sfq", 2);
+    b.engine.share_io(16 * KIB);
+    let (_, guest) = b.vm(&Objective::default());
+    let (_, patient) = b.vm(&Objective::default());
+    b.ask(guest, Request::read(0, 4096, 0));
+    b.dispatch();
+    for n in 0..4 {
+        b.ask(patient, Request::read(n << 20, 4096, 0));
+        let io = b.dispatch()[0];
+        b.now += Nanos::from_micros(100);
+        b.end(&io, Ok(()));
+        b.now += Nanos::from_micros(50);
+    }
+    // The dispatcher left room unused, and a cap held back, from here on.
+    let since = b.now;
+    b.engine.waiting_since = Some(since);
+    b.engine.held_since = Some(since);
+    let before = b.engine.facts().deliberate;
+    b.ask(guest, Request::read(64 << 20, 4096, 0));
+    b.now += Nanos::from_micros(10);
+    assert!(b.dispatch().is_empty(), "the place is kept");
+    assert_eq!(b.engine.held_since, None);
+    // What the place takes is not the dispatcher's doing.
+    b.now += Nanos::from_micros(20);
+    assert_eq!(b.engine.deliberate_time(), before + Nanos::from_micros(10));
+    b.now += Nanos::from_millis(2);
+    assert_eq!(b.dispatch().len(), 1);
+    assert_eq!(b.engine.facts().deliberate, before + Nanos::from_micros(10));
+    b.drain();
+}
