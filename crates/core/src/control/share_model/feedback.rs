@@ -28,7 +28,7 @@ const STEP: f64 = 0.05;
 const BOUNDS: [f64; 2] = [0.05, 20.0];
 /// Its bound while the device stands idle with requests waiting: then the profile is wrong by more than
 /// anybody thought of, in one kind of requests maybe, and nothing else would ever set it going.
-const IDLE: f64 = 1e6;
+const BEYOND: f64 = 1e6;
 /// How much of a mean the newest period is.
 const NEWEST: f64 = 0.3;
 /// How much of the excess, or the lack, is to be gone after a period.
@@ -94,7 +94,7 @@ impl Feedback {
 
     /// The scale is this from now on, within its bounds.
     pub fn set_scale(&mut self, scale: f64) {
-        self.scale = scale.clamp(BOUNDS[0], IDLE);
+        self.scale = scale.clamp(BOUNDS[0], BEYOND);
     }
 
     /// A period has ended.
@@ -112,7 +112,7 @@ impl Feedback {
         self.ended = mean(self.ended, period.ended / period.length);
         let step = self.step(period, target);
         let most = match period.ran_out && self.inside < 0.5 {
-            true => IDLE,
+            true => BEYOND,
             // What it came to stays.
             false => self.scale.max(BOUNDS[1]),
         };
