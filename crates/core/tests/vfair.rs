@@ -170,6 +170,28 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
     assert!(mean <= 8, "{mean} parts of 64 in a row");
 }
 
+/// Where guests keep fewer requests outstanding than the depth, all of them inside would hold nobody.
+#[test]
+fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
+    for queue in [10, 16, 24, 40] {
+        for policy in ["vfair", "vfair-bops", "vfair-bsps"] {
+            let mut world = world(&common::policy(policy), 1.0);
+            let guests = [1000, 100].map(|weight| world.guest(&weighted(weight)));
+            world.load(guests[0], Op::Read, 16 * KIB, queue);
+            world.load(guests[1], Op::Read, 128 * KIB, queue);
+            world.run(20 * SECOND);
+            let since = world.now;
+            world.run(10 * SECOND);
+            let (busy, parts) = used(&world, &guests, since);
+            assert!(busy >= 0.98, "{policy}, {queue} each: {busy} busy");
+            // The strict strategy swings a little.
+            let least = if policy == "vfair-bsps" { 0.04 } else { 0.08 };
+            let near = (least..=0.1).contains(&parts[1]);
+            assert!(near, "{policy}, {queue} each: {parts:?}, due is 0.091");
+        }
+    }
+}
+
 /// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has been let
 /// in too much.
 #[test]

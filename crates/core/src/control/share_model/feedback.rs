@@ -16,6 +16,9 @@
 //!   (`profile`). Both are the same where the scale is right; the first one is right while it is not.
 //! - *Credits ran out* where a VM ended the period with something waiting and no credit: its own and
 //!   what the regulator passed on were not enough.
+//! - *Short queues.* Where guests keep fewer requests outstanding than the target lets in, nobody ever
+//!   waits for credits, and no share is enforced. So a device that is busy as it is gets no more than a third
+//!   of what is outstanding ([`enough`]).
 //! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device, less
 //!   the part of the excess (more by the part of the lack) that [`APPROACH`] says, each period. What has been
 //!   let in beyond D is an integral of the scale, so a step by the sign of the difference alone would
@@ -34,6 +37,19 @@ const NEWEST: f64 = 0.3;
 /// How much of the excess, or the lack, is to be gone after a period.
 const APPROACH: f64 = 0.05;
 const GAIN: f64 = 0.2;
+/// A device that does less than this part of what its profile says can do more with more inside, ...
+const IDLE: f64 = 0.7;
+/// ... and one that does more than this part is busy.
+const BUSY: f64 = 0.85;
+
+/// How much is to be inside at most, so that some of what guests have `outstanding` is left to be held
+/// back: a third of it where the device does as much as it can, all of it where it does far less. `taken`:
+/// the part of the device that is in use, by its profile. With a half, the heavier of two VMs with equal
+/// queues has just as much inside as it asks for, and swings between held and free.
+pub fn enough(outstanding: f64, taken: f64) -> f64 {
+    let idle = ((BUSY - taken) / (BUSY - IDLE)).clamp(0.0, 1.0);
+    outstanding * (1.0 + 2.0 * idle) / 3.0
+}
 
 /// What happened in a period.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,6 +64,8 @@ pub struct Period {
     pub before: f64,
     /// Somebody ended it with something waiting and no credit.
     pub ran_out: bool,
+    /// With so many inside there are enough, whatever the target is; infinite: no bound.
+    pub enough: f64,
 }
 
 /// The latency to hold.
@@ -130,6 +148,7 @@ impl Feedback {
             Target::Depth(depth) => depth,
             Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
         };
+        let wanted = wanted.min(period.enough).max(1.0);
         // In requests: latency and target times the rate.
         let excess = (period.inside - wanted) / wanted;
         if !period.ran_out {
@@ -151,5 +170,38 @@ impl Feedback {
 impl Default for Feedback {
     fn default() -> Feedback {
         Feedback::NEW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_short_queues_is_enough_for_a_busy_device() {
+        assert_eq!(enough(30.0, 1.0), 10.0);
+        assert_eq!(enough(30.0, 0.85), 10.0);
+        assert!((enough(30.0, 0.775) - 20.0).abs() < 1e-9);
+        assert_eq!(enough(30.0, 0.1), 30.0);
+        let period = |enough| Period {
+            length: 0.03,
+            ended: 60.0,
+            inside: 12.0,
+            before: 12.0,
+            ran_out: true,
+            enough,
+        };
+        let after = |enough| {
+            let mut feedback = Feedback::NEW;
+            feedback.observe(&period(enough), Target::Depth(32.0));
+            feedback.scale()
+        };
+        assert!(after(f64::INFINITY) > 1.0, "more is let in");
+        assert_eq!(after(12.0), 1.0, "enough");
+        assert!(after(10.0) < 1.0, "less is let in");
+        // The target still counts where it is less.
+        let mut feedback = Feedback::NEW;
+        feedback.observe(&period(30.0), Target::Depth(8.0));
+        assert!(feedback.scale() < 1.0);
     }
 }

@@ -422,6 +422,7 @@ impl ShareModel {
             inside: facts.device().inside().into(),
             before: self.inside.into(),
             ran_out: self.listed.iter().any(ran_out),
+            enough: self.enough(facts),
         };
         let target = self.target(facts);
         let (all, scale) = self.peers.together(&period, self.feedback.scale());
@@ -440,6 +441,18 @@ impl ShareModel {
             ran_out: period.ran_out,
             scale: self.feedback.scale(),
         });
+    }
+
+    /// See [`feedback::enough`]. One VM alone is held by nobody; what VMs of other hosts have outstanding
+    /// is not known; and what is in use of a device without a profile is not either.
+    fn enough(&self, facts: &Facts) -> f64 {
+        if self.listed.len() < 2 || !self.peers.is_empty() || facts.profile().is_none() {
+            return f64::INFINITY;
+        }
+        let requests = |&slot: &u32| facts.requests(facts.vm_at(slot as usize));
+        let outstanding: u32 = self.listed.iter().map(requests).sum();
+        let taken = self.claims.iter().map(|c| c.achieved / c.blended).sum();
+        feedback::enough(outstanding.into(), taken)
     }
 
     fn target(&self, facts: &Facts) -> Target {

@@ -64,6 +64,11 @@ impl Peers {
         }
     }
 
+    /// Nobody else was heard of.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A period of this host ends: who has been silent for too long is gone.
     pub fn forget(&mut self, now: Nanos, period: Nanos) {
         let most = Nanos(period.0.saturating_mul(SILENT));
@@ -130,6 +135,7 @@ mod tests {
             inside: 12.0,
             before: 11.0,
             ran_out: false,
+            enough: f64::INFINITY,
         };
         assert_eq!(peers.together(&own, 1.0), (own, None));
         peers.hear(Nanos::ZERO, 1, &share(5, 100.0));
