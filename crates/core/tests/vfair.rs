@@ -283,6 +283,30 @@ fn a_group_has_one_share_however_many_of_its_vms_want_something() {
     near(&parts(&mut world), [1.0 / 6.0, 1.0 / 6.0, 0.5, 1.0 / 6.0]);
 }
 
+/// What one of its VMs leaves is the group's first.
+#[test]
+fn a_group_keeps_its_share_where_most_of_its_vms_only_trickle() {
+    let in_group = |weight| Objective {
+        group: Some(Group::named("servers".parse().expect("short"))),
+        ..weighted(weight)
+    };
+    let mut world = world(&policy("vfair"), 1.0);
+    let alone = world.guest(&weighted(100));
+    let group = [100; 4].map(|weight| world.guest(&in_group(weight)));
+    world.load(alone, Op::Read, 64 * KIB, 64);
+    world.load(group[0], Op::Read, 64 * KIB, 64);
+    for &guest in &group[1..] {
+        world.load(guest, Op::Read, 4 * KIB, 1);
+    }
+    world.run(10 * SECOND);
+    let since = world.now;
+    world.run(10 * SECOND);
+    let guests = [alone, group[0], group[1], group[2], group[3]];
+    let (busy, parts) = used(&world, &guests, since);
+    assert!(busy >= 0.98, "{busy} busy");
+    assert!((parts[0] - 0.5).abs() <= 0.025, "{parts:?}");
+}
+
 /// A VM of the oracle's: its weight, its group, the size of its requests, whether it wants any.
 #[derive(Clone, Debug)]
 struct Wants {

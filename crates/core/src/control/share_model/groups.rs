@@ -1,5 +1,6 @@
 //! Groups of VMs, each with one weight that is divided among those of its VMs that compete.
 
+use super::strategy::Pool;
 use crate::group::{Group, GroupName};
 
 /// The groups there are, in the order of their names.
@@ -8,6 +9,8 @@ pub(super) struct Groups {
     all: Vec<Group>,
     /// The sums of the weights of those of their VMs that compete.
     competing: Vec<u64>,
+    /// Room for what is lent within them.
+    pools: Vec<Pool>,
 }
 
 impl Groups {
@@ -16,6 +19,7 @@ impl Groups {
         Groups {
             all: Vec::with_capacity(most),
             competing: Vec::with_capacity(most),
+            pools: Vec::with_capacity(most),
         }
     }
 
@@ -41,6 +45,12 @@ impl Groups {
     pub(super) fn nobody_competes(&mut self) {
         self.competing.clear();
         self.competing.resize(self.all.len(), 0);
+    }
+
+    /// One for each group, whatever is in it.
+    pub(super) fn pools(&mut self) -> &mut [Pool] {
+        self.pools.resize(self.all.len(), Pool::default());
+        &mut self.pools
     }
 
     /// A VM of this weight, and of the group in this place, does.

@@ -394,6 +394,7 @@ impl ShareModel {
                 cut: of_vm.cut,
                 dither: self.saturation.dither(facts, id, &own),
                 allocation: 0.0,
+                group: of_vm.group,
             });
         }
         strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
@@ -486,7 +487,7 @@ impl ShareModel {
             claim.needs = (!wants_more(facts, vm)).then_some(needs);
         }
         if self.params.lend {
-            strategy::lend(&mut self.claims);
+            strategy::lend(&mut self.claims, self.groups.pools());
         }
     }
 

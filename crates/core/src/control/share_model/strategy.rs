@@ -54,10 +54,21 @@ pub struct Claim {
     pub dither: f64,
     /// Requests a second that it is allocated.
     pub allocation: f64,
+    /// Its group's place among them.
+    pub group: Option<u32>,
+}
+
+impl Claim {
+    /// It can use more than it has.
+    fn takes(&self) -> bool {
+        self.needs.is_none_or(|needs| needs > self.allocation)
+    }
 }
 
 /// By how much the strict strategy cuts, and gives back, an update.
 const STEP: f64 = 0.05;
+/// Of what a VM needs at most it leaves this part, and more.
+const UNUSED: f64 = 1.0 - 1.0 / super::USES;
 /// The least that is left of an allocation after cuts.
 const LEAST_CUT: f64 = 1e-3;
 
@@ -98,31 +109,81 @@ pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
     }
 }
 
-/// Takes from those who need less than they are allocated, and gives the time that is to the others, by
-/// weight.
+/// What is lent within one group of VMs.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Pool {
+    /// The sum of its VMs' weights.
+    all: f64,
+    /// Of those that take more.
+    take: f64,
+    /// Of the device's time, what its VMs leave.
+    freed: f64,
+    /// And of what they keep, what they are not likely to use.
+    spare: f64,
+}
+
+/// Takes from those who need less than they are allocated, and gives the time that is to the others: to those
+/// of the same group first, by their weights, and what a group as a whole leaves to all, by what groups
+/// and VMs of none weigh. What VMs of a group keep and are not likely to use is allocated to the others of it
+/// as well: the regulator would pass it on to all, and the group have less than it is due. `pools`: one for each group, whatever is in it.
 ///
 /// The regulator passes unused credits on one for one, whatever a request of the one and of the other
 /// costs the device: a hundred small ones in sequence that one VM left would become a hundred large
 /// random ones. What is lent here is worth as much to the device as what was left.
-pub fn lend(claims: &mut [Claim]) {
+pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     // What is given may be more than somebody needs: once more, then.
-    for _ in 0..3 {
-        let mut freed = 0.0;
-        for claim in &mut *claims {
-            if let Some(needs) = claim.needs.filter(|&needs| needs < claim.allocation) {
-                freed += (claim.allocation - needs) / claim.alone;
-                claim.allocation = needs;
-            }
-        }
-        let takes = |claim: &Claim| claim.needs.is_none_or(|needs| needs > claim.allocation);
-        let weights: f64 = claims.iter().filter(|c| takes(c)).map(|c| c.weight).sum();
-        if freed == 0.0 || weights == 0.0 {
+    for _ in 0..4 {
+        let mut freed = take_back(claims, pools);
+        if freed == 0.0 && pools.iter().all(|pool| pool.freed == 0.0) {
             return;
         }
-        for claim in claims.iter_mut().filter(|claim| takes(claim)) {
-            claim.allocation += freed * claim.weight / weights * claim.alone;
+        let mut weights = 0.0;
+        for claim in claims.iter() {
+            match claim.group {
+                Some(at) => {
+                    pools[at as usize].all += claim.weight;
+                    pools[at as usize].take += if claim.takes() { claim.weight } else { 0.0 };
+                }
+                None => weights += if claim.takes() { claim.weight } else { 0.0 },
+            }
+        }
+        for pool in &mut *pools {
+            match pool.take > 0.0 {
+                true => weights += pool.all,
+                false => freed += core::mem::take(&mut pool.freed),
+            }
+        }
+        for claim in claims.iter_mut().filter(|claim| claim.takes()) {
+            let time = match claim.group.map(|at| pools[at as usize]) {
+                Some(pool) => {
+                    let of_group = pool.freed + pool.spare + freed * pool.all / weights;
+                    of_group * claim.weight / pool.take
+                }
+                None => freed * claim.weight / weights,
+            };
+            claim.allocation += time * claim.alone;
         }
     }
+}
+
+/// Leaves all VMs no more than they need: in `pools` what VMs of groups leave, and what the others do.
+fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
+    pools.fill(Pool::default());
+    let mut freed = 0.0;
+    for claim in claims {
+        if let Some(needs) = claim.needs.filter(|&needs| needs < claim.allocation) {
+            let left = (claim.allocation - needs) / claim.alone;
+            match claim.group {
+                Some(at) => {
+                    pools[at as usize].freed += left;
+                    pools[at as usize].spare += needs * UNUSED / claim.alone;
+                }
+                None => freed += left,
+            }
+            claim.allocation = needs;
+        }
+    }
+    freed
 }
 
 /// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM is
@@ -175,6 +236,7 @@ mod tests {
             cut: 1.0,
             dither: 0.0,
             allocation: 0.0,
+            group: None,
         };
         [claim(0, 8000.0), claim(1, 1200.0)]
     }
@@ -235,7 +297,7 @@ mod tests {
     fn what_is_lent_is_worth_as_much_as_what_was_left() {
         let mut claims = example();
         allocate(Strategy::Bops, &mut claims, &Others::default());
-        lend(&mut claims);
+        lend(&mut claims, &mut []);
         assert_eq!(
             claims.map(|c| c.allocation),
             [4000.0, 600.0],
@@ -243,7 +305,7 @@ mod tests {
         );
         // VM 1 needs an eighth of the device, so VM 2 has seven.
         claims[0].needs = Some(1000.0);
-        lend(&mut claims);
+        lend(&mut claims, &mut []);
         assert_eq!(claims.map(|c| c.allocation), [1000.0, 1050.0]);
         // With three: what the second does not need either is the third's.
         let third = Claim {
@@ -253,15 +315,47 @@ mod tests {
         let mut claims = [claims[0], claims[1], third];
         claims[1].needs = Some(450.0);
         allocate(Strategy::Bops, &mut claims, &Others::default());
-        lend(&mut claims);
+        lend(&mut claims, &mut []);
         let sum: f64 = claims.iter().map(|c| c.allocation / c.alone).sum();
         assert!((sum - 1.0).abs() < 1e-12, "{claims:?}");
         let rates = claims.map(|claim| claim.allocation);
         assert_eq!((rates[0], rates[1]), (1000.0, 450.0));
         // And where nobody takes it, all keep what they need and the rest is left.
         claims[2].needs = Some(100.0);
-        lend(&mut claims);
+        lend(&mut claims, &mut []);
         assert_eq!(claims.map(|c| c.allocation), [1000.0, 450.0, 100.0]);
+    }
+
+    #[test]
+    fn what_one_vm_of_a_group_leaves_is_the_groups_first() {
+        let claim = |slot, group, weight, needs| Claim {
+            slot,
+            group,
+            weight,
+            needs,
+            ..example()[0]
+        };
+        // Alone, a group of two of whom one needs next to nothing, and a group that leaves half.
+        let mut claims = [
+            claim(0, None, 100.0, None),
+            claim(1, Some(0), 25.0, None),
+            claim(2, Some(0), 75.0, Some(80.0)),
+            claim(3, Some(1), 200.0, Some(2000.0)),
+        ];
+        let mut pools = [Pool::default(); 2];
+        allocate(Strategy::Bops, &mut claims, &Others::default());
+        lend(&mut claims, &mut pools);
+        let rates = claims.map(|claim| claim.allocation);
+        // A quarter each, and half of what the last one leaves; half of the 80 will not be used.
+        assert_eq!((rates[0], rates[2], rates[3]), (3000.0, 80.0, 2000.0));
+        assert!((rates[1] - 2960.0).abs() < 1e-9, "{rates:?}");
+        // A whole group that wants little leaves it to all.
+        claims[1].needs = Some(100.0);
+        allocate(Strategy::Bops, &mut claims, &Others::default());
+        lend(&mut claims, &mut pools);
+        let rates = claims.map(|claim| claim.allocation);
+        assert_eq!(rates[1..], [100.0, 80.0, 2000.0]);
+        assert!((rates[0] - 5820.0).abs() < 1e-9, "{rates:?}");
     }
 
     #[test]
