@@ -592,7 +592,7 @@ fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
         let io = b.in_flight[0];
         b.end(&io, outcome);
         b.done();
-        let offset = n % 1024 << 20;
+        let offset = (n % 1024) << 20;
         b.ask(client, Request { offset, ..request });
         b.dispatch();
     }
