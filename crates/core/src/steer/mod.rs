@@ -3,3 +3,4 @@
 
 pub(crate) mod depth;
 pub(crate) mod sharing;
+mod trial;
