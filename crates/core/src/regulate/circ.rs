@@ -41,7 +41,8 @@
 //! - Allocations divide the device: those in force ought to add up to it, whether their VMs use
 //!   them or not. A controller that counts a VM out allocates 0 to it, so that nothing of it is
 //!   given away on top. It then saves up what it would have had until it is inactive, and comes back
-//!   with a burst like any other; with something waiting it is granted nothing.
+//!   with a burst like any other; with something waiting it is granted nothing. When it is allocated
+//!   something again, what it has is cut to the burst of that.
 //! - A knob counts from when it is turned: at the end of a period for the whole next one, in between
 //!   for what is left of it.
 //! - A period's credits are handed out in `slices` parts, one after the other over the period; with 1

@@ -305,6 +305,28 @@ fn allocations_of_zero() {
     assert_eq!(hand.spent(a) - before, 100);
 }
 
+#[test]
+fn a_vm_that_was_counted_out_comes_back_with_the_burst_of_its_new_allocation() {
+    let mut hand = Hand::new();
+    let vm = hand.guest(1_000_000);
+    hand.turn(vm, 0);
+    hand.world.run(5 * PERIOD);
+    hand.ask(vm, 1);
+    hand.turn(vm, 100_000);
+    // A burst of six, and the three of this period.
+    let most = 9 * CREDIT;
+    let credit = hand.credit(vm);
+    assert!(credit.is_some_and(|credit| credit <= most), "{credit:?}");
+    // Less than it was is no reason to take from a VM that was never counted out.
+    let other = hand.guest(1_000_000);
+    hand.ask(other, 1);
+    hand.turn(other, 100_000);
+    assert!(
+        hand.credit(other)
+            .is_some_and(|credit| credit > 50 * CREDIT)
+    );
+}
+
 // --- What is not used -------------------------------------------------------------------------
 
 #[test]

@@ -186,6 +186,7 @@ impl Slow {
         };
         // More than 10^9 a second is as good as that.
         let allocation = allocation.min(1_000_000_000_000);
+        let back = account.allocation == Some(0) && allocation > 0;
         account.changed |= account.allocation.is_some_and(|old| old != allocation);
         account.allocation = Some(allocation);
         if allocation > 0 {
@@ -194,6 +195,14 @@ impl Slow {
         let rate = Slow::rate(account, facts.requests(vm) == 0);
         if running {
             account.rates.push((from, rate, account.active));
+        }
+        let account = self.vms[&vm].clone();
+        if let (true, true, Some([_, end, _])) = (back, account.active, self.period) {
+            // No more than it would come with.
+            let rest = i128::from(end - from) * i128::from(rate);
+            let excess = self.left(&account) - self.threshold(&account) - rest;
+            self.vms.get_mut(&vm).expect("there").carried -= excess.max(0);
+            self.lost += excess.max(0);
         }
     }
 

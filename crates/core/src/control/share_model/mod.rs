@@ -263,8 +263,13 @@ impl ShareModel {
         };
         self.wake(facts, vm);
         self.changed = true;
-        // Its part beside those that compete already, whatever groups there are. All are told exactly at
-        // the next occasion, which is at once.
+        // All are told exactly at the next occasion, which is at once.
+        self.turn_part(facts, vm, out);
+    }
+
+    /// A VM's part beside those that compete already, whatever groups there are.
+    fn turn_part(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        let weight = self.vms[vm.index()].weight;
         let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
         let all = self.weights as f64 + self.peers.others().weight;
         let part = f64::from(weight) / all;
@@ -310,11 +315,16 @@ impl ShareModel {
         self.ended = facts.device().ended_of_vms();
     }
 
-    fn asked(&mut self, facts: &Facts, request: ReqId) {
+    fn asked(&mut self, facts: &Facts, request: ReqId, out: &mut Knobs) {
         let (vm, _) = facts.vm_lane(request);
         if self.vms[vm.index()].present {
             self.vms[vm.index()].asked_in = self.periods;
+            let counted_out = !self.vms[vm.index()].listed;
             self.wake(facts, vm);
+            if counted_out {
+                // What it had when it was last there is no measure: others have come and gone.
+                self.turn_part(facts, vm, out);
+            }
         }
     }
 
@@ -553,7 +563,7 @@ impl Controller for ShareModel {
         self.patterns.on_event(facts, event);
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                self.asked(facts, request);
+                self.asked(facts, request, out);
             }
             Event::Answered(done) => self.answered(done),
             Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {

@@ -190,6 +190,7 @@ impl Accounts {
     pub(super) fn allocate(&mut self, slot: usize, allocation: u64, idle: bool, left: i128) {
         let vm = &mut self.vms[slot];
         vm.known = true;
+        let back = vm.allocation == 0 && allocation > 0;
         vm.allocation = allocation.min(MOST);
         if vm.allocation > 0 {
             vm.share = vm.allocation;
@@ -204,6 +205,21 @@ impl Accounts {
             _ => vm.credit += more * left,
         }
         self.books += more * left;
+        if back {
+            self.drop_beyond_burst(slot, left);
+        }
+    }
+
+    /// A VM that was counted out is allocated something: what it has of earlier, when that may have been far
+    /// more, is no more than what it would come with today.
+    fn drop_beyond_burst(&mut self, slot: usize, left: i128) {
+        let threshold = self.threshold(&self.vms[slot]);
+        let vm = &mut self.vms[slot];
+        if vm.at != ABSENT {
+            let excess = (vm.credit - threshold - i128::from(vm.rate) * left).max(0);
+            vm.credit -= excess;
+            self.books -= excess;
+        }
     }
 
     /// So many requests of a VM were let in.
