@@ -10,7 +10,9 @@
 //!   not at all, drift apart for ever. So each tells its own, and goes [`TOGETHER`] of the way to the mean.
 //! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the others'. One
 //!   whose VMs do not compete says so once, and is silent.
-//! - A figure that was overtaken on its way by a later one is dropped.
+//! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
+//!   [`SILENT`] is of a host that began anew, and counts.
+//! - Figures that are no numbers, infinite or below zero are dropped: they would be in every sum.
 //! - The device holds `depth` requests of all hosts together, where credits are as they should be.
 
 use super::feedback::Period;
@@ -52,13 +54,17 @@ impl Peers {
 
     /// A host says how it is.
     pub fn hear(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+        if !is_sound(share) {
+            return;
+        }
+        let counts = |known: u64| share.number > known || known - share.number > SILENT;
         let new = Peer {
             host,
             heard: now,
             share: *share,
         };
         match self.0.iter().position(|peer| peer.host == host) {
-            Some(at) if self.0[at].share.number < share.number => self.0[at] = new,
+            Some(at) if counts(self.0[at].share.number) => self.0[at] = new,
             None if self.0.len() < MOST => self.0.push(new),
             Some(_) | None => {}
         }
@@ -100,6 +106,22 @@ impl Peers {
         let towards = (!self.0.is_empty()).then_some(scale + TOGETHER * (mean - scale));
         (period, towards)
     }
+}
+
+/// All figures are finite, and none is below zero.
+fn is_sound(share: &PeerShare) -> bool {
+    let PeerShare {
+        number: _,
+        weight,
+        lost,
+        inside,
+        ended,
+        admitted,
+        ran_out: _,
+        scale,
+    } = *share;
+    let figures = [weight, lost, inside, ended, admitted, scale];
+    figures.iter().all(|f| f.is_finite() && *f >= 0.0)
 }
 
 impl Default for Peers {
@@ -160,6 +182,40 @@ mod tests {
         assert!((peers.others().weight - 200.0).abs() < 1e-9);
         peers.forget(Nanos::from_millis(321), period);
         assert_eq!(peers.others(), Others::default());
+    }
+
+    #[test]
+    fn a_host_that_restarts_is_heard_at_once() {
+        let mut peers = Peers::new();
+        peers.hear(Nanos::ZERO, 1, &share(5000, 100.0));
+        // What was overtaken by less than a host's silence is late, and not of another life.
+        peers.hear(Nanos::ZERO, 1, &share(4990, 300.0));
+        assert_eq!(peers.others().weight, 100.0);
+        peers.hear(Nanos::ZERO, 1, &share(5, 200.0));
+        assert_eq!(peers.others().weight, 200.0);
+        peers.hear(Nanos::ZERO, 1, &share(6, 250.0));
+        assert_eq!(peers.others().weight, 250.0);
+    }
+
+    #[test]
+    fn what_is_no_share_is_not_heard() {
+        let mut peers = Peers::new();
+        let turns: [fn(&mut PeerShare) -> &mut f64; 6] = [
+            |share| &mut share.weight,
+            |share| &mut share.lost,
+            |share| &mut share.inside,
+            |share| &mut share.ended,
+            |share| &mut share.admitted,
+            |share| &mut share.scale,
+        ];
+        for turn in turns {
+            for wrong in [f64::NAN, f64::INFINITY, -1.0] {
+                let mut share = share(1, 100.0);
+                *turn(&mut share) = wrong;
+                peers.hear(Nanos::ZERO, 1, &share);
+                assert!(peers.is_empty(), "{share:?}");
+            }
+        }
     }
 
     #[test]
