@@ -32,7 +32,11 @@ fn a_saturated_device_gives_the_background_one_io_each_half_second() {
             (19..=20).contains(&ours),
             "{policy}: {ours} of the background"
         );
-        assert!(ours + theirs >= 9_999, "{policy}: the device was busy");
+        // Credits are too few until the device's rate is known, a fraction of a second here.
+        let spec = PolicySpec::named(policy).expect("it is registered");
+        let idle = if spec.parts().1 == "circ" { 100 } else { 1 };
+        let all = ours + theirs;
+        assert!(all >= 10_000 - idle, "{policy}: the device was busy: {all}");
     }
 }
 

@@ -368,7 +368,7 @@ impl Window {
 
     fn says_something(&self) -> bool {
         let len = self.seen.since(self.from);
-        let full = self.slack.0 * 20 <= len.0;
+        let full = self.slack.0.saturating_mul(20) <= len.0;
         // Much longer than a window should be: nobody looked, the machine may have stood still.
         full && !self.failed && self.ended >= FEWEST && len <= Nanos(2 * LONGEST.0)
     }

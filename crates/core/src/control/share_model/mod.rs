@@ -526,7 +526,8 @@ impl ShareModel {
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
             let id = facts.vm_at(claim.slot as usize);
-            let share = 1.0 + claim.dither - mean;
+            // Beside a heavy VM a light one would have next to nothing for a window.
+            let share = (1.0 + claim.dither - mean).max(0.5);
             self.turn(id, claim.allocation * share, out);
         }
     }
