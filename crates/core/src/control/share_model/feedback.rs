@@ -20,7 +20,7 @@
 //!   waits for credits, and no share is enforced. So a device that is busy as it is gets no more than a third
 //!   of what is outstanding ([`enough`]).
 //! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device, less
-//!   the part of the excess (more by the part of the lack) that [`APPROACH`] says, each period. What has been
+//!   the part of the excess (more by the part of the lack) that `APPROACH` says, each period. What has been
 //!   let in beyond D is an integral of the scale, so a step by the sign of the difference alone would
 //!   swing around the target for ever. Far below it, at less than half, steps are larger, up to 5 % where
 //!   the device is empty.

@@ -7,7 +7,7 @@
 //!
 //! Readings:
 //! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them late or
-//!   not at all, drift apart for ever. So each tells its own, and goes [`TOGETHER`] of the way to the mean.
+//!   not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the way to the mean.
 //! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the others'. One
 //!   whose VMs do not compete says so once, and is silent.
 //! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
