@@ -329,8 +329,14 @@ pub trait Regulator: Send {
         Interests::NONE
     }
 
-    /// May this unit, the first of its lane, go? Pure: charging happens on events.
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate;
+    /// May this unit, the first of its lane, go? Pure: charging happens on events. Unless a regulator
+    /// says otherwise, as [`Regulator::admits`] has it, and if not, not until it reopens the gate.
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        match self.admits(facts, facts.vm_lane(unit).0) {
+            true => Gate::Pass,
+            false => Gate::Blocked,
+        }
+    }
 
     /// The same of the first unit of a lane, asked at dispatch. A regulator that need not look
     /// at the unit answers without: with many VMs its memory has long left the caches.

@@ -62,10 +62,8 @@ mod smoothed;
 use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
-use crate::request::{ReqId, VmId};
-use crate::roles::{
-    Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
-};
+use crate::request::VmId;
+use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
 use crate::time::Nanos;
 use accounts::{Accounts, CREDIT};
 use smoothed::Smoothed;
@@ -242,14 +240,6 @@ impl Regulator for Circ {
             .and(Interests::ADMITTED)
             .and(Interests::VMS)
             .and(Interests::TIMERS)
-    }
-
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
-        match self.admits(facts, vm) {
-            true => Gate::Pass,
-            false => Gate::Blocked,
-        }
     }
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {

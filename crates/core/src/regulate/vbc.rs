@@ -34,10 +34,8 @@ use crate::dispatch::moved;
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
-use crate::request::{ReqId, VmId};
-use crate::roles::{
-    Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
-};
+use crate::request::VmId;
+use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
 use crate::time::Nanos;
 
 /// Grace at least, however short a VM thinks.
@@ -348,14 +346,6 @@ impl Regulator for Vbc {
             .and(Interests::ANSWERED)
             .and(Interests::VMS)
             .and(Interests::TIMERS)
-    }
-
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
-        match self.admits(facts, vm) {
-            true => Gate::Pass,
-            false => Gate::Blocked,
-        }
     }
 
     fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
