@@ -27,6 +27,25 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// A figure of a paper that stands in its text, and ours if there is one.
+    pub(crate) fn stated(
+        paper: &'static str,
+        [table, row, column]: [&str; 3],
+        theirs: f64,
+        ours: Option<f64>,
+    ) -> Option<Cell> {
+        Some(Cell {
+            paper,
+            table: table.to_owned(),
+            row: row.to_owned(),
+            column: column.to_owned(),
+            theirs,
+            ours: ours?,
+            calibrated: false,
+            contest: None,
+        })
+    }
+
     /// Ours as a multiple of theirs.
     pub fn ratio(&self) -> f64 {
         self.ours / self.theirs

@@ -1,6 +1,6 @@
 //! A claim, before it is known what it hangs on.
 
-use crate::Claim;
+use crate::{Cell, Claim, order};
 
 /// Something the paper says, with what it comes to in a set of runs.
 pub(crate) struct Said {
@@ -9,7 +9,7 @@ pub(crate) struct Said {
     /// What it comes to here, without a full stop.
     figure: String,
     /// More about it that is of no use beside another figure.
-    pub(crate) more: String,
+    more: String,
 }
 
 impl Said {
@@ -20,6 +20,24 @@ impl Said {
             figure: figure.into(),
             more: String::new(),
         }
+    }
+
+    /// Who is better than whom, over everything that was run; `None`: there is nobody to compare.
+    pub(crate) fn order_goal(cells: &[Cell]) -> Option<Said> {
+        let (same, all, other) = order(cells);
+        if all == 0 {
+            return None;
+        }
+        let share = 100.0 * same as f64 / all as f64;
+        let mut said = Said::new(
+            "who is better than whom is as in the paper in 90 % of the comparisons",
+            share >= 90.0,
+            format!("it is in {same} of {all}, {share:.0} %"),
+        );
+        if !other.is_empty() {
+            said.more = format!(" Not so: {}.", other.join("; "));
+        }
+        Some(said)
     }
 
     /// The claim, and if it does not hold, what its figure would be without one thing or another:

@@ -3,7 +3,7 @@
 use super::setup::{Case, Run};
 use super::{Runs, percent};
 use crate::said::Said;
-use crate::{Cell, ExperimentError, Reference, Wanted, order, within};
+use crate::{Cell, ExperimentError, Reference, Wanted, within};
 
 /// A predicted time is near when it is within this part of the paper's.
 const NEAR: f64 = 0.15;
@@ -198,20 +198,7 @@ fn settles(reference: &Reference, runs: &Runs<'_>) -> Claims {
 
 /// How near the whole comes.
 fn goals(cells: &[Cell]) -> Vec<Said> {
-    let mut claims = Vec::new();
-    let (same, all, other) = order(cells);
-    if all > 0 {
-        let share = 100.0 * same as f64 / all as f64;
-        let mut said = Said::new(
-            "who is better than whom is as in the paper in 90 % of the comparisons",
-            share >= 90.0,
-            format!("it is in {same} of {all}, {share:.0} %"),
-        );
-        if !other.is_empty() {
-            said.more = format!(" Not so: {}.", other.join("; "));
-        }
-        claims.push(said);
-    }
+    let mut claims: Vec<Said> = Said::order_goal(cells).into_iter().collect();
     let is_time = |cell: &&Cell| {
         matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
     };

@@ -148,16 +148,7 @@ fn table6(reference: &Reference, runs: &Runs<'_>) -> Cells {
 
 /// A figure that stands in the text, and ours.
 fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) -> Option<Cell> {
-    Some(Cell {
-        paper: PAPER,
-        table: table.to_owned(),
-        row: row.to_owned(),
-        column: column.to_owned(),
-        theirs,
-        ours: ours?,
-        calibrated: false,
-        contest: None,
-    })
+    Cell::stated(PAPER, [table, row, column], theirs, ours)
 }
 
 fn figure4(reference: &Reference, runs: &Runs<'_>) -> Cells {

@@ -11,7 +11,6 @@ mod applications;
 mod bursts;
 mod calibrate;
 mod fairness;
-mod goals;
 mod model_error;
 mod motivation;
 mod run;
@@ -112,16 +111,7 @@ impl<'a> Found<'a> {
 
 /// A figure that stands in the text, and ours.
 fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) -> Option<Cell> {
-    Some(Cell {
-        paper: PAPER.name,
-        table: table.to_owned(),
-        row: row.to_owned(),
-        column: column.to_owned(),
-        theirs,
-        ours: ours?,
-        calibrated: false,
-        contest: None,
-    })
+    Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
 
 fn no_plots(_: &Found<'_>) -> Vec<Plot> {
@@ -202,11 +192,14 @@ fn gather(
         for figure in wanted() {
             cells.extend((figure.cells)(&found(what))?);
         }
-        ablated.push((what.phrase().to_owned(), goals::goals(&cells)));
+        ablated.push((
+            what.phrase().to_owned(),
+            Said::order_goal(&cells).into_iter().collect(),
+        ));
     }
-    let goals = goals::goals(&findings.cells).into_iter();
-    let goals = goals.map(|said| said.hangs_on(&ablated));
-    findings.claims.extend(goals);
+    let goal = Said::order_goal(&findings.cells);
+    let goal = goal.map(|said| said.hangs_on(&ablated));
+    findings.claims.extend(goal);
     Ok(findings)
 }
 
