@@ -62,19 +62,22 @@ pub struct DeviceFacts {
     pub deliberate: Nanos,
     /// What of all this is background tenants', not VMs'.
     pub background: BackgroundFacts,
+    /// What of VMs' I/Os is the beginning or middle of a unit of which more is to come.
+    pub parts: PartFacts,
 }
 
 impl DeviceFacts {
-    /// Units of VMs that a regulator has let in, or that none holds, and VMs' I/Os that have not ended.
-    /// The background's, which no credits hold, do not count.
+    /// Units of VMs that a regulator has let in, or that none holds, and that have not ended. One that
+    /// goes in parts is one until the last of them has ended. The background's, which no credits hold, do
+    /// not count.
     pub fn inside(&self) -> u32 {
         let background = self.background.in_flight + self.background.queued;
-        self.in_flight + self.queued - self.pending - background
+        self.in_flight - self.parts.in_flight + self.queued - self.pending - background
     }
 
-    /// I/Os of VMs that ended, since the start.
+    /// Units of VMs that ended, since the start, counted likewise.
     pub fn ended_of_vms(&self) -> u64 {
-        self.ended - self.background.ended
+        self.ended - self.background.ended - self.parts.ended
     }
 }
 
@@ -86,6 +89,15 @@ pub struct BackgroundFacts {
     /// Units waiting; none is ever pending.
     pub queued: u32,
     /// I/Os that ended, since the start.
+    pub ended: u64,
+}
+
+/// I/Os of VMs that are a part of a unit, and not its last one: the unit waits still, or did when they went.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PartFacts {
+    /// With the device now.
+    pub in_flight: u32,
+    /// That ended, since the start.
     pub ended: u64,
 }
 

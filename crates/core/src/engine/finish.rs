@@ -32,6 +32,8 @@ impl Engine {
         let device = &mut self.facts.device;
         device.in_flight -= 1;
         device.ended += 1;
+        device.parts.in_flight -= u32::from(slot.part);
+        device.parts.ended += u64::from(slot.part);
         device.errors += outcome.is_err() as u64;
         device.last_end = self.facts.now;
         let of_vm = &mut self.facts.vms[vm.index()];

@@ -89,6 +89,8 @@ struct InFlight {
     first: u32,
     first_offset: u32,
     reqs: u32,
+    /// More of a VM's unit is to come.
+    part: bool,
     started: Nanos,
     /// What the watch has made of it.
     kind: Kind,

@@ -2,7 +2,8 @@
 
 use super::{Engine, EngineConfig, InFlight};
 use crate::facts::{
-    BackgroundFacts, Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, state,
+    BackgroundFacts, Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, PartFacts, Vm,
+    state,
 };
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
@@ -32,6 +33,7 @@ impl EngineConfig {
                 last_addr: 0,
                 deliberate: Nanos::ZERO,
                 background: BackgroundFacts::default(),
+                parts: PartFacts::default(),
             },
             vms: Vec::new(),
             objectives: Vec::<Objective>::new(),
@@ -123,6 +125,7 @@ impl Engine {
             first: NIL,
             first_offset: 0,
             reqs: 0,
+            part: false,
             started: Nanos::ZERO,
             kind: Kind::OTHER,
             next_free: if next == depth { NIL } else { next },

@@ -250,7 +250,7 @@ impl Engine {
             },
             arrived,
         };
-        self.enter_flight(&io, first, first_offset, reqs);
+        self.enter_flight(&io, first, first_offset, reqs, !whole);
         if self.hears(Interests::STARTED) {
             self.emit_started(io.id);
         }
@@ -310,7 +310,7 @@ impl Engine {
             arrived: self.facts.cold[first as usize].arrived,
         };
         self.facts.vms[vm as usize].in_flight += 1;
-        self.enter_flight(&io, first, 0, reqs);
+        self.enter_flight(&io, first, 0, reqs, false);
         if self.hears(Interests::STARTED) {
             self.emit_started(io.id);
         }
@@ -331,7 +331,7 @@ impl Engine {
     }
 
     /// The one copy of an I/O that is kept: roles are shown this one.
-    fn enter_flight(&mut self, io: &DeviceIo, first: u32, offset: u32, reqs: u32) {
+    fn enter_flight(&mut self, io: &DeviceIo, first: u32, offset: u32, reqs: u32, more: bool) {
         let kind = match &mut self.watch {
             None => Kind::OTHER,
             Some(watch) => watch.started(self.facts.now, io, &self.config.device),
@@ -342,6 +342,7 @@ impl Engine {
                 estimator.started(self.facts.now, io, bytes, self.limit);
             }
         }
+        let background = self.facts.vms[io.vm.index()].background;
         let slot = &mut self.in_flight[io.id.index()];
         self.free_io = slot.next_free;
         slot.io = *io;
@@ -349,6 +350,7 @@ impl Engine {
         slot.first = first;
         slot.first_offset = offset;
         slot.reqs = reqs;
+        slot.part = more && !background;
         slot.started = self.facts.now;
         slot.kind = kind;
         let device = &mut self.facts.device;
@@ -359,7 +361,7 @@ impl Engine {
             control.was_idle();
         }
         device.in_flight += 1;
-        let background = self.facts.vms[io.vm.index()].background;
+        device.parts.in_flight += u32::from(more && !background);
         device.background.in_flight += u32::from(background);
         device.started += 1;
         device.last_addr = io.addr + io.len as u64;

@@ -221,6 +221,40 @@ fn a_large_request_is_split_on_physical_blocks_and_answered_once() {
 }
 
 #[test]
+fn what_goes_in_parts_is_inside_once_and_ends_once() {
+    let mut b = Bench::new("fifo", 2);
+    let (_, client) = b.vm(&Objective::default());
+    let seen = |b: &Bench| {
+        let device = b.engine.facts.device();
+        (device.in_flight, device.inside(), device.ended_of_vms())
+    };
+    b.ask(client, Request::read(0, 1024 * KIB, 9)); // four parts
+    b.ask(client, Request::read(1 << 30, 4096, 10));
+    assert_eq!(seen(&b), (0, 2, 0));
+    let parts = b.dispatch();
+    assert_eq!(seen(&b), (2, 2, 0));
+    b.end(&parts[0], Ok(()));
+    b.end(&parts[1], Ok(()));
+    assert_eq!(seen(&b), (0, 2, 0));
+    let parts = b.dispatch();
+    assert_eq!(seen(&b), (2, 2, 0));
+    // Its last part ends before another one.
+    b.end(&parts[1], Ok(()));
+    assert_eq!(seen(&b), (1, 1, 1));
+    b.end(&parts[0], Ok(()));
+    assert_eq!(seen(&b), (0, 1, 1));
+    assert_eq!(b.tags(), [9]);
+    b.drain();
+    assert_eq!(seen(&b), (0, 0, 2));
+    // What fails leaves nothing behind.
+    b.ask(client, Request::read(0, 1024 * KIB, 11));
+    let parts = b.dispatch();
+    b.end(&parts[0], Err(IoError::Io));
+    b.end(&parts[1], Ok(()));
+    assert_eq!((seen(&b).0, seen(&b).1), (0, 0));
+}
+
+#[test]
 fn a_failed_part_fails_its_request_and_the_rest_is_not_asked_for() {
     let mut b = Bench::new("fifo", 1);
     let (_, client) = b.vm(&Objective::default());
