@@ -358,7 +358,7 @@ impl Engine {
             && self.facts.now > device.last_end
             && let Some(control) = &mut self.depth_control
         {
-            control.was_idle();
+            control.was_idle(self.facts.now.since(device.last_end));
         }
         device.in_flight += 1;
         device.parts.in_flight += u32::from(more && !background);

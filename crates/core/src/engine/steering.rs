@@ -74,7 +74,9 @@ impl Engine {
     #[cold]
     pub(super) fn count_full(&mut self, full: bool) {
         if let Some(control) = &mut self.depth_control {
-            control.full(full && self.facts.device.queued > 0);
+            let device = &self.facts.device;
+            let waits = device.queued > 0;
+            control.nothing_goes(full && waits, device.in_flight == 0 && waits);
         }
     }
 

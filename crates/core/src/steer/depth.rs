@@ -25,6 +25,9 @@
 //!   and 20 ms have passed. One in which the device had nothing to do is begun again. A device that
 //!   has nothing to do in a window when the pause is over, or in 16 in a row while it rests, has its
 //!   own depth again: nothing can be tried on it, and what comes in bursts needs no small depth.
+//! - Where the policy holds requests back while the device is idle, as for credits that come in
+//!   slices, there is something to do: an eighth of a window may pass so. What is idle for longer has
+//!   no need of its whole speed, and shows nothing of it.
 //! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in force,
 //!   and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth is no
 //!   more than the device's.
@@ -63,6 +66,8 @@ const MOSTLY: f64 = 0.5;
 const FLOOR: u32 = 4;
 /// Recognising a cap takes three seconds that began after the load did, and one for the test.
 const RECOGNISING: Nanos = Nanos(6 * Nanos::SECOND.0);
+/// The part of a window that the device may be idle while the policy holds requests back.
+const HELD_PART: u64 = 8;
 /// An I/O counts for so many bytes at least.
 const LEAST: u32 = 16 << 10;
 
@@ -78,6 +83,14 @@ struct Window {
     bound: u32,
     /// The device had nothing to do for a while.
     idle: bool,
+    /// How long it had nothing to do while the policy held requests back.
+    held: Nanos,
+}
+
+impl Window {
+    fn says_nothing(&self, now: Nanos) -> bool {
+        self.idle || self.held.0 > now.since(self.since).0 / HELD_PART
+    }
 }
 
 /// What a window shows of the load.
@@ -131,6 +144,8 @@ pub(crate) struct DepthControl {
     state: State,
     /// Something waits because as many are in flight as may be.
     waits: bool,
+    /// Nothing is in flight, and the policy lets nothing of what waits go.
+    holds: bool,
     /// A cap is looked for: see [`DepthControl::look_for_caps`].
     looks_for_caps: bool,
 }
@@ -149,8 +164,10 @@ impl DepthControl {
                 work: 0,
                 bound: 0,
                 idle: false,
+                held: Nanos::ZERO,
             },
             waits: false,
+            holds: false,
             looks_for_caps: false,
             state: State::Rest {
                 until: now,
@@ -198,14 +215,18 @@ impl DepthControl {
         }
     }
 
-    /// An I/O starts after the device had nothing to do for a while.
-    pub(crate) fn was_idle(&mut self) {
-        self.window.idle = true;
+    /// An I/O starts after the device had nothing to do for so long.
+    pub(crate) fn was_idle(&mut self, time: Nanos) {
+        match self.holds {
+            true => self.window.held += time,
+            false => self.window.idle = true,
+        }
     }
 
-    /// As many are in flight as may be, or not; `waits`: and more would go.
-    pub(crate) fn full(&mut self, waits: bool) {
-        self.waits = waits;
+    /// No I/O goes. `waits`: as many are in flight as may be, and more would go; `holds`: none is in
+    /// flight, and the policy holds back what waits.
+    pub(crate) fn nothing_goes(&mut self, waits: bool, holds: bool) {
+        (self.waits, self.holds) = (waits, holds);
     }
 
     /// An I/O that moved so many bytes has ended; none: what it did is no work.
@@ -215,7 +236,7 @@ impl DepthControl {
             window.settling -= 1;
             if window.settling == 0 {
                 window.since = now;
-                window.idle = false;
+                (window.idle, window.held) = (false, Nanos::ZERO);
             }
             return;
         }
@@ -237,8 +258,9 @@ impl DepthControl {
     fn close(&mut self, now: Nanos) {
         let window = self.window;
         let load = Load::of(&window, now);
+        let idle = window.says_nothing(now);
         match &mut self.state {
-            State::Trial(trial) if window.idle => {
+            State::Trial(trial) if idle => {
                 trial.empty += 1;
                 match trial.empty < EMPTY_MAX {
                     true => self.open(now),
@@ -257,7 +279,7 @@ impl DepthControl {
                     None => self.open(now),
                 }
             }
-            State::Rest { .. } => self.rested(now, load, window.idle),
+            State::Rest { .. } => self.rested(now, load, idle),
         }
     }
 
@@ -389,6 +411,7 @@ impl DepthControl {
             work: 0,
             bound: 0,
             idle: false,
+            held: Nanos::ZERO,
         };
     }
 }
@@ -439,7 +462,7 @@ mod tests {
                 let gap = 1e9 / rate * self.random.below(2001) as f64 / 1000.0;
                 self.now += Nanos(gap as u64);
                 self.ends += 1;
-                control.full(true);
+                control.nothing_goes(true, false);
                 control.ended(self.now, 4096);
             }
         }
@@ -483,11 +506,13 @@ mod tests {
     }
 
     /// A device that does 40,000 I/Os a second from `knee` in flight on, of which a load has so many
-    /// outstanding. With `gaps` it has nothing to do for 10 ms after each 50 ms. How many ended.
+    /// outstanding. After each 50 ms it has nothing to do for `gap`, in which the policy holds requests
+    /// back, or none are there. How many ended.
     struct Loaded {
         knee: u32,
         outstanding: u32,
-        gaps: bool,
+        gap: Nanos,
+        held: bool,
         now: Nanos,
     }
 
@@ -499,12 +524,13 @@ mod tests {
                 let depth = control.limit().min(self.knee).min(self.outstanding);
                 self.now += Nanos(25_000 * u64::from(self.knee) / u64::from(depth));
                 ends += 1;
-                control.full(self.outstanding > control.limit());
+                control.nothing_goes(self.outstanding > control.limit(), false);
                 control.ended(self.now, 4096);
-                if self.gaps && self.now.since(burst) >= Nanos::from_millis(50) {
-                    self.now += Nanos::from_millis(10);
+                if self.gap > Nanos::ZERO && self.now.since(burst) >= Nanos::from_millis(50) {
+                    self.now += self.gap;
                     burst = self.now;
-                    control.was_idle();
+                    control.nothing_goes(false, self.held);
+                    control.was_idle(self.gap);
                 }
             }
             ends
@@ -516,14 +542,15 @@ mod tests {
         let mut device = Loaded {
             knee: 1,
             outstanding: 64,
-            gaps: false,
+            gap: Nanos::ZERO,
+            held: false,
             now: Nanos::ZERO,
         };
         let mut control = DepthControl::new(64, Nanos::ZERO);
         device.run(&mut control, 10);
         assert_eq!(control.depth(), 1);
         // By day it needs its whole depth, in bursts.
-        (device.knee, device.gaps) = (64, true);
+        (device.knee, device.gap) = (64, Nanos::from_millis(10));
         device.run(&mut control, 60);
         assert_eq!(control.depth(), 64);
         // Five sixths of the time.
@@ -532,11 +559,30 @@ mod tests {
     }
 
     #[test]
+    fn short_gaps_that_the_policy_leaves_do_not_end_the_search() {
+        let mut device = Loaded {
+            knee: 4,
+            outstanding: 64,
+            gap: Nanos::from_millis(3),
+            held: true,
+            now: Nanos::ZERO,
+        };
+        let mut control = DepthControl::new(64, Nanos::ZERO);
+        device.run(&mut control, 20);
+        assert_eq!(control.depth(), 4);
+        // A quarter of the time: what it does is the policy's doing.
+        device.gap = Nanos::from_millis(16);
+        device.run(&mut control, 20);
+        assert_eq!(control.depth(), 64);
+    }
+
+    #[test]
     fn a_depth_that_never_held_anything_back_is_not_found_to_be_enough() {
         let mut device = Loaded {
             knee: 64,
             outstanding: 4,
-            gaps: false,
+            gap: Nanos::ZERO,
+            held: false,
             now: Nanos::ZERO,
         };
         let mut control = DepthControl::new(64, Nanos::ZERO);
@@ -556,7 +602,8 @@ mod tests {
         let mut device = Loaded {
             knee: 4,
             outstanding: 64,
-            gaps: false,
+            gap: Nanos::ZERO,
+            held: false,
             now: Nanos::ZERO,
         };
         let mut control = DepthControl::new(64, Nanos::ZERO);
@@ -577,12 +624,13 @@ mod tests {
         let mut device = Loaded {
             knee: 64,
             outstanding: 64,
-            gaps: false,
+            gap: Nanos::ZERO,
+            held: false,
             now: Nanos::ZERO,
         };
         let mut control = DepthControl::new(64, Nanos::ZERO);
         // Discards, flushes and failures without end.
-        control.full(true);
+        control.nothing_goes(true, false);
         for n in 0..100_000 {
             control.ended(Nanos(n * 10_000), 0);
         }
@@ -591,7 +639,7 @@ mod tests {
         device.now = Nanos(100_000 * 10_000);
         for _ in 0..300_000 {
             device.now += Nanos(25_000 * 64 / u64::from(control.limit()));
-            control.full(true);
+            control.nothing_goes(true, false);
             control.ended(device.now, 4096);
             control.ended(device.now, 0);
         }
@@ -603,7 +651,7 @@ mod tests {
         let mut control = DepthControl::new(32, Nanos::ZERO);
         for n in 0..100_000 {
             control.ended(Nanos(n * 50_000), 4096);
-            control.was_idle();
+            control.was_idle(Nanos(50_000));
         }
         assert_eq!(control.depth(), 32);
         assert_eq!(control.limit(), 32);

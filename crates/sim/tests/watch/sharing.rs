@@ -55,6 +55,27 @@ fn equal_weights_are_equal_shares_for_who_waits_for_each_answer() {
 }
 
 #[test]
+fn credits_in_slices_leave_no_gap_that_hides_the_depth_that_is_needed() {
+    for micros in [20, 120] {
+        let entry = bottleneck();
+        let mut lab = lab(&entry, "vfair", 32, 16 * KIB);
+        lab.engine.set_profile(Some(Arc::new(profile(&entry, 32))));
+        lab.engine.adapt_depth(Nanos::ZERO, true);
+        lab.guest(&Objective::default(), patient(Nanos::from_micros(micros)));
+        lab.guest(&Objective::default(), reads(32, 128 * KIB));
+        lab.seconds(5);
+        let had = lab.seconds(20);
+        let [a, b] = [0, 1].map(|guest| had[guest].bytes as f64 / 20.0 / f64::from(MIB));
+        let depth = lab.engine.adapted_depth();
+        assert!(
+            a >= 45.0 && a + b >= 95.0,
+            "{micros} us: {a:.1} and {b:.1} at {depth:?}"
+        );
+        lab.close();
+    }
+}
+
+#[test]
 fn weights_decide_as_ever_among_those_who_always_wait() {
     let mut lab = lab(&bottleneck(), "sfq", 2, 16 * KIB);
     for weight in [100, 300] {
