@@ -21,7 +21,8 @@
 //! ```
 //!
 //! - It begins with the whole depth of the device, so that it never starts by being too slow.
-//! - A window begins when what was in flight before it has ended, and lasts until 64 I/Os have ended
+//! - A window begins when what was in flight before it has ended and 20 ms have passed, for what a drive has read
+//!   ahead would flatter the depth that follows; and it lasts until 64 I/Os have ended
 //!   and 20 ms have passed. One in which the device had nothing to do is begun again. A device that
 //!   has nothing to do in a window when the pause is over, or in 16 in a row while it rests, has its
 //!   own depth again: nothing can be tried on it, and what comes in bursts needs no small depth.
@@ -45,6 +46,8 @@
 use super::trial::{Step, Trial};
 use crate::time::Nanos;
 
+/// What another depth has read ahead, or left to be written, is a help or a burden for a while.
+const SETTLES: Nanos = Nanos::from_millis(20);
 /// I/Os that end in a window, at least.
 const WINDOW_ENDS: u32 = 64;
 /// How long a window lasts, at least.
@@ -74,8 +77,10 @@ const LEAST: u32 = 16 << 10;
 /// What ended between two moments.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Window {
-    /// I/Os that still have to end before it begins.
-    settling: u32,
+    /// It has not begun: what was in flight before it still has to end, so many at most, ...
+    settling: bool,
+    before: u32,
+    /// When it began; so far: when the one before ended.
     since: Nanos,
     ends: u32,
     work: u64,
@@ -158,7 +163,8 @@ impl DepthControl {
             depth: top,
             pause: PAUSE_MIN,
             window: Window {
-                settling: 0,
+                settling: false,
+                before: 0,
                 since: now,
                 ends: 0,
                 work: 0,
@@ -232,9 +238,10 @@ impl DepthControl {
     /// An I/O that moved so many bytes has ended; none: what it did is no work.
     pub(crate) fn ended(&mut self, now: Nanos, bytes: u32) {
         let window = &mut self.window;
-        if window.settling > 0 {
-            window.settling -= 1;
-            if window.settling == 0 {
+        if window.settling {
+            window.before = window.before.saturating_sub(1);
+            if window.before == 0 && now.since(window.since) >= SETTLES {
+                window.settling = false;
                 window.since = now;
                 (window.idle, window.held) = (false, Nanos::ZERO);
             }
@@ -405,7 +412,8 @@ impl DepthControl {
             State::Rest { .. } => self.depth,
         };
         self.window = Window {
-            settling: deepest,
+            settling: true,
+            before: deepest,
             since: now,
             ends: 0,
             work: 0,
@@ -556,6 +564,25 @@ mod tests {
         // Five sixths of the time.
         let ends = device.run(&mut control, 60);
         assert!(ends >= 60 * 33_000, "{ends}");
+    }
+
+    /// A device that does less below 16 in flight, but for 15 ms after it had as many: a drive that has
+    /// read ahead.
+    #[test]
+    fn what_another_depth_has_left_is_not_taken_for_a_depths_own() {
+        let mut control = DepthControl::new(32, Nanos::ZERO);
+        let (mut now, mut full_at) = (Nanos::ZERO, Nanos::ZERO);
+        while now < Nanos(20 * Nanos::SECOND.0) {
+            let depth = control.limit();
+            if depth >= 16 {
+                full_at = now;
+            }
+            let slow = depth < 16 && now.since(full_at) > Nanos::from_millis(15);
+            now += Nanos(if slow { 54_000 } else { 50_000 });
+            control.nothing_goes(true, false);
+            control.ended(now, 16 << 10);
+        }
+        assert_eq!(control.depth(), 16);
     }
 
     #[test]
