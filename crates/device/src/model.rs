@@ -125,6 +125,10 @@ pub struct Completion {
 ///            asserts room                   in order of their ends
 /// ```
 ///
+/// [`Model::next_completion`] is when to look, not what will be seen. What is submitted later may end
+/// sooner than all else, and where commands share something put the others' ends off. So a driver
+/// asks again after each submission and each look, and a look may find nothing.
+///
 /// A driver that looks late loses nothing but its own time: work that was submitted proceeds in
 /// model time, so [`Completion::at`] is when the device was done, not when somebody looked. The
 /// place of an I/O in the queue is taken until it is popped. I/Os may end in any order; a flush
@@ -144,12 +148,17 @@ pub trait Model: Send {
     /// Hands an I/O over at `now`.
     fn submit(&mut self, now: Nanos, io: ModelIo);
 
-    /// When the next I/O ends: the time to call [`Model::pop_completed`] at, which then has one.
-    /// `None` while nothing is in flight. A later submission may bring it forward, so ask again
-    /// after each.
+    /// The time to call [`Model::pop_completed`] at: no I/O ends before it, unless one is submitted
+    /// that does. `None` just while nothing is in flight.
+    ///
+    /// Something ends then, but on a flash disk whose interface is interleaved (and an array of
+    /// such): there it may be a time at which commands only begin or cease to share, and there is
+    /// nothing to pop. Once that was tried, this is later, so a driver that goes from one such
+    /// time to the next gets on.
     fn next_completion(&self) -> Option<Nanos>;
 
-    /// The next I/O that had ended by `now`, in order of their ends.
+    /// The next I/O that had ended by `now`, in order of their ends. Submissions afterwards are at
+    /// its end or later; where there was none, at `now` or later.
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion>;
 
     /// I/Os submitted and not yet popped.

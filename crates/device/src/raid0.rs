@@ -17,7 +17,9 @@
 //! only knows which of its own I/Os is next. So the array looks ahead: it takes what ends on any
 //! member, in order of time, until an I/O of its own is complete, and no farther. A member has
 //! then settled what it does until that time, and an I/O that comes before it is weighed against
-//! the others only afterwards.
+//! the others only afterwards. Flash disks whose commands share the interface can settle nothing ahead
+//! of time: then the array does not look ahead either, and its next end is no sooner than the
+//! first of theirs.
 
 use crate::figures::{FigureError, require, require_short};
 use crate::hdd::Hdd;
@@ -60,6 +62,14 @@ impl Member {
         }
     }
 
+    /// True where the next end is no promise.
+    fn may_be_put_off(&self) -> bool {
+        match self {
+            Member::Hdd(_) => false,
+            Member::Ssd(ssd) => ssd.is_interleaved(),
+        }
+    }
+
     fn fresh(&self, room: u32) -> Member {
         match self {
             Member::Hdd(hdd) => Member::Hdd(hdd.fresh(room)),
@@ -90,7 +100,9 @@ pub struct Raid0 {
     chunk_bits: u32,
     overhead: u64,
     members: Box<[Member]>,
-    /// When the next part ends on each member; `MAX` while none is there.
+    /// Whether it may be known what members do after the present.
+    looks_ahead: bool,
+    /// When the next part ends on each member, or no sooner; `MAX` while none is there.
     next: Box<[u64]>,
     wholes: Box<[Whole]>,
     /// Their places that are free. Never grows beyond its capacity.
@@ -145,6 +157,7 @@ impl Raid0 {
             chunk_bits: chunk.0.ilog2(),
             overhead: figures.command_overhead.0.0,
             members: (0..count).map(|_| member.fresh(depth)).collect(),
+            looks_ahead: !member.may_be_put_off(),
             next: vec![u64::MAX; count as usize].into(),
             wholes: vec![Whole::default(); room].into(),
             free: (0..depth).rev().collect(),
@@ -192,24 +205,54 @@ impl Raid0 {
     /// can end before it; or until nothing is left.
     fn look_ahead(&mut self, now: u64) {
         loop {
-            let mut first = (u64::MAX, 0);
-            for (member, at) in self.next.iter().copied().enumerate() {
-                if at < first.0 {
-                    first = (at, member);
-                }
-            }
-            let (at, member) = first;
+            let first = self.first();
             let known = self.ends.back().map_or(0, |c| c.at.0);
-            if at == u64::MAX || (known > now && at >= known) {
+            if first.0 == u64::MAX || (known > now && first.0 >= known) {
                 return;
             }
-            let model = self.members[member].model_mut();
-            let ended = model.pop_completed(Nanos(at));
-            self.next[member] = model.next_completion().map_or(u64::MAX, |at| at.0);
-            if let Some(part) = ended {
-                self.end_part(part);
+            self.take(first);
+        }
+    }
+
+    /// The member on which the next part ends, and when; `MAX` when none will.
+    fn first(&self) -> (u64, usize) {
+        let mut first = (u64::MAX, 0);
+        for (member, at) in self.next.iter().copied().enumerate() {
+            if at < first.0 {
+                first = (at, member);
             }
         }
+        first
+    }
+
+    /// Takes the next part of a member, which ends at `at` if it does then.
+    fn take(&mut self, (at, member): (u64, usize)) {
+        let model = self.members[member].model_mut();
+        let ended = model.pop_completed(Nanos(at));
+        self.next[member] = model.next_completion().map_or(u64::MAX, |at| at.0);
+        if let Some(part) = ended {
+            self.end_part(part);
+        }
+    }
+
+    /// Takes what ends on the members by `now`, and what is next where that may be known.
+    fn look(&mut self, now: u64) {
+        if self.looks_ahead {
+            self.look_ahead(now);
+        } else {
+            // The first of all parts may have no end yet, but none has one before it.
+            while let first = self.first()
+                && first.0 <= now
+                && first.0 != u64::MAX
+            {
+                self.take(first);
+            }
+        }
+    }
+
+    /// When the first I/O ends of those that are complete.
+    fn first_end(&self) -> u64 {
+        self.ends.front().map_or(u64::MAX, |c| c.at.0)
     }
 
     fn end_part(&mut self, part: Completion) {
@@ -238,7 +281,7 @@ impl Model for Raid0 {
     fn submit(&mut self, now: Nanos, io: ModelIo) {
         assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
-        self.look_ahead(now.0);
+        self.look(now.0);
         let place = self.free.pop().expect("as many as the queue is deep");
         self.wholes[place as usize] = Whole {
             id: io.id,
@@ -268,14 +311,29 @@ impl Model for Raid0 {
                 self.pass(passed, member as usize, part);
             }
         }
-        self.look_ahead(now.0);
+        self.look(now.0);
     }
 
     fn next_completion(&self) -> Option<Nanos> {
-        self.ends.front().map(|c| c.at)
+        let known = self.first_end();
+        let next = match self.looks_ahead {
+            true => known,
+            false => known.min(self.first().0),
+        };
+        (next != u64::MAX).then_some(Nanos(next))
     }
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
+        if !self.looks_ahead {
+            // No further than to the first end: nothing was settled too soon for who goes on there.
+            while let at = self.first().0
+                && at <= now.0.min(self.first_end())
+                && at != u64::MAX
+            {
+                self.look(at);
+            }
+            return self.ends.pop_front_if(|c| c.at <= now);
+        }
         self.look_ahead(now.0);
         let ended = self.ends.pop_front_if(|c| c.at <= now);
         if ended.is_some() {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rng, in_order, io};
+use common::{Rng, array_of, in_order, interleaved, io};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tidegate_core::request::Op;
@@ -44,11 +44,16 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn no_model_allocates_after_it_was_built() {
     // One small enough for its garbage collection to run.
-    let worn = include_str!("../../../devices/nvme-1tb.toml")
-        .replace("1000204886016 B", "512 MiB")
-        .replace("99.3 GB", "32 MiB");
-    let worn = catalogue::parse(&worn, "test").unwrap();
-    for entry in catalogue::entries().chain([in_order(), worn]) {
+    let small = |text: &str| {
+        let text = text.replace("1000204886016 B", "512 MiB");
+        text.replace("99.3 GB", "32 MiB")
+    };
+    let worn = small(include_str!("../../../devices/nvme-1tb.toml"));
+    let shared = small(&interleaved("nvme-1tb"));
+    let array = array_of(&shared, 3, 40);
+    let parse = |text: &str| catalogue::parse(text, "test").unwrap();
+    let more = [in_order(), parse(&worn), parse(&shared), array];
+    for entry in catalogue::entries().chain(more) {
         let mut disk = entry.build();
         let spec = disk.spec().clone();
         let (mut rng, mut now, mut ended) = (Rng(11), Nanos::ZERO, 0);

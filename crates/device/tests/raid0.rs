@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{KIB, Load, MIB, close, io, once};
+use common::{KIB, Load, MIB, array_of, close, interleaved, io, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -159,4 +159,37 @@ fn the_papers_array_streams_at_sixteen_disks() {
     let entry = catalogue::load("raid0-16x250gb").unwrap();
     let rate = Load::sequential(Op::Read, MIB, 8, 8_000).iops(&mut *entry.build()) * MIB as f64;
     close(rate, 16.0 * 64.8e6, 3.0);
+}
+
+#[test]
+fn members_that_share_are_served_when_their_time_comes() {
+    let array = || array_of(&interleaved("ssd-sata-300gb"), 2, 64).build();
+    let large = |id, chunk: u64| ModelIo::read(id, chunk * 16 * KIB, 16 * KIB as u32);
+    let end = |ids: &[(u64, u64)]| {
+        let mut disk = array();
+        for (id, chunk) in ids {
+            disk.submit(Nanos::ZERO, large(*id, *chunk));
+        }
+        let ended = std::iter::from_fn(|| disk.pop_completed(Nanos::MAX));
+        ended.map(|c| (c.id, c.at.0)).collect::<Vec<_>>()
+    };
+    let alone = end(&[(0, 0)])[0].1;
+    // Chunk 1 is the other member's; chunk 2 lies on the first one, on another die.
+    assert_eq!(end(&[(0, 0), (1, 1)]), [(0, alone), (1, alone)]);
+    let both = end(&[(0, 0), (1, 2)]);
+    assert!(both[0].1 > alone && both[1].1 > alone, "{both:?}");
+    // What comes before the end that was expected is still taken into account.
+    let mut disk = array();
+    disk.submit(Nanos::ZERO, large(0, 0));
+    let mut looked = Nanos::ZERO;
+    while let Some(at) = disk.next_completion().filter(|at| at.0 < alone) {
+        assert_eq!(disk.pop_completed(at), None);
+        looked = at;
+    }
+    assert!(looked > Nanos::ZERO, "its transfer has begun");
+    assert_eq!(disk.next_completion(), Some(Nanos(alone)));
+    disk.submit(looked, large(1, 2));
+    let ended: Vec<_> = std::iter::from_fn(|| disk.pop_completed(Nanos::MAX)).collect();
+    assert_eq!(ended.len(), 2);
+    assert!(ended[0].at.0 >= alone && ended[1].at > ended[0].at);
 }

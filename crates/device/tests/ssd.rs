@@ -2,57 +2,13 @@
 
 mod common;
 
+use common::flash::{ssd, us};
 use common::{KIB, Load, MIB, Rng, close, io, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
-use tidegate_device::ssd::{
-    GarbageFigures, PrefetchFigures, Ssd, SsdFigures, WriteBufferFigures, ZeroesFigure,
-};
-use tidegate_device::units::{Bandwidth, Bytes, Duration};
+use tidegate_device::ssd::{GarbageFigures, PrefetchFigures, Ssd, ZeroesFigure};
+use tidegate_device::units::{Bandwidth, Bytes};
 use tidegate_device::{Model, ModelIo};
-
-fn us(n: u64) -> Duration {
-    Duration(Nanos::from_micros(n))
-}
-
-/// Eight dies on four channels, round figures, 1 GiB.
-fn figures() -> SsdFigures {
-    SsdFigures {
-        capacity: Bytes(1 << 30),
-        logical_block: Bytes(512),
-        physical_block: Bytes(4 * KIB),
-        queue_depth: 256,
-        max_io: Bytes(MIB),
-        channels: 4,
-        dies_per_channel: 2,
-        planes: 1,
-        page: Bytes(16 * KIB),
-        pages_per_block: 64,
-        read: us(50),
-        program: us(500),
-        erase: us(3_000),
-        channel_rate: Bandwidth(400_000_000),
-        interface_rate: Bandwidth(2_000_000_000),
-        full_duplex: true,
-        read_overhead: us(10),
-        write_overhead: us(20),
-        read_interval: us(0),
-        write_interval: us(0),
-        write_zeroes: ZeroesFigure::Write,
-        write_buffer: WriteBufferFigures {
-            size: Bytes(MIB),
-            power_loss_protection: false,
-        },
-        prefetch: None,
-        garbage_collection: None,
-    }
-}
-
-fn ssd(change: impl FnOnce(&mut SsdFigures)) -> Ssd {
-    let mut figures = figures();
-    change(&mut figures);
-    Ssd::new("test", &figures).unwrap()
-}
 
 fn plain() -> Ssd {
     ssd(|_| ())

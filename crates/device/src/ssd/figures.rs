@@ -40,6 +40,9 @@ pub struct SsdFigures {
     pub interface_rate: Bandwidth,
     /// True where the interface carries both directions at that rate at once.
     pub full_duplex: bool,
+    /// How commands whose data is ready at the same time share it. Without it in order.
+    #[serde(default)]
+    pub interface_sharing: SharingFigure,
     /// What a read takes beside the flash, the channel and the interface.
     pub read_overhead: Duration,
     /// What every other command takes beside the interface.
@@ -57,6 +60,19 @@ pub struct SsdFigures {
     pub prefetch: Option<PrefetchFigures>,
     /// Reclaiming of blocks. Without it there is always an erased one.
     pub garbage_collection: Option<GarbageFigures>,
+}
+
+/// How outstanding commands share the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharingFigure {
+    /// The data of one command after that of the other, in the order of their submission; a gap
+    /// that is long enough is filled by a later one.
+    #[default]
+    InOrder,
+    /// Frames of all commands that have data to be sent take turns, each direction by itself:
+    /// evenly, in bytes.
+    Interleaved,
 }
 
 /// What write-zeroes does.

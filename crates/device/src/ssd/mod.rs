@@ -14,7 +14,10 @@
 //!   at once. IOPS grow with depth until dies, channels, the interface or the controller (one
 //!   command per interval) saturate.
 //! - **Everything is settled at submission.** A read takes the next free time of its die, then the
-//!   first gap on its channel and the interface: nothing that comes later changes that.
+//!   first gap on its channel and the interface: nothing that comes later changes that. Where the
+//!   interface is **interleaved** that holds as far as the channel: the data of all commands that
+//!   have some shares the interface, so what comes later puts ends off, and a write is
+//!   in the buffer only when its data has come. (`link`, `interleaved`)
 //! - **Writes** end when their data is in the buffer. Each die programs what waits for it when it is
 //!   idle and a program is full, or [`LINGER`] later; so reads go first until the buffer is full,
 //!   when a write waits for the die that can begin soonest. Data has left the buffer, and is read
@@ -31,17 +34,24 @@
 mod buffer;
 mod dies;
 mod figures;
+mod interleaved;
 mod lane;
+mod link;
 mod prefetch;
+mod reads;
 mod reclaim;
+mod writes;
 
-pub use figures::{GarbageFigures, PrefetchFigures, SsdFigures, WriteBufferFigures, ZeroesFigure};
+pub use figures::{
+    GarbageFigures, PrefetchFigures, SharingFigure, SsdFigures, WriteBufferFigures, ZeroesFigure,
+};
 
 use crate::divide::Divisor;
 use crate::figures::FigureError;
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use buffer::Buffer;
 use dies::Die;
+use interleaved::Interleaved;
 use lane::Lane;
 use prefetch::Prefetch;
 use reclaim::Reclaim;
@@ -73,6 +83,43 @@ struct Timing {
     interface_rate: Divisor,
 }
 
+/// The way to the host and back.
+#[derive(Clone, Debug)]
+enum Interface {
+    /// What comes first has all of it.
+    InOrder {
+        to_host: Lane,
+        /// From the host where that is another direction.
+        from_host: Option<Lane>,
+    },
+    /// Commands share it.
+    Interleaved(Box<Interleaved>),
+}
+
+impl Interface {
+    fn new(figures: &SsdFigures) -> Interface {
+        let (rate, duplex) = (figures.interface_rate.0, figures.full_duplex);
+        match figures.interface_sharing {
+            SharingFigure::InOrder => Interface::InOrder {
+                to_host: Lane::new(INTERFACE_BOOKINGS),
+                from_host: duplex.then(|| Lane::new(INTERFACE_BOOKINGS)),
+            },
+            SharingFigure::Interleaved => {
+                let shared = Interleaved::new(rate, duplex, figures.queue_depth);
+                Interface::Interleaved(Box::new(shared))
+            }
+        }
+    }
+
+    /// A copy of one that was not used, for a queue of so many commands.
+    fn fresh(&self, room: u32) -> Interface {
+        match self {
+            Interface::InOrder { .. } => self.clone(),
+            Interface::Interleaved(shared) => Interface::Interleaved(Box::new(shared.fresh(room))),
+        }
+    }
+}
+
 /// A flash disk.
 #[derive(Clone, Debug)]
 pub struct Ssd {
@@ -94,18 +141,18 @@ pub struct Ssd {
     begins: Box<[u64]>,
     soonest: u64,
     channels: Box<[Lane]>,
-    /// To the host, and from it where that is another.
-    to_host: Lane,
-    from_host: Option<Lane>,
+    interface: Interface,
     controller_free: u64,
     buffer: Buffer,
     reclaim: Option<Reclaim>,
     prefetch: Option<Prefetch>,
 
     last_submit: Nanos,
+    /// The last of the ends that were ever known.
     latest_end: u64,
     /// Tells ends at the same time apart: in order of arrival.
     count: u64,
+    /// Ends that are known.
     ends: BinaryHeap<Reverse<(u64, u64, u64)>>,
 }
 
@@ -155,8 +202,7 @@ impl Ssd {
             begins: vec![u64::MAX; dies as usize].into(),
             soonest: u64::MAX,
             channels: vec![Lane::new(CHANNEL_BOOKINGS); figures.channels as usize].into(),
-            to_host: Lane::new(INTERFACE_BOOKINGS),
-            from_host: figures.full_duplex.then(|| Lane::new(INTERFACE_BOOKINGS)),
+            interface: Interface::new(figures),
             controller_free: 0,
             buffer: Buffer::new(small(figures.write_buffer.size.0 / unit), dies),
             reclaim: garbage.map(|g| {
@@ -181,6 +227,7 @@ impl Ssd {
         assert!(self.count == 0, "the drive was used");
         Ssd {
             room,
+            interface: self.interface.fresh(room),
             reclaim: self.reclaim.as_ref().map(Reclaim::fresh),
             ends: BinaryHeap::with_capacity(room as usize),
             ..self.clone()
@@ -227,114 +274,43 @@ impl Ssd {
         (until - from, units)
     }
 
-    fn read(&mut self, now: u64, ready: u64, start: u64, end: u64) -> u64 {
-        let (first, last) = self.pages(start, end);
-        let stream = self.prefetch.as_mut().map(|p| p.follow(start, end));
-        let (mut soonest, mut latest, mut tail) = (u64::MAX, 0, 0);
-        for page in first..=last {
-            let (bytes, units) = self.part(page, start, end);
-            let ahead = match (stream, &self.prefetch) {
-                (Some((index, true)), Some(p)) => p.ready(index, page),
-                _ => None,
-            };
-            let at = if self.buffer.holds(page, units) {
-                ready
-            } else if let Some(at) = ahead {
-                at.max(ready)
-            } else {
-                self.sense(now, ready, page, bytes)
-            };
-            soonest = soonest.min(at);
-            if at >= latest {
-                (latest, tail) = (at, bytes);
-            }
-        }
-        if let Some((index, true)) = stream {
-            self.read_ahead(now, ready, index, end);
-        }
-        let time = self.on_interface(end - start);
-        let sent = self.to_host.book(now, soonest, time) + time;
-        sent.max(latest + self.on_interface(tail))
+    /// True where what comes later may put an end off, so that nothing can be settled ahead.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        matches!(self.interface, Interface::Interleaved(_))
     }
 
-    /// Reads the pages behind `end` for a stream.
-    fn read_ahead(&mut self, now: u64, ready: u64, index: usize, end: u64) {
-        let Some(prefetch) = &mut self.prefetch else {
-            return;
+    /// An I/O ends at `at`.
+    fn ended(&mut self, at: u64, order: u64, id: u64) {
+        self.latest_end = self.latest_end.max(at);
+        self.ends.push(Reverse((at, order, id)));
+    }
+
+    /// The first end that is known.
+    fn first_end(&self) -> u64 {
+        self.ends.peek().map_or(u64::MAX, |Reverse((at, _, _))| *at)
+    }
+
+    /// Where commands share the interface: settles the next one whose data is through by `until`.
+    /// False when there is none.
+    fn proceed(&mut self, until: u64) -> bool {
+        let Interface::Interleaved(shared) = &mut self.interface else {
+            return false;
         };
-        let until = (end + prefetch.ahead).min(self.spec.capacity);
-        let (from, last) = (
-            (end >> self.page_bits) as u32,
-            ((until - 1) >> self.page_bits) as u32,
-        );
-        for page in prefetch.missing(index, from, last + 1) {
-            let at = self.sense(now, ready, page, 1 << self.page_bits);
-            if let Some(prefetch) = &mut self.prefetch {
-                prefetch.keep(index, page, at);
-            }
+        let Some((at, command)) = shared.take(until) else {
+            return false;
+        };
+        let end = if command.io.op == Op::Read {
+            at.max(command.until)
+        } else {
+            self.advance(at);
+            self.absorb(at, at, &command.io)
+        };
+        self.ended(end, command.order, command.io.id);
+        if let Interface::Interleaved(shared) = &mut self.interface {
+            shared.flushes.close(command.span, end);
         }
-    }
-
-    fn write(&mut self, now: u64, ready: u64, start: u64, end: u64, io: &ModelIo) -> u64 {
-        let data = if io.op == Op::Write { end - start } else { 0 };
-        let time = self.on_interface(data);
-        let lane = self.from_host.as_mut().unwrap_or(&mut self.to_host);
-        let mut at = lane.book(now, ready, time) + time;
-        let (first, last) = self.pages(start, end);
-        if let Some(prefetch) = &mut self.prefetch {
-            prefetch.forget(first, last);
-        }
-        let mut die = self.die_of(first);
-        for page in first..=last {
-            let (_, units) = self.part(page, start, end);
-            while !self.buffer.has_room(units.count_ones()) {
-                at = at.max(self.make_room(now));
-            }
-            self.buffer.insert(die, page, units, at);
-            if self.buffer.waiting(die) >= self.per_program && self.dies[die].filled < at {
-                self.dies[die].filled = at;
-            }
-            self.plan(die);
-            die = if die + 1 == self.dies.len() {
-                0
-            } else {
-                die + 1
-            };
-        }
-        if let Some(reclaim) = &mut self.reclaim {
-            reclaim.write(start >> self.unit_bits, ((end - 1) >> self.unit_bits) + 1);
-        }
-        if io.fua && !self.protected {
-            let count = (last - first).saturating_add(1).min(self.dies.len() as u32);
-            for page in first..first + count {
-                let die = self.die_of(page);
-                self.drain(now, at, die);
-                at = at.max(self.dies[die].programmed);
-            }
-        }
-        at
-    }
-
-    fn flush(&mut self, now: u64, ready: u64) -> u64 {
-        let mut end = ready.max(self.latest_end);
-        if self.protected {
-            return end;
-        }
-        for die in 0..self.dies.len() {
-            if !self.buffer.is_empty() {
-                self.drain(now, ready, die);
-            }
-            end = end.max(self.dies[die].programmed);
-        }
-        end
-    }
-
-    fn discard(&mut self, start: u64, end: u64) {
-        if let Some(reclaim) = &mut self.reclaim {
-            // Only whole units are let go.
-            let unit = (1_u64 << self.unit_bits) - 1;
-            reclaim.discard((start + unit) >> self.unit_bits, end >> self.unit_bits);
-        }
+        self.flush_due(at);
+        true
     }
 }
 
@@ -347,6 +323,7 @@ impl Model for Ssd {
         assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
         let now = now.0;
+        while self.proceed(now) {}
         self.advance(now);
         let begin = now.max(self.controller_free);
         let (interval, overhead) = match io.op {
@@ -355,28 +332,41 @@ impl Model for Ssd {
         };
         self.controller_free = begin + interval;
         let ready = begin + overhead;
-        let (start, end) = (io.addr, io.addr + u64::from(io.len));
-        let deallocate = self.zeroes == ZeroesFigure::Deallocate;
-        let at = match io.op {
-            Op::Read => self.read(now, ready, start, end),
-            Op::Flush => self.flush(now, ready),
-            Op::WriteZeroes if !deallocate => self.write(now, ready, start, end, &io),
-            Op::Discard | Op::WriteZeroes => {
-                self.discard(start, end);
-                ready
-            }
-            Op::Write => self.write(now, ready, start, end, &io),
-        };
-        self.latest_end = self.latest_end.max(at);
         self.count += 1;
-        self.ends.push(Reverse((at, self.count, io.id)));
+        let deallocate = self.zeroes == ZeroesFigure::Deallocate;
+        let end = match io.op {
+            Op::Read => self.read(now, ready, &io),
+            Op::Flush => self.flush(now, ready, &io),
+            Op::WriteZeroes if !deallocate => self.write(now, ready, &io),
+            Op::Discard | Op::WriteZeroes => {
+                self.discard(io.addr, io.addr + u64::from(io.len));
+                if let Interface::Interleaved(shared) = &mut self.interface {
+                    shared.flushes.pass(ready);
+                }
+                Some(ready)
+            }
+            Op::Write => self.write(now, ready, &io),
+        };
+        if let Some(at) = end {
+            self.ended(at, self.count, io.id);
+        }
     }
 
     fn next_completion(&self) -> Option<Nanos> {
-        self.ends.peek().map(|Reverse((at, _, _))| Nanos(*at))
+        let known = self.ends.peek().map(|Reverse((at, _, _))| Nanos(*at));
+        match &self.interface {
+            Interface::InOrder { .. } => known,
+            Interface::Interleaved(shared) => {
+                let next = shared.next();
+                let next = (next != u64::MAX).then_some(Nanos(next));
+                known.into_iter().chain(next).min()
+            }
+        }
     }
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
+        // No further than to the first end: nothing was settled too soon for who goes on there.
+        while self.proceed(now.0.min(self.first_end())) {}
         let Reverse((at, _, id)) = *self.ends.peek()?;
         if at > now.0 {
             return None;
@@ -387,7 +377,11 @@ impl Model for Ssd {
 
     fn in_flight(&self) -> u32 {
         // At most the room, which fits.
-        self.ends.len() as u32
+        let known = self.ends.len() as u32;
+        match &self.interface {
+            Interface::InOrder { .. } => known,
+            Interface::Interleaved(shared) => known + shared.in_flight(),
+        }
     }
 
     fn has_room(&self) -> bool {

@@ -3,6 +3,9 @@
 // Not every one of them needs every driver.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod flash;
+
+use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -20,6 +23,33 @@ pub fn in_order() -> Entry {
     catalogue::parse(&HDD[..ncq], "in order").unwrap()
 }
 
+/// A flash disk of the catalogue whose commands share the interface.
+pub fn interleaved(name: &str) -> String {
+    let text = match name {
+        "nvme-1tb" => include_str!("../../../../devices/nvme-1tb.toml"),
+        _ => include_str!("../../../../devices/ssd-sata-300gb.toml"),
+    };
+    let text = text.replace(name, &format!("{name}, interleaved")).replace(
+        "full_duplex",
+        "interface_sharing = \"interleaved\"\nfull_duplex",
+    );
+    assert!(text.contains("sharing") && text.contains("interleaved\"\ndesc"));
+    text
+}
+
+/// An array of members described by a table `[ssd]`.
+pub fn array_of(text: &str, members: u32, depth: u32) -> Entry {
+    let table = &text[text.find("[ssd]").expect("a flash disk")..];
+    let member = table.replace("[ssd", "[raid0.ssd");
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \""));
+    let text = format!(
+        "name = \"{} x {members}\"\ndescription = \"test\"\n[raid0]\nmembers = {members}\n\
+         chunk = \"16 KiB\"\nqueue_depth = {depth}\ncommand_overhead = \"10 us\"\n{member}",
+        name.expect("a name").trim_end_matches('"')
+    );
+    catalogue::parse(&text, "test").unwrap()
+}
+
 /// A small generator, so that a run is a function of its seed (xorshift64*).
 pub struct Rng(pub u64);
 
@@ -32,6 +62,17 @@ impl Rng {
     }
 }
 
+/// Reads and writes, and now and then something else.
+pub fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => Just(Op::Read),
+        6 => Just(Op::Write),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Discard),
+        1 => Just(Op::WriteZeroes),
+    ]
+}
+
 pub fn io(op: Op, id: u64, addr: u64, len: u64) -> ModelIo {
     ModelIo {
         op,
@@ -42,9 +83,13 @@ pub fn io(op: Op, id: u64, addr: u64, len: u64) -> ModelIo {
 /// One I/O alone: when it ends.
 pub fn once(disk: &mut dyn Model, now: Nanos, io: ModelIo) -> Nanos {
     disk.submit(now, io);
-    let at = disk.next_completion().unwrap();
-    assert_eq!(disk.pop_completed(at), Some(Completion { id: io.id, at }));
-    at
+    loop {
+        let at = disk.next_completion().unwrap();
+        if let Some(ended) = disk.pop_completed(at) {
+            assert_eq!(ended, Completion { id: io.id, at });
+            return at;
+        }
+    }
 }
 
 /// Keeps `depth` I/Os in flight from `now` on until `count` have ended; returns when.

@@ -1,0 +1,72 @@
+//! What a read takes: pages from the flash, the write buffer or what was read ahead, and the way
+//! to the host.
+
+use super::{Interface, Ssd};
+use crate::model::ModelIo;
+
+impl Ssd {
+    /// A read that the controller passes on at `ready`; when it ends, if that is known.
+    pub(super) fn read(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
+        let (start, end) = (io.addr, io.addr + u64::from(io.len));
+        let (soonest, until) = self.fetch(now, ready, start, end);
+        let time = self.on_interface(end - start);
+        match &mut self.interface {
+            Interface::InOrder { to_host, .. } => {
+                let sent = to_host.book(now, soonest, time) + time;
+                Some(sent.max(until))
+            }
+            Interface::Interleaved(shared) => {
+                shared.add(soonest, self.count, io, until);
+                None
+            }
+        }
+    }
+
+    /// Has the pages of `start..end` read: when the first of them is ready to be sent, and when
+    /// the last one is sent at the soonest.
+    fn fetch(&mut self, now: u64, ready: u64, start: u64, end: u64) -> (u64, u64) {
+        let (first, last) = self.pages(start, end);
+        let stream = self.prefetch.as_mut().map(|p| p.follow(start, end));
+        let (mut soonest, mut latest, mut tail) = (u64::MAX, 0, 0);
+        for page in first..=last {
+            let (bytes, units) = self.part(page, start, end);
+            let ahead = match (stream, &self.prefetch) {
+                (Some((index, true)), Some(p)) => p.ready(index, page),
+                _ => None,
+            };
+            let at = if self.buffer.holds(page, units) {
+                ready
+            } else if let Some(at) = ahead {
+                at.max(ready)
+            } else {
+                self.sense(now, ready, page, bytes)
+            };
+            soonest = soonest.min(at);
+            if at >= latest {
+                (latest, tail) = (at, bytes);
+            }
+        }
+        if let Some((index, true)) = stream {
+            self.read_ahead(now, ready, index, end);
+        }
+        (soonest, latest + self.on_interface(tail))
+    }
+
+    /// Reads the pages behind `end` for a stream.
+    fn read_ahead(&mut self, now: u64, ready: u64, index: usize, end: u64) {
+        let Some(prefetch) = &mut self.prefetch else {
+            return;
+        };
+        let until = (end + prefetch.ahead).min(self.spec.capacity);
+        let (from, last) = (
+            (end >> self.page_bits) as u32,
+            ((until - 1) >> self.page_bits) as u32,
+        );
+        for page in prefetch.missing(index, from, last + 1) {
+            let at = self.sense(now, ready, page, 1 << self.page_bits);
+            if let Some(prefetch) = &mut self.prefetch {
+                prefetch.keep(index, page, at);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a write takes: the way from the host, room in the write buffer, and the flash where it
+//! has to be safe; and what flushes and discards do.
+
+use super::interleaved::Flush;
+use super::{Interface, Ssd};
+use crate::model::ModelIo;
+use tidegate_core::request::Op;
+
+impl Ssd {
+    /// A write that the controller passes on at `ready`; when it ends, if that is known.
+    pub(super) fn write(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
+        // Zeroes are not sent.
+        let data = if io.op == Op::Write { io.len } else { 0 };
+        let time = self.on_interface(data.into());
+        match &mut self.interface {
+            Interface::InOrder { to_host, from_host } => {
+                let lane = from_host.as_mut().unwrap_or(to_host);
+                let at = lane.book(now, ready, time) + time;
+                Some(self.absorb(now, at, io))
+            }
+            Interface::Interleaved(shared) => {
+                shared.add(ready, self.count, io, 0);
+                None
+            }
+        }
+    }
+
+    /// Takes a write whose data has come at `at` into the buffer; returns when it ends.
+    pub(super) fn absorb(&mut self, now: u64, mut at: u64, io: &ModelIo) -> u64 {
+        let (start, end) = (io.addr, io.addr + u64::from(io.len));
+        let (first, last) = self.pages(start, end);
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.forget(first, last);
+        }
+        let mut die = self.die_of(first);
+        for page in first..=last {
+            let (_, units) = self.part(page, start, end);
+            while !self.buffer.has_room(units.count_ones()) {
+                at = at.max(self.make_room(now));
+            }
+            self.buffer.insert(die, page, units, at);
+            if self.buffer.waiting(die) >= self.per_program && self.dies[die].filled < at {
+                self.dies[die].filled = at;
+            }
+            self.plan(die);
+            die = if die + 1 == self.dies.len() {
+                0
+            } else {
+                die + 1
+            };
+        }
+        if let Some(reclaim) = &mut self.reclaim {
+            reclaim.write(start >> self.unit_bits, ((end - 1) >> self.unit_bits) + 1);
+        }
+        if io.fua && !self.protected {
+            let count = (last - first).saturating_add(1).min(self.dies.len() as u32);
+            for page in first..first + count {
+                let die = self.die_of(page);
+                self.drain(now, at, die);
+                at = at.max(self.dies[die].programmed);
+            }
+        }
+        at
+    }
+
+    /// A flush that the controller passes on at `ready`; when it ends, if that is known.
+    pub(super) fn flush(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
+        // What is in the buffer now need not wait for what is still to come.
+        let end = self.programmed(now, ready);
+        match &mut self.interface {
+            Interface::InOrder { .. } => Some(end.max(self.latest_end)),
+            Interface::Interleaved(shared) => {
+                let flush = Flush {
+                    id: io.id,
+                    order: self.count,
+                    ready,
+                };
+                shared.flushes.wait(flush);
+                self.flush_due(now);
+                None
+            }
+        }
+    }
+
+    /// Lets flushes end that waited for nothing but what is known by `now`.
+    pub(super) fn flush_due(&mut self, now: u64) {
+        while let Interface::Interleaved(shared) = &mut self.interface
+            && let Some((flush, latest)) = shared.flushes.due()
+        {
+            let end = self.programmed(now, flush.ready.max(now)).max(latest);
+            self.ended(end, flush.order, flush.id);
+            if let Interface::Interleaved(shared) = &mut self.interface {
+                shared.flushes.ended(end);
+            }
+        }
+    }
+
+    /// Has everything in the buffer programmed from `ready` on, unless it is safe there; returns
+    /// when that is done.
+    fn programmed(&mut self, now: u64, ready: u64) -> u64 {
+        let mut end = ready;
+        if self.protected {
+            return end;
+        }
+        for die in 0..self.dies.len() {
+            if !self.buffer.is_empty() {
+                self.drain(now, ready, die);
+            }
+            end = end.max(self.dies[die].programmed);
+        }
+        end
+    }
+
+    pub(super) fn discard(&mut self, start: u64, end: u64) {
+        if let Some(reclaim) = &mut self.reclaim {
+            // Only whole units are let go.
+            let unit = (1_u64 << self.unit_bits) - 1;
+            reclaim.discard((start + unit) >> self.unit_bits, end >> self.unit_bits);
+        }
+    }
+}
