@@ -145,10 +145,17 @@ pub struct Swarm {
     among: Vec<PolicySpec>,
 }
 
-/// The catalogue, parsed once.
+/// A flash disk whose commands share the interface, so that what is submitted puts ends off.
+const INTERLEAVED: &str = include_str!("interleaved.toml");
+
+/// The catalogue, parsed once, and that disk behind it.
 pub(super) fn models() -> &'static [Entry] {
     static MODELS: OnceLock<Vec<Entry>> = OnceLock::new();
-    MODELS.get_or_init(|| catalogue::entries().collect())
+    MODELS.get_or_init(|| {
+        let interleaved = catalogue::parse(INTERLEAVED, "interleaved.toml");
+        let interleaved = interleaved.expect("a disk that the tests run on");
+        catalogue::entries().chain([interleaved]).collect()
+    })
 }
 
 impl Swarm {
@@ -156,7 +163,7 @@ impl Swarm {
     pub fn draw(seed: u64, among: &[PolicySpec]) -> Swarm {
         // Policies are drawn apart, so that a new one changes nothing else of a seed.
         let (dice, policies) = (&mut Dice::new(seed, 1), &mut Dice::new(seed, 2));
-        let timing = draw_timing(dice);
+        let timing = draw_timing(dice, &mut Dice::new(seed, 13));
         let mut config = draw_config(dice, timing);
         draw_speed(&mut Dice::new(seed, 8), &mut config.device);
         let (adapts_depth, shared_io) = draw_steering(&mut Dice::new(seed, 11), config.device);
@@ -320,9 +327,11 @@ impl Swarm {
     }
 }
 
-fn draw_timing(dice: &mut Dice) -> Timing {
-    if dice.chance(150) && !models().is_empty() {
-        return Timing::Catalogue(dice.index(models().len()));
+fn draw_timing(dice: &mut Dice, apart: &mut Dice) -> Timing {
+    if dice.chance(150) {
+        let last = models().len() - 1;
+        let model = dice.index(last);
+        return Timing::Catalogue(if apart.chance(250) { last } else { model });
     }
     let least = dice.octaves(1000, 2_000_000);
     let most = least * dice.octaves(1, 16);
