@@ -265,16 +265,18 @@ impl<P: Plane> Api<P> {
             return Err(ApiError::not_found("disk", export, &known));
         };
         let before = disk.size;
-        if before == size {
-            self.keep(name, wish).await?;
-            return Ok(ok(&VmView::new(&now)));
-        }
+        // Also where it has that size: it may have it since a change that could not be made durable.
         let resized = self.plane.resize_disk(name, export, size, wish.force).await;
         let now = resized.map_err(|error| ApiError::control(&error, export))?;
-        tracing::info!(vm = name, export, before, size, "disk resized");
+        if before != size {
+            tracing::info!(vm = name, export, before, size, "disk resized");
+        }
         // Its file has the new size whatever becomes of this.
         self.keep(name, wish).await?;
         let mut view = VmView::new(&now);
+        if before == size {
+            return Ok(ok(&view));
+        }
         let said = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
         if self.plane.is_configured(name) && said.is_some_and(|disk| disk.path.is_some()) {
             let bytes = tidegate_device::units::format_bytes;

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A size that a disk has when it is told to, but never durably.
+pub(super) const UNSYNCED: u64 = 3 << 20;
+
 /// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what the
 /// devices can do.
 #[derive(Clone)]
@@ -211,6 +214,10 @@ impl Plane for Pretended {
         let now = 1 << 30;
         if size < now && !force {
             return Err(CommandError::Shrinks { now, size }.into());
+        }
+        if size == UNSYNCED {
+            self.change(vm, |vm| vm.disks[0].size = size);
+            return Err(ControlError::NotDurable("a crash may undo that".to_owned()));
         }
         Ok(self.change(vm, |vm| {
             let disk = vm.disks.iter_mut().find(|disk| disk.export == export);

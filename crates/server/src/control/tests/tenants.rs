@@ -173,6 +173,20 @@ async fn disks_are_put_resized_and_removed_by_themselves() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
+#[tokio::test]
+async fn a_shrink_that_is_not_durable_is_not_called_so_when_it_is_asked_for_again() {
+    let plane = Pretended::new();
+    let shrink = "/v1/vms/oltp/disks/oltp?force=true";
+    let size = format!("{{\"size\": \"{} MiB\"}}", planes::UNSYNCED >> 20);
+    for _ in 0..2 {
+        let (status, said) = ask(&plane, "PATCH", shrink, &size).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{said}");
+        assert_eq!(said["error"]["what"], "a crash may undo that");
+        let (_, vm) = ask(&plane, "GET", "/v1/vms/oltp", "").await;
+        assert_eq!(vm["disks"][0]["size_bytes"], planes::UNSYNCED);
+    }
+}
+
 #[test]
 fn a_path_is_the_same_whole_or_not() {
     let now = snapshot("disk0", &["new"]).vms.remove(0);
