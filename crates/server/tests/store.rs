@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tidegate_core::group::Group;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::PolicySpec;
@@ -55,6 +56,51 @@ fn the_daemon_holds_its_store_open_and_finds_it_again() {
     let server = Server::start(config);
     let store = server.handle.store().expect("it is configured");
     assert_eq!(store.vms().expect("reads"), [record]);
+}
+
+#[test]
+fn a_kept_objective_wins_but_for_what_it_is_older_than() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
+    config.store = Some(kept_in(dir.path().join("tidegate.redb")));
+    config.vms[0].objective = Objective {
+        weight: 5,
+        latency: Some(Nanos::from_millis(9)),
+        group: Some(Group::named("servers".parse().expect("a name"))),
+        ..Objective::default()
+    };
+    // As it was written before there were groups: every part of then, promised or not.
+    let mut words = json!({
+        "reservation": "100 IOPS", "limit": null, "target": null, "weight": 7, "latency": null,
+        "priority": "best-effort 4"
+    });
+    for (group, in_force) in [
+        (None, config.vms[0].objective.group),
+        (Some(json!(null)), None),
+        (
+            Some(json!({ "name": "kept", "weight": 3 })),
+            Some(Group {
+                weight: 3,
+                ..Group::named("kept".parse().expect("a name"))
+            }),
+        ),
+    ] {
+        if let Some(group) = group {
+            words["group"] = group;
+        }
+        let path = dir.path().join("tidegate.redb");
+        let record = VmRecord::new("disk", Scope::Objective, &words);
+        (Store::open(path).expect("free").put_vm(&record)).expect("writes");
+        let server = Server::start(config.clone());
+        let expected = Objective {
+            reservation: Rate::iops(100),
+            weight: 7,
+            group: in_force,
+            ..Objective::default()
+        };
+        assert_eq!(server.handle.vm("disk").expect("there").objective, expected);
+        server.stop().expect("ends in order");
+    }
 }
 
 #[test]

@@ -43,7 +43,8 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
             (Scope::Objective, None) => {
                 tracing::warn!(vm, "an objective is kept of a VM that is not configured");
             }
-            (Scope::Objective, Some(configured)) => match objective(&record) {
+            (Scope::Objective, Some(configured)) => match kept_over(&record, &configured.objective)
+            {
                 Ok(kept) if kept == configured.objective => {}
                 Ok(kept) => {
                     tracing::info!(vm, "its kept objective wins over the configuration's");
@@ -58,9 +59,11 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
     }
 }
 
-fn objective(record: &VmRecord) -> Result<Objective, String> {
+/// The objective that is kept, over that of the configuration. A record names every part that there
+/// was when it was written, also what was not promised; what came to be since is the configuration's.
+fn kept_over(record: &VmRecord, configured: &Objective) -> Result<Objective, String> {
     let words = record.words()?;
-    config::objective::merge(&Objective::default(), &words).map_err(|errors| in_line(&errors))
+    config::objective::merge(configured, &words).map_err(|errors| in_line(&errors))
 }
 
 fn in_line(errors: &ConfigErrors) -> String {
