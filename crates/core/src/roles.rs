@@ -435,6 +435,12 @@ pub trait Dispatcher: Send {
         false
     }
 
+    /// I/Os with the device at most, by a depth that it keeps itself, whatever more the device takes.
+    /// Must never change.
+    fn depth(&self) -> u32 {
+        u32::MAX
+    }
+
     /// The device has room: what goes next? The unit stays in the index until `remove`.
     fn pick(&mut self, facts: &Facts) -> Pick;
 

@@ -231,6 +231,11 @@ impl Dispatcher for Aside {
         true
     }
 
+    fn depth(&self) -> u32 {
+        // The background comes beside the VMs' own only where they leave room.
+        self.vms.depth()
+    }
+
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         self.vms.starvation(device, profile)
     }

@@ -316,6 +316,13 @@ impl Dispatcher for Sfq {
         self.depth > 0
     }
 
+    fn depth(&self) -> u32 {
+        match self.depth {
+            0 => u32::MAX,
+            depth => depth,
+        }
+    }
+
     fn pick(&mut self, facts: &Facts) -> Pick {
         // Room beyond D is not left on purpose: to this policy the device is so deep.
         let full = self.depth > 0 && facts.device().in_flight >= self.depth;

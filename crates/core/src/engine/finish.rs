@@ -27,7 +27,8 @@ impl Engine {
             watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
         }
         if let Some(estimator) = &mut self.facts.estimator {
-            estimator.ended(self.facts.now, &slot.io, outcome.is_ok(), self.limit);
+            let deepest = self.limit.min(self.roles.dispatcher.depth());
+            estimator.ended(self.facts.now, &slot.io, outcome.is_ok(), deepest);
         }
         let device = &mut self.facts.device;
         device.in_flight -= 1;

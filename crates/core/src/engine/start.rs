@@ -338,8 +338,9 @@ impl Engine {
         };
         if self.facts.estimator.is_some() {
             let bytes = moved(&self.facts, io.op, io.len);
+            let deepest = self.limit.min(self.roles.dispatcher.depth());
             if let Some(estimator) = &mut self.facts.estimator {
-                estimator.started(self.facts.now, io, bytes, self.limit);
+                estimator.started(self.facts.now, io, bytes, deepest);
             }
         }
         let background = self.facts.vms[io.vm.index()].background;

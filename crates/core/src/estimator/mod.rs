@@ -61,7 +61,8 @@ const LONGEST: Nanos = Nanos::SECOND;
 /// Ends after which a window that is long enough is over.
 pub const IOS: u32 = 128;
 const FEWEST: u32 = 16;
-/// The device has enough to do with so many I/Os in flight, or three quarters of its depth.
+/// The device has enough to do with so many I/Os in flight, or three quarters of the most that there
+/// may be, whoever says so: it, a depth that was found to be enough, or the dispatcher.
 const ENOUGH: u32 = 24;
 
 /// By how much proportions are varied at least, and at most.
@@ -191,7 +192,7 @@ impl CostEstimator {
     }
 
     /// An I/O goes to the device, of which it moves so many bytes. `depth`: I/Os in flight at most, as
-    /// things stand.
+    /// things stand and by the dispatcher.
     pub(crate) fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
         let window = &mut self.window;
         window.pass(now, enough(depth));

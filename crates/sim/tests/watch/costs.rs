@@ -148,6 +148,46 @@ fn costs_of_vms_that_are_always_there_are_told_apart() {
     assert!((0.85..1.15).contains(&mix), "{said:?}");
 }
 
+#[test]
+fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
+    // The device takes 32, and has all that the policy ever gives it.
+    for depth in [1, 4, 17, 18, 24] {
+        let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
+        let mut lab = Lab::new(&entry, None, 32, "vfair");
+        let mut spec = lab.engine.policy().clone();
+        spec.set("depth", depth).expect("it has this parameter");
+        lab.engine.set_policy(lab.now, &spec);
+        let work = reads(48, 64 * KIB);
+        lab.guest(&Objective::default(), work);
+        lab.seconds(5);
+        let had = lab.seconds(5);
+        // What it takes of the device there.
+        let truth = 1e12 * 5.0 / had[0].ios() as f64;
+        let cost = learnt(&lab, &work);
+        let off = cost.time_ps / truth - 1.0;
+        assert!(cost.is_known(), "depth {depth}: {cost:?}");
+        assert!(off.abs() < 0.1, "depth {depth}: {off}");
+        // A guest that asks for less than that leaves the device idle: then nothing is learnt.
+        let before = lab.engine.learnt_costs().expect("it learns").windows;
+        lab.works(
+            0,
+            Work {
+                depth: depth as u32 / 2,
+                ..work
+            },
+        );
+        lab.seconds(1);
+        let few = lab.engine.learnt_costs().expect("it learns").windows;
+        lab.seconds(2);
+        let after = lab.engine.learnt_costs().expect("it learns").windows;
+        assert!(
+            few <= before + 2 && after == few,
+            "depth {depth}: {before}, {few}, {after}"
+        );
+        lab.close();
+    }
+}
+
 /// Three VMs of one weight under vFair, by a profile or by what is learnt: what each has in a second,
 /// after so many.
 fn served(model: &str, works: &[Work; 3], by: Option<Profile>, after: u64) -> [f64; 3] {
