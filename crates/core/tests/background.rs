@@ -103,6 +103,36 @@ fn where_going_elsewhere_costs_it_waits_until_a_thinking_vm_has_been_quiet() {
     }
 }
 
+/// I/Os of the background in ten seconds in which a VM asks for one at a time, 0.1 ms each, and
+/// pauses for so long after each.
+fn beside_pauses(positioning: Nanos, pause: u64) -> u64 {
+    let mut config = config(8, 0);
+    config.device.positioning = positioning;
+    let mut w = World::with(config, "mclock", MS / 10);
+    let vm = w.guest(&Objective::default());
+    let backup = w.background();
+    w.load(backup, Op::Read, 64 * KIB, 8);
+    w.load(vm, Op::Read, 4 * KIB, 1);
+    while w.time() < Nanos(10 * SECOND) {
+        w.run(1);
+        w.pause(vm, pause);
+    }
+    total(&w.ops(backup))
+}
+
+#[test]
+fn pauses_shorter_than_the_grace_are_none_and_promotion_bounds_how_long_it_waits() {
+    let arms = Nanos::from_millis(12);
+    // Each end begins the grace of 2 ms anew, and twice a second one goes all the same.
+    let short = beside_pauses(arms, 3 * MS / 2);
+    assert!((19..=20).contains(&short), "{short}");
+    let long = beside_pauses(arms, 4 * MS);
+    assert!(long > 20_000, "{long}");
+    // Without arms one goes beside each of the VM's; what is left of the pause is the grace still.
+    let beside = beside_pauses(Nanos::ZERO, 3 * MS / 2);
+    assert!((6_000..=7_000).contains(&beside), "{beside}");
+}
+
 #[test]
 fn a_vm_held_by_its_limit_leaves_the_device_to_the_background() {
     for policy in ["limit", "mclock"] {
