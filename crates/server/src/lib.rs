@@ -18,6 +18,7 @@ pub mod fault;
 pub mod fitting;
 pub mod help;
 mod keeper;
+pub mod kept;
 pub mod metrics;
 pub mod profile;
 pub mod reception;

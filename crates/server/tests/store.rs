@@ -13,8 +13,9 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_nbd::Command;
-use tidegate_server::config::{Config, DeviceKind, StoreConfig};
+use tidegate_server::config::{Config, DeviceKind, StoreConfig, VmConfig};
 use tidegate_server::daemon::StartError;
+use tidegate_server::kept::{How, foresee};
 use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
 
 use common::{Client, Server, config, device, disk, request, single, vm};
@@ -101,6 +102,60 @@ fn a_kept_objective_wins_but_for_what_it_is_older_than() {
         assert_eq!(server.handle.vm("disk").expect("there").objective, expected);
         server.stop().expect("ends in order");
     }
+}
+
+#[test]
+fn what_is_foreseen_of_a_store_is_what_the_daemon_serves() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = single(dir.path(), DeviceKind::File, None, 1 << 20);
+    config.vms[0].disks[0].path = Some(dir.path().join("disk.raw"));
+    let path = dir.path().join("tidegate.redb");
+    config.store = Some(kept_in(path.clone()));
+    std::fs::write(dir.path().join("there.raw"), vec![0; 1 << 20]).expect("writable");
+    let whole = |name: &str, export: &str, file: &str| {
+        let disk = json!({ "export": export, "path": file, "size": "4 MiB", "create": "sparse" });
+        let words = json!({ "name": name, "device": "device", "disk": [disk] });
+        VmRecord::new(name, Scope::Whole, &words)
+    };
+    let records = [
+        VmRecord::new("disk", Scope::Objective, &json!({ "weight": 7 })),
+        whole("again", "again", "there.raw"),
+        whole("clash", "disk", "there.raw"),
+        whole("lost", "lost", "lost.raw"),
+        VmRecord::new(
+            "words",
+            Scope::Whole,
+            &json!({ "name": "words", "weight": 1 }),
+        ),
+    ];
+    let store = Store::open(&path).expect("made");
+    for record in &records {
+        store.put_vm(record).expect("writes");
+    }
+    drop(store);
+    let mut foreseen = config.clone();
+    let said = foresee(&Store::look(&path).expect("reads"), &mut foreseen);
+    let lost = said.iter().filter(|said| said.how == How::Lost);
+    let lost: Vec<_> = lost.map(|said| said.vm.as_str()).collect();
+    assert_eq!(lost, ["clash", "lost", "words"]);
+
+    let server = Server::start(config);
+    let served = server.handle.all_vms();
+    let seen = |vms: &[VmConfig]| -> Vec<_> {
+        let vms = vms.iter();
+        vms.map(|vm| (vm.name.clone(), vm.objective)).collect()
+    };
+    assert_eq!(seen(&served), seen(&foreseen.vms));
+    assert_eq!(served[0].objective.weight, 7);
+    let size = |vms: &[VmConfig]| vms[1].disks[0].size;
+    assert_eq!(size(&served), Some(1 << 20), "as its file");
+    assert_eq!(size(&foreseen.vms), size(&served));
+    let problems = server.handle.problems();
+    assert_eq!(problems.len(), lost.len(), "{problems:?}");
+    for (problem, vm) in problems.iter().zip(lost) {
+        assert!(problem.contains(vm), "{problem}");
+    }
+    server.stop().expect("ends in order");
 }
 
 #[test]

@@ -196,7 +196,8 @@ pub(crate) enum Command {
         after_help = "Reports everything that is wrong with the file, each with its line, and \
                             exits with 1\nif anything is. It opens no disk and no socket: that \
                             a disk is in use, has another\nsize or cannot be made is found by \
-                            `serve`.\n\n\
+                            `serve`. VMs and objectives that were persisted are\nread from the \
+                            configuration's store, also while a daemon has it open.\n\n\
                             Example:\n  tidegate check examples/limits.toml"
     )]
     Check {

@@ -10,17 +10,20 @@ use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
-    Place,
+    Place, VmConfig,
 };
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::Tenant;
 
+use self::kept::{Kept, Part};
 use super::show;
 use crate::file_kind::FileKind;
 use crate::output::{self, Output};
 use crate::simulate::{self, Changes};
+
+mod kept;
 
 /// What was found, as JSON.
 #[derive(Serialize)]
@@ -55,6 +58,9 @@ struct Vm<'a> {
     policy: PolicyView,
     objective: ObjectiveView,
     exports: Vec<&'a str>,
+    /// What of it the store keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Part>,
 }
 
 /// A device model, which has neither VMs nor a policy.
@@ -203,6 +209,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             policy: PolicyView::new(&device(tenant).policy),
             objective: ObjectiveView::new(&tenant.objective),
             exports: Vec::new(),
+            kept: None,
         });
         return out.json(&Report {
             vms: vms.collect(),
@@ -251,13 +258,14 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
 
 fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     let Loaded {
-        config,
+        mut config,
         mut warnings,
     } = loaded;
     warnings.extend(missing(&config));
+    let kept = Kept::of(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
     if out.is_json() {
-        let vm = |vm: &'_ config::VmConfig| {
+        let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];
             (
                 PolicyView::new(&device.policy),
@@ -272,6 +280,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
                 policy,
                 objective,
                 exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
+                kept: kept.part(&it.name),
             }
         });
         return out.json(&Report {
@@ -279,14 +288,14 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
             ..Report::good(&warnings)
         });
     }
-    out.text(&describe(&config, out))?;
+    out.text(&describe(&config, &kept, out))?;
     for warning in &warnings {
         output::tell(format_args!("\n{warning}"));
     }
     Ok(())
 }
 
-fn describe(config: &Config, out: Output) -> String {
+fn describe(config: &Config, kept: &Kept, out: Output) -> String {
     let mut devices = Table::new([
         ("DEVICE", Align::Left),
         ("KIND", Align::Left),
@@ -323,11 +332,7 @@ fn describe(config: &Config, out: Output) -> String {
                     .map_or("as the file".to_owned(), exact_bytes)
                     .into(),
                 backed_by(disk).into(),
-                first(show::promise(
-                    vm.background,
-                    &ObjectiveView::new(&vm.objective),
-                ))
-                .into(),
+                first(promise(vm, kept)).into(),
             ]);
         }
     }
@@ -346,14 +351,23 @@ fn describe(config: &Config, out: Output) -> String {
     ]);
     let mut tables = vec![devices, vms, sockets];
     if let Some(store) = &config.store {
-        let mut kept = Table::new([("STORE", Align::Left)]);
-        kept.row([store.path.display().to_string()]);
-        tables.push(kept);
+        let mut place = Table::new([("STORE", Align::Left)]);
+        place.row([store.path.display().to_string()]);
+        tables.push(place);
     }
     let tables: Vec<_> = (tables.iter())
         .map(|table| table.render(out.style()))
         .collect();
     tables.join("\n")
+}
+
+fn promise(vm: &VmConfig, kept: &Kept) -> String {
+    let promise = show::promise(vm.background, &ObjectiveView::new(&vm.objective));
+    match kept.part(&vm.name) {
+        None => promise,
+        Some(Part::Vm) => format!("{promise} (VM persisted)"),
+        Some(Part::Objective) => format!("{promise} (persisted)"),
+    }
 }
 
 fn kind(kind: &DeviceKind) -> String {

@@ -10,20 +10,18 @@
 //! wrote it there is told. One that is kept only misses itself, and `/healthz` says so.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::task::spawn_blocking;
 
 use tidegate_core::learnt::Blob;
-use tidegate_core::objective::Objective;
 
 use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
 use crate::command::Command;
-use crate::config::{self, ConfigErrors, Create, VmConfig};
+use crate::config::{self, VmConfig};
 use crate::control::view::ObjectiveView;
+use crate::kept::{self, How, Said};
 use crate::store::{Change, Scope, Store, StoreError, VmRecord};
 
 /// Puts the objectives that are kept in place of those of the configuration.
@@ -32,46 +30,13 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
         Ok(records) => records,
         Err(error) => return tracing::error!("what is kept cannot be read: {error}"),
     };
-    for record in records {
-        let vm = &record.name;
-        let configured = vms.iter_mut().find(|configured| configured.name == *vm);
-        match (record.scope, configured) {
-            (Scope::Whole, None) => {}
-            (Scope::Whole, Some(_)) => {
-                tracing::warn!(vm, "kept, and in the configuration: the configuration wins");
-            }
-            (Scope::Objective, None) => {
-                tracing::warn!(vm, "an objective is kept of a VM that is not configured");
-            }
-            (Scope::Objective, Some(configured)) => match kept_over(&record, &configured.objective)
-            {
-                Ok(kept) if kept == configured.objective => {}
-                Ok(kept) => {
-                    tracing::info!(vm, "its kept objective wins over the configuration's");
-                    configured.objective = kept;
-                }
-                Err(why) => tracing::error!(
-                    vm,
-                    "what is kept of its objective cannot be had, the configuration's is: {why}"
-                ),
-            },
+    for Said { vm, how, what } in kept::overlay(&records, vms) {
+        match how {
+            How::Well => tracing::info!(vm, "{what}"),
+            How::PassedOver => tracing::warn!(vm, "{what}"),
+            How::Lost => tracing::error!(vm, "{what}"),
         }
     }
-}
-
-/// The objective that is kept, over that of the configuration. A record names every part that there
-/// was when it was written, also what was not promised; what came to be since is the configuration's.
-fn kept_over(record: &VmRecord, configured: &Objective) -> Result<Objective, String> {
-    let words = record.words()?;
-    config::objective::merge(configured, &words).map_err(|errors| in_line(&errors))
-}
-
-fn in_line(errors: &ConfigErrors) -> String {
-    let said = errors.0.iter().map(|d| match d.field.as_str() {
-        "" => d.what.clone(),
-        field => format!("{field}: {}", d.what),
-    });
-    said.collect::<Vec<_>>().join("; ")
 }
 
 impl Daemon {
@@ -92,25 +57,17 @@ impl DaemonHandle {
         // That they cannot be read was said when objectives were.
         let Ok(Ok(records)) = records else { return };
         let devices = self.device_configs();
-        for record in records {
-            let name = record.name.clone();
-            if record.scope != Scope::Whole || self.shared.configured.contains(&name) {
-                continue;
-            }
-            let words = record.words();
-            let vm = words.and_then(|words| {
-                let read = config::vm::from_json(&words, &devices, self.base());
-                read.map_err(|errors| in_line(&errors))
-            });
+        let is_configured = |name: &str| self.is_configured(name);
+        for (name, vm) in kept::whole(&records, is_configured, &devices, self.base()) {
             let served = match vm {
                 Ok(vm) => self.serve_again(vm).await.map_err(|e| e.to_string()),
                 Err(why) => Err(why),
             };
             match served {
-                Ok(()) => tracing::info!(vm = name, "kept, and served again"),
+                Ok(()) => tracing::info!(vm = name, "{}", kept::SERVED_AGAIN),
                 Err(why) => {
-                    tracing::error!(vm = name, "kept, and cannot be served: {why}");
-                    self.not_served().insert(name, why);
+                    tracing::error!(vm = name, "{}", kept::cannot_be_served(&why));
+                    self.not_served().insert(name.to_owned(), why);
                 }
             }
         }
@@ -152,18 +109,9 @@ impl DaemonHandle {
         }
     }
 
-    /// Serves a VM that was served before: its files have to be there, and have the size that
-    /// they have. An empty disk in place of one that is gone would be the worst of answers.
+    /// Serves a VM that was served before.
     async fn serve_again(&self, vm: VmConfig) -> Result<(), ControlError> {
-        let mut there = vm.clone();
-        for disk in &mut there.disks {
-            if let Some(path) = &disk.path {
-                disk.create = Create::No;
-                if !is_block_device(path) {
-                    disk.size = None;
-                }
-            }
-        }
+        let there = kept::as_served_again(&vm);
         let now = self.add_vm(there).await?;
         self.change_vm(&vm.name, |served| {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
@@ -275,10 +223,6 @@ fn whole_paths(mut vm: VmConfig) -> VmConfig {
         }
     }
     vm
-}
-
-fn is_block_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 async fn store_it<T: Send + 'static>(

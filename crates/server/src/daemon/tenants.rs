@@ -22,6 +22,7 @@ use crate::backing::{Disk, Medium};
 use crate::command::{Command, NewDisk, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
 use crate::event_loop::{SetupError, open_disk, wish};
+use crate::kept::refuse_taken;
 use crate::ring::sys;
 
 /// Between a removal and giving its memory back: of many removals all but the first are one.
@@ -37,7 +38,11 @@ impl DaemonHandle {
     pub async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
         if let Some(there) = self.vm(&vm.name) {
             let by = self.devices()[there.device].name().to_owned();
-            return Err(taken("VM", &vm.name, format!("device {by:?}")));
+            return Err(ControlError::Taken {
+                what: "VM",
+                name: vm.name,
+                by: format!("device {by:?}"),
+            });
         }
         let disks = self.open(vm.device, &vm.name, &vm.disks).await?;
         let new = Box::new(NewVm {
@@ -225,13 +230,7 @@ impl DaemonHandle {
         vm: &str,
         disks: &[DiskConfig],
     ) -> Result<Vec<NewDisk>, ControlError> {
-        for disk in disks {
-            let has = |vm: &&VmConfig| vm.disks.iter().any(|other| other.export == disk.export);
-            if let Some(other) = self.vms().iter().find(has) {
-                let by = format!("VM {:?}", other.name);
-                return Err(taken("export", &disk.export, by));
-            }
-        }
+        refuse_taken(&self.vms(), disks)?;
         let own = self.store().map(|store| store.path().to_owned());
         let device = self.devices()[device].config.clone();
         let (vm, disks) = (vm.to_owned(), disks.to_vec());
@@ -317,11 +316,6 @@ impl Drop for OnDrop {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
-}
-
-fn taken(what: &'static str, name: &str, by: String) -> ControlError {
-    let name = name.to_owned();
-    ControlError::Taken { what, name, by }
 }
 
 fn refused(error: &SetupError) -> ControlError {

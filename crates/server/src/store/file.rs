@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use redb::backends::FileBackend;
-use redb::{Database, DatabaseError};
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{Database, DatabaseError, StorageBackend};
 
 use super::schema::{self, STEPS, SchemaError};
 use super::{Opened, StoreError};
@@ -15,6 +16,9 @@ use crate::ring::sys;
 
 /// Memory for pages of the file. Everything in it is read once, at start.
 const CACHE: usize = 1 << 20;
+/// A store is written to once in a while: copies that differ are made again so often, after so long.
+const COPIES: u32 = 100;
+const COPY_AGAIN: Duration = Duration::from_millis(10);
 /// What every file of redb begins with.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
@@ -115,10 +119,62 @@ pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
     Ok(Opened { database, identity })
 }
 
+/// Every byte of it as it was at one moment, also while somebody writes to it.
+pub(super) fn copy(path: &Path) -> io::Result<Vec<u8>> {
+    read_twice(|| std::fs::read(path))
+}
+
+fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let mut before = read()?;
+    for _ in 0..COPIES {
+        let bytes = read()?;
+        // What is the same twice was so in between: as a crash then would have left it.
+        if bytes == before {
+            return Ok(bytes);
+        }
+        before = bytes;
+        std::thread::sleep(COPY_AGAIN);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "it is written to all the time",
+    ))
+}
+
+/// A database in memory with these bytes.
+pub(super) fn in_memory(bytes: &[u8]) -> Result<Opened, DatabaseError> {
+    let backend = InMemoryBackend::new();
+    backend.set_len(bytes.len() as u64)?;
+    backend.write(0, bytes)?;
+    let database = builder().create_with_backend(backend)?;
+    let identity = None;
+    Ok(Opened { database, identity })
+}
+
 pub(super) fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE);
     // A file that was changed from outside is refused; without this it may be trusted.
     builder.set_check_integrity_on_open(true);
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_to_is_read_until_it_is_the_same_twice() {
+        let mut reads = [1, 2, 3, 3, 4].into_iter();
+        let read = || Ok(vec![reads.next().expect("no more than it needs")]);
+        assert_eq!(read_twice(read).expect("reads"), [3]);
+        assert_eq!(reads.next(), Some(4));
+        let mut never = 0_u64;
+        let error = read_twice(|| {
+            never += 1;
+            Ok(never.to_le_bytes().to_vec())
+        });
+        let error = error.expect_err("never the same");
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    }
 }

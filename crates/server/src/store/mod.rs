@@ -81,6 +81,26 @@ impl Store {
         Store::over(path, move || file::open(&place))
     }
 
+    /// The VMs that are kept in this file, by name, without opening it: it is not touched, and may be a
+    /// daemon's that runs. None where there is no such file.
+    ///
+    /// # Errors
+    /// As [`Store::open`], but for who has it open.
+    pub fn look(path: impl Into<PathBuf>) -> Result<Vec<VmRecord>, StoreError> {
+        let path = path.into();
+        let failed = |source| StoreError::Io {
+            path: path.clone(),
+            what: "read the store",
+            source,
+        };
+        if !path.try_exists().map_err(failed)? {
+            return Ok(Vec::new());
+        }
+        file::refuse_others(&path)?;
+        let bytes = file::copy(&path).map_err(failed)?;
+        Store::over(path, move || file::in_memory(&bytes))?.vms()
+    }
+
     fn over(
         path: PathBuf,
         open: impl Fn() -> Result<Opened, DatabaseError> + Send + Sync + 'static,

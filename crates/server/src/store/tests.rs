@@ -127,6 +127,47 @@ fn one_process_at_a_time_has_it() {
 }
 
 #[test]
+fn it_can_be_looked_at_while_it_is_open_and_written_to() {
+    let (_dir, path) = place();
+    assert_eq!(Store::look(&path).expect("none is well"), []);
+    let store = Store::open(&path).expect("made");
+    let (done, is_done) = (AtomicBool::new(false), &Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for weight in 0..200 {
+                // Both in one change, in pages that come and go.
+                let long = "x".repeat(weight as usize * 40);
+                let long = VmRecord::new("long", Scope::Whole, &json!({ "note": long }));
+                let both = [vm("short", weight), long];
+                let changes: Vec<_> = both.iter().map(Change::PutVm).collect();
+                store.apply(&changes).expect("writes");
+            }
+            done.store(true, *is_done);
+        });
+        let mut last = 0;
+        while !done.load(*is_done) {
+            let seen = Store::look(&path).expect("reads");
+            let [long, short] = &seen[..] else {
+                assert!(seen.is_empty(), "{seen:?}");
+                continue;
+            };
+            let weight = short.words().expect("words")["objective"]["weight"].as_u64();
+            let weight = weight.expect("a number");
+            let note = &long.words().expect("words")["note"];
+            assert_eq!(note.as_str().map(str::len), Some(weight as usize * 40));
+            assert!(weight >= last, "{weight} after {last}");
+            last = weight;
+        }
+    });
+    let seen = Store::look(&path).expect("reads");
+    assert_eq!(seen, store.vms().expect("reads"));
+    drop(store);
+    let before = std::fs::read(&path).expect("there");
+    assert_eq!(Store::look(&path).expect("reads"), seen);
+    assert!(std::fs::read(&path).expect("there") == before, "touched");
+}
+
+#[test]
 fn of_several_that_make_it_at_once_one_has_it() {
     for _ in 0..20 {
         let (dir, path) = place();
