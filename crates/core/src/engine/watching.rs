@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::estimator::{CostEstimator, Learnt};
+use crate::learnt::{Blob, BlobError};
 use crate::profile::Profile;
 use crate::roles::Event;
 use crate::time::Nanos;
@@ -63,6 +64,40 @@ impl Engine {
     /// What was learnt of what requests cost; `None`: it is not to be.
     pub fn learnt_costs(&self) -> Option<Learnt> {
         self.facts.estimator().map(CostEstimator::learnt)
+    }
+
+    /// What was learnt of what requests cost, to be kept beyond the engine's life; `None`: nothing is to be,
+    /// or nothing was since [`Engine::import_costs`].
+    pub fn export_costs(&self) -> Option<Blob> {
+        self.facts.estimator().and_then(CostEstimator::export)
+    }
+
+    /// Goes on with what was learnt of this device before ([`CostEstimator::import`]).
+    ///
+    /// # Errors
+    /// When nothing is to be learnt here, or it is not that. Then nothing has changed.
+    pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        match &mut self.facts.estimator {
+            Some(estimator) => estimator.import(learnt),
+            None => Err(BlobError::Unwanted("there is a profile, or no policy asks")),
+        }
+    }
+
+    /// The cap that was learnt, to be kept beyond the engine's life; `None`: none is known.
+    pub fn export_cap(&self) -> Option<Blob> {
+        self.watch.as_ref()?.export_cap()
+    }
+
+    /// Begins with a cap that was learnt of this device before, as [`Engine::assume_cap`].
+    ///
+    /// # Errors
+    /// When caps are not learnt here, or it is not that. Then nothing has changed.
+    pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
+        self.advance(now);
+        match &mut self.watch {
+            Some(watch) => watch.import_cap(self.facts.now, learnt),
+            None => Err(BlobError::Unwanted("no cap is to be learnt")),
+        }
     }
 
     fn watch_device(&mut self) {

@@ -9,8 +9,11 @@
 //! Only sums, products and quotients, the same number of them for each window, in one order: the same
 //! windows give the same bits on every machine.
 
+use core::ops::RangeInclusive;
+
 use super::prior;
-use super::{KINDS, NODES};
+use super::{KINDS, MOST, NODES};
+use crate::learnt::{Blob, BlobError, Fields};
 
 /// Costs that are estimated.
 pub(super) const COSTS: usize = KINDS * NODES;
@@ -34,8 +37,10 @@ const OFF_IN_A_ROW: u64 = 20;
 const OFF: f64 = 1.3;
 /// In standard deviations: no accident of what is unsure.
 const BEYOND: f64 = 3.0;
-/// How much of what was known is not any more, on another device.
+/// How much of what was known is not any more, on another device, or after a time in which nobody looked.
 const DOUBT: f64 = 0.02;
+/// Nanoseconds that no I/O of 1 MiB or less takes of any device, nor can be told from nothing.
+const POSSIBLE: RangeInclusive<f64> = 1e-3..=1e12;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -71,6 +76,59 @@ impl Filter {
     /// Windows it has learnt from.
     pub(super) fn windows(&self) -> u64 {
         self.windows
+    }
+
+    /// Adds what was learnt to what is kept.
+    pub(super) fn export(&self, blob: &mut Blob) {
+        blob.push_u64(self.windows).push_f64(self.noise);
+        for (prior, cost) in self.prior.iter().zip(&self.costs) {
+            blob.push_f64(*prior).push_f64(*cost);
+        }
+        for (at, row) in self.covariance.iter().enumerate() {
+            row[..=at].iter().for_each(|known| {
+                blob.push_f64(*known);
+            });
+        }
+    }
+
+    /// Goes on with what was learnt before, less sure of it.
+    pub(super) fn import(&mut self, fields: &mut Fields<'_>) -> Result<(), BlobError> {
+        let mut kept = self.clone();
+        kept.windows = fields.u64()?.clamp(1, MOST);
+        kept.noise = fields.f64_in("the error of a window", NOISE[0]..=NOISE[1])?;
+        for at in 0..COSTS {
+            kept.prior[at] = fields.f64_in("a cost by itself", POSSIBLE)?;
+            kept.costs[at] = fields.f64_in("a cost", POSSIBLE)?;
+        }
+        for at in 0..COSTS {
+            for to in 0..=at {
+                let known = fields.f64_in("a variance", f64::MIN..=f64::MAX)?;
+                kept.covariance[at][to] = known;
+                kept.covariance[to][at] = known;
+            }
+        }
+        kept.check()?;
+        kept.scale(1.0, DOUBT);
+        *self = kept;
+        Ok(())
+    }
+
+    /// Whether the covariance can be one: two costs vary together no more than each by itself.
+    fn check(&self) -> Result<(), BlobError> {
+        let of = &self.covariance;
+        for at in 0..COSTS {
+            for to in 0..=at {
+                let both = of[at][at] * of[to][to];
+                let value = of[at][to];
+                // It is computed, so the last digits may be off.
+                if of[at][at] < 0.0 || value * value > both * (1.0 + 1e-6) {
+                    let value = value.to_string();
+                    let what = "how two costs vary together";
+                    return Err(BlobError::Value { what, value });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A window of `len` nanoseconds in which the device did these I/Os, and had enough to do.

@@ -40,11 +40,18 @@ mod tests;
 
 use crate::ends::Run;
 use crate::facts::DeviceSpec;
+use crate::learnt::{Blob, BlobError};
 use crate::profile::{Access, Direction, Pattern};
 use crate::random::mix;
 use crate::request::{DeviceIo, VmId};
 use crate::time::Nanos;
 use filter::{COSTS, Few, Filter};
+
+/// Whose what is kept is, and which version of it.
+const PART: &str = "cost-estimator";
+const VERSION: u16 = 1;
+/// What is counted over all windows is no more, or somebody made it up.
+const MOST: u64 = 1 << 62;
 
 /// Kinds of I/O: reads and writes, each sequential and random.
 const KINDS: usize = 4;
@@ -142,6 +149,8 @@ pub struct CostEstimator {
     window: Window,
     /// Windows that were over, learnt from or not.
     over: u64,
+    /// Windows that others had learnt from before.
+    imported: u64,
     /// Over all windows that were learnt from: I/Os and bytes by kind.
     ios: [u64; KINDS],
     bytes: [u64; KINDS],
@@ -186,6 +195,7 @@ impl CostEstimator {
             kinds: vec![Kind::Unknown; spec.depth as usize],
             window: Window::new(now),
             over: 0,
+            imported: 0,
             ios: [0; KINDS],
             bytes: [0; KINDS],
         }
@@ -254,6 +264,43 @@ impl CostEstimator {
             }
         }
         self.window.restart();
+    }
+
+    /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or since
+    /// [`CostEstimator::import`].
+    pub fn export(&self) -> Option<Blob> {
+        if self.filter.windows() == self.imported {
+            return None;
+        }
+        let mut blob = Blob::new(PART, VERSION);
+        for kind in 0..KINDS {
+            blob.push_u64(self.ios[kind]).push_u64(self.bytes[kind]);
+        }
+        self.filter.export(&mut blob);
+        Some(blob)
+    }
+
+    /// Goes on with what was learnt of the device before, less sure of it, as where the device is another
+    /// one by now: it counts at once, is not known until it is seen again, and is soon learnt anew where
+    /// that shows something else.
+    ///
+    /// # Errors
+    /// When it is not that, or cannot be. Then nothing has changed.
+    pub fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        let mut fields = learnt.fields(PART, VERSION)?;
+        let (mut ios, mut bytes) = ([0; KINDS], [0; KINDS]);
+        for kind in 0..KINDS {
+            // Sums that cannot be do no harm: they are only shown.
+            (ios[kind], bytes[kind]) = (fields.u64()?.min(MOST), fields.u64()?.min(MOST));
+        }
+        let mut filter = self.filter.clone();
+        filter.import(&mut fields)?;
+        fields.end()?;
+        (self.ios, self.bytes) = (ios, bytes);
+        self.imported = filter.windows();
+        self.over = self.over - self.filter.windows() + filter.windows();
+        self.filter = filter;
+        Ok(())
     }
 
     /// What a request of a pattern takes of the saturated device: 1 / P of equation 3.

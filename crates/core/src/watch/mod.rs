@@ -18,6 +18,7 @@ pub use cap::LearntCap;
 pub use drift::{Drift, Parting};
 
 use crate::facts::DeviceSpec;
+use crate::learnt::{Blob, BlobError};
 use crate::profile::Profile;
 use crate::request::DeviceIo;
 use crate::time::Nanos;
@@ -144,6 +145,20 @@ impl Watch {
             learner.assume(now, iops, bytes);
             self.meter.restart(now);
         }
+    }
+
+    /// The cap that it is held to, to be kept.
+    pub(crate) fn export_cap(&self) -> Option<Blob> {
+        self.learner.as_ref()?.export()
+    }
+
+    /// Begins with a cap that was kept.
+    pub(crate) fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
+        let learner =
+            (self.learner.as_mut()).ok_or(BlobError::Unwanted("no cap is to be learnt"))?;
+        learner.import(now, learnt)?;
+        self.meter.restart(now);
+        Ok(())
     }
 
     /// What has changed since this was asked last.

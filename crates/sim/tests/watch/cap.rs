@@ -2,6 +2,7 @@
 
 use super::lab::*;
 use std::sync::Arc;
+use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -38,6 +39,67 @@ fn mb_per_s(cap: Option<LearntCap>) -> f64 {
 fn neighbours(lab: &mut Lab) {
     lab.guest(&Objective::default(), reads(1, 8 * KIB));
     lab.guest(&Objective::default(), writes(32, MIB));
+}
+
+#[test]
+fn a_cap_that_was_kept_is_in_force_at_once_and_another_one_is_found() {
+    let figures = cap(0, 50_000_000, 0);
+    let mut first = capped(&figures, "sfq");
+    let export = |lab: &Lab| lab.engine.export_cap();
+    assert_eq!(export(&first), None);
+    neighbours(&mut first);
+    first.seconds(20);
+    let kept = export(&first).expect("it is known");
+    let known = first.engine.learnt_cap().expect("it is known");
+    first.close();
+
+    let starts = |figures: &CapFigures, with: bool| {
+        let mut lab = capped(figures, "sfq");
+        if with {
+            (lab.engine.import_cap(lab.now, &kept)).expect("its own");
+        }
+        neighbours(&mut lab);
+        let p99 = lab.seconds(3)[0].p99();
+        lab.seconds(120);
+        let now = lab.engine.learnt_cap();
+        lab.close();
+        (p99, now)
+    };
+    let (without, _) = starts(&figures, false);
+    let (with, now) = starts(&figures, true);
+    assert!(Nanos(with.0 * 4) < without, "{with}, {without}");
+    let part = mb_per_s(now) / mb_per_s(Some(known));
+    assert!((part - 1.0).abs() < 0.05, "{now:?}");
+    for other in [25, 100] {
+        let (_, now) = starts(&cap(0, other * 1_000_000, 0), true);
+        let part = mb_per_s(now) / other as f64;
+        assert!((0.9..1.1).contains(&part), "{other}: {now:?}");
+    }
+}
+
+#[test]
+fn what_is_no_cap_is_refused_and_which_of_two_it_is_stays_open() {
+    let kept = |fields: [u64; 3]| {
+        let mut blob = Blob::new("cap-learner", 1);
+        fields.iter().for_each(|&field| {
+            blob.push_u64(field);
+        });
+        blob
+    };
+    let mut lab = capped(&cap(500, 0, 0), "sfq");
+    for bad in [[0, 0, 0], [0, 0, 1], [500_000, 0, 1], [500_000, 7, 2]] {
+        let refused = lab.engine.import_cap(lab.now, &kept(bad));
+        assert!(matches!(refused, Err(BlobError::Value { .. })), "{bad:?}");
+        assert_eq!(lab.engine.learnt_cap(), None);
+    }
+    let either = kept([500_000, 4_000_000, 1]);
+    lab.engine.import_cap(lab.now, &either).expect("good");
+    assert_eq!(lab.engine.export_cap(), Some(either));
+    assert!(lab.engine.learnt_cap().is_some_and(|cap| cap.either));
+    lab.engine.learn_cap(false);
+    let refused = lab.engine.import_cap(lab.now, &kept([500_000, 0, 0]));
+    assert!(matches!(refused, Err(BlobError::Unwanted(_))));
+    lab.close();
 }
 
 #[test]

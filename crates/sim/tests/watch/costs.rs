@@ -3,6 +3,7 @@
 use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::estimator::LearntCost;
+use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Curve, Pattern, Profile};
 use tidegate_core::request::Op;
@@ -202,6 +203,114 @@ fn served(model: &str, works: &[Work; 3], by: Option<Profile>, after: u64) -> [f
     let had = lab.seconds(seconds);
     lab.close();
     [0, 1, 2].map(|guest| had[guest].ios() as f64 / seconds as f64)
+}
+
+/// Three VMs of unlike requests under vFair, which learns what those cost, for so many seconds.
+fn under_vfair(model: &str, kept: Option<&Blob>, seconds: u64) -> Lab {
+    let entry = catalogue::load(model).expect("of the catalogue");
+    let mut lab = Lab::new(&entry, None, 32, "vfair");
+    if let Some(kept) = kept {
+        lab.engine.import_costs(kept).expect("its own");
+    }
+    for work in UNLIKE {
+        lab.guest(&Objective::default(), work);
+    }
+    lab.seconds(seconds);
+    lab
+}
+
+const UNLIKE: [Work; 3] = [
+    reads(48, 16 * KIB),
+    reads(48, 64 * KIB),
+    reads(48, 128 * KIB),
+];
+
+#[test]
+fn costs_that_were_kept_count_at_once_and_are_less_sure_until_they_are_seen_again() {
+    let ssd = "ssd-sata-300gb";
+    let first = under_vfair(ssd, None, 30);
+    let kept = first.engine.export_costs().expect("it has learnt");
+    let before = UNLIKE.map(|work| learnt(&first, &work));
+    first.close();
+
+    let again = under_vfair(ssd, Some(&kept), 0);
+    assert_eq!(again.engine.export_costs(), None, "nothing is new");
+    for (work, before) in UNLIKE.iter().zip(before) {
+        let cost = learnt(&again, work);
+        assert!(
+            (cost.time_ps / before.time_ps - 1.0).abs() < 1e-9,
+            "{cost:?}"
+        );
+        assert!(before.is_known(), "{before:?}");
+        assert!(!cost.is_known() && cost.within < 1.0, "{cost:?}");
+    }
+    again.close();
+    let again = under_vfair(ssd, Some(&kept), 3);
+    for (work, before) in UNLIKE.iter().zip(before) {
+        let cost = learnt(&again, work);
+        assert!(cost.is_known(), "{cost:?}");
+        assert!(
+            (cost.time_ps / before.time_ps - 1.0).abs() < 0.1,
+            "{cost:?}, {before:?}"
+        );
+    }
+    assert!(again.engine.export_costs().is_some());
+    again.close();
+}
+
+#[test]
+fn kept_costs_of_what_is_another_device_by_now_are_learnt_anew() {
+    let first = under_vfair("hdd-7200-1tb", None, 60);
+    let kept = first.engine.export_costs().expect("it has learnt");
+    first.close();
+    let ssd = "ssd-sata-300gb";
+    let (fresh, other) = (
+        under_vfair(ssd, None, 40),
+        under_vfair(ssd, Some(&kept), 40),
+    );
+    for work in UNLIKE {
+        let (truth, cost) = (learnt(&fresh, &work), learnt(&other, &work));
+        let part = cost.time_ps / truth.time_ps;
+        assert!((0.9..1.1).contains(&part), "{part}: {cost:?}, {truth:?}");
+    }
+    fresh.close();
+    other.close();
+}
+
+#[test]
+fn what_are_no_costs_is_refused_and_changes_nothing() {
+    let mut lab = under_vfair("ssd-sata-300gb", None, 10);
+    let kept = lab.engine.export_costs().expect("it has learnt");
+    let before = UNLIKE.map(|work| learnt(&lab, &work));
+    let bytes = kept.as_bytes();
+    // A float each, from the end: covariances; and what is cut short, or too long.
+    let broken = |at: usize, value: f64| {
+        let (mut bytes, at) = (bytes.to_vec(), bytes.len() - 8 * at);
+        bytes[at..at + 8].copy_from_slice(&value.to_bits().to_le_bytes());
+        bytes
+    };
+    for bad in [
+        broken(1, f64::NAN),
+        broken(1, -1.0),
+        broken(2, 1e300),
+        broken(36 * 37 / 2 + 1, 0.0),
+        broken(36 * 37 / 2 + 2, f64::INFINITY),
+        bytes[..bytes.len() - 8].to_vec(),
+        [bytes, &[0; 8]].concat(),
+        Blob::new("credit-feedback", 1).as_bytes().to_vec(),
+    ] {
+        let refused = lab.engine.import_costs(&Blob::from_bytes(bad));
+        refused.expect_err("taken over");
+    }
+    assert_eq!(UNLIKE.map(|work| learnt(&lab, &work)), before);
+    lab.engine.import_costs(&kept).expect("its own");
+    lab.close();
+    // Where nothing is to be learnt, nothing is taken over.
+    let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
+    let mut other = Lab::new(&entry, None, 32, "fifo");
+    let refused = other.engine.import_costs(&kept);
+    assert!(matches!(refused, Err(BlobError::Unwanted(_))));
+    other.close();
 }
 
 #[test]

@@ -40,11 +40,16 @@ mod rates;
 mod recognise;
 
 use super::meter::Window;
+use crate::learnt::{Blob, BlobError};
 use crate::time::Nanos;
 use fresh::Fresh;
 use pace::{LATE, Pace};
 use rates::{Found, Point, Rates};
 use recognise::{SECONDS, Second, TEST_AGAIN};
+
+/// Whose what is kept is, and which version of it.
+const PART: &str = "cap-learner";
+const VERSION: u16 = 1;
 
 /// Fewer I/Os in a second say nothing: caps below it are not learnt.
 const IOS: u64 = 8;
@@ -179,16 +184,49 @@ impl Learner {
 
     /// Begins with a cap that was known before.
     pub(super) fn assume(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>) {
-        if ios.is_none() && bytes.is_none() {
-            return;
+        if ios.is_some() || bytes.is_some() {
+            let ios = ios.map(|rate| rate.saturating_mul(1000));
+            self.begin_with(now, ios, bytes, false);
         }
+    }
+
+    /// Begins with a cap, of I/Os in thousandths. What has passed before is not taken for possible still.
+    fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
         let rates = Rates {
-            ios: ios.map(|rate| rate.saturating_mul(1000).max(1000)),
+            ios: ios.map(|rate| rate.max(1000)),
             bytes: bytes.map(|rate| rate.max(1)),
-            either: false,
+            either,
             reach: Point { ios: 0, bytes: 0 },
         };
         self.keep(now, rates, USUAL_MOST);
+    }
+
+    /// The cap that is known, to be kept.
+    pub(super) fn export(&self) -> Option<Blob> {
+        let rates = self.rates?;
+        let mut blob = Blob::new(PART, VERSION);
+        blob.push_u64(rates.ios.unwrap_or(0))
+            .push_u64(rates.bytes.unwrap_or(0))
+            .push_u64(rates.either.into());
+        Some(blob)
+    }
+
+    /// Begins with a cap that was kept.
+    pub(super) fn import(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
+        let mut fields = learnt.fields(PART, VERSION)?;
+        let (ios, bytes, either) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        fields.end()?;
+        let known = [ios, bytes].map(|rate| (rate > 0).then_some(rate));
+        let [ios, bytes] = match (known, either) {
+            ([Some(_), _] | [_, Some(_)], 0) | ([Some(_), Some(_)], 1) => known,
+            _ => {
+                let value = format!("{ios} and {bytes}, {either}");
+                let what = "a cap of I/Os or bytes, and whether it is either";
+                return Err(BlobError::Value { what, value });
+            }
+        };
+        self.begin_with(now, ios, bytes, either == 1);
+        Ok(())
     }
 
     /// From now on I/Os go at the pace of this cap; behind it at most so many are usual in flight.
