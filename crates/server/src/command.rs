@@ -166,6 +166,8 @@ pub enum Command {
     },
     /// Has the policy's controller go on with what was learnt of some VMs, by their names.
     ImportLearnt(Vec<(String, Blob)>),
+    /// Has the engine go on with what was learnt of the device.
+    ImportDevice(Vec<(DeviceLearnt, Blob)>),
     /// A client whose handshake is done.
     Adopt(Box<crate::reception::Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
@@ -233,6 +235,30 @@ pub struct LearntPart {
     pub states: Vec<(String, Blob)>,
     /// Where to go on; `None`: those were the last.
     pub next: Option<usize>,
+    /// What was learnt of the device itself since it was told to go on; with the first VMs.
+    pub device: Vec<(DeviceLearnt, Option<Blob>)>,
+}
+
+/// What is learnt of a device, whoever uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceLearnt {
+    /// What requests cost.
+    Costs,
+    /// The cap in front of it.
+    Cap,
+}
+
+impl DeviceLearnt {
+    /// All there are.
+    pub const ALL: [DeviceLearnt; 2] = [DeviceLearnt::Costs, DeviceLearnt::Cap];
+
+    /// What it is kept under.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceLearnt::Costs => "costs",
+            DeviceLearnt::Cap => "cap",
+        }
+    }
 }
 
 fn counted(clients: usize) -> String {

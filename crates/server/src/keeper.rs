@@ -1,4 +1,4 @@
-//! Keeps what controllers have learnt: now and then while the daemon runs, and once when it ends.
+//! Keeps what controllers and engines have learnt: now and then while the daemon runs, and once when it ends.
 //!
 //! ```text
 //!   every so often --ask a few VMs at a time--> event loop
@@ -17,8 +17,9 @@ use tidegate_core::learnt::Blob;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
-use crate::command::Command;
+use crate::command::{Command, DeviceLearnt};
 use crate::daemon::{ControlError, DaemonHandle};
+use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
 
 /// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
@@ -30,6 +31,9 @@ pub(crate) struct Learnt {
     policy: String,
     /// By the VMs' names.
     states: Vec<(String, Blob)>,
+    /// Of the device itself.
+    own: Vec<(DeviceLearnt, Option<Blob>)>,
+    lies_on: LiesOn,
 }
 
 /// See the module's documentation.
@@ -122,6 +126,8 @@ async fn ask(handle: &DaemonHandle, device: usize) -> Result<Option<Learnt>, Con
         device: handle.devices()[device].name().to_owned(),
         policy: String::new(),
         states: Vec::new(),
+        own: Vec::new(),
+        lies_on: handle.lies_on(device),
     };
     let mut next = Some(0);
     while let Some(from) = next {
@@ -132,6 +138,7 @@ async fn ask(handle: &DaemonHandle, device: usize) -> Result<Option<Learnt>, Con
         }
         learnt.policy = part.policy;
         learnt.states.extend(part.states);
+        learnt.own.extend(part.device);
         next = part.next;
     }
     Ok(Some(learnt))
@@ -157,12 +164,25 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
                 .collect()
         })
         .collect();
-    let changes: Vec<_> = (learnt.iter().zip(&states))
-        .map(|(of, states)| Change::ReplaceLearnt {
-            device: &of.device,
-            policy: &of.policy,
-            states,
-        })
+    let of_vms = (learnt.iter().zip(&states)).map(|(of, states)| Change::ReplaceLearnt {
+        device: &of.device,
+        policy: &of.policy,
+        states,
+    });
+    let identities: Vec<_> = (learnt.iter())
+        .map(|of| of.lies_on.identity().to_text())
         .collect();
+    // What might be learnt of any device is of use for none.
+    let known = learnt.iter().zip(&identities);
+    let known = known.filter(|(_, identity)| !identity.is_empty());
+    let of_devices = known.flat_map(|(of, identity)| {
+        of.own.iter().map(|(part, state)| Change::PutDevice {
+            device: &of.device,
+            part: part.name(),
+            identity,
+            state: state.as_ref().map(Blob::as_bytes),
+        })
+    });
+    let changes: Vec<_> = of_vms.chain(of_devices).collect();
     store.apply(&changes).map(drop)
 }

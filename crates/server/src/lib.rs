@@ -17,6 +17,7 @@ pub mod event_loop;
 pub mod fault;
 pub mod fitting;
 pub mod help;
+mod identity;
 mod keeper;
 pub mod kept;
 pub mod metrics;

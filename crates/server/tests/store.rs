@@ -18,7 +18,7 @@ use tidegate_server::daemon::StartError;
 use tidegate_server::kept::{How, foresee};
 use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
 
-use common::{Client, Server, config, device, disk, request, single, vm};
+use common::{Client, Server, config, device, disk, request, single, vm, wait};
 
 fn kept_in(path: PathBuf) -> StoreConfig {
     StoreConfig {
@@ -270,6 +270,133 @@ fn what_was_learnt_goes_on_after_a_restart() {
     server.stop().expect("ends in order");
     let now = kept();
     assert!(matches!(now, [Some(_), None]), "{now:?}");
+}
+
+/// A client always has more asked for than the device takes at once, until this holds.
+fn keep_busy(client: &mut Client, until: impl Fn() -> bool) {
+    let read = |cookie: u64| {
+        // No two in a row lie side by side, or they would go as one.
+        let offset = cookie * 37 % 256 * 4096;
+        request(Command::Read { df: false }, cookie, offset, 4096)
+    };
+    let mut asked = 0..;
+    let mut answered = 0;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    asked
+        .by_ref()
+        .take(128)
+        .for_each(|cookie| client.send(read(cookie), &[]));
+    while answered % 32 != 0 || answered == 0 || !until() {
+        assert!(Instant::now() < deadline, "in vain");
+        client.receive().result.expect("reads");
+        answered += 1;
+        client.send(read(asked.next().expect("endless")), &[]);
+    }
+    (0..128).for_each(|_| drop(client.receive()));
+}
+
+/// Windows that what requests cost was learnt from; `None`: nothing is to be learnt.
+fn windows(server: &Server) -> Option<u64> {
+    let now = wait(server.handle.snapshot(0)).expect("it answers");
+    now.learnt_costs.map(|costs| costs.windows)
+}
+
+#[test]
+fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = with_credits(dir.path(), Nanos::from_millis(20));
+    let emulated = |model: &str| DeviceKind::Emulated {
+        model: Box::new(catalogue::load(model).expect("built in")),
+    };
+    // So slow that one client keeps it busy.
+    config.devices[0].kind = emulated("ssd-sata-300gb");
+    // So few in flight are enough that one client keeps it busy on any machine.
+    let mut vfair = PolicySpec::named("vfair").expect("it is registered");
+    vfair.set("depth", 4).expect("it has this parameter");
+    config.devices[0].policy = vfair;
+    let store = || Store::open(dir.path().join("tidegate.redb")).expect("free");
+    let kept = |store: &Store| store.device("disk0", "costs").expect("reads");
+
+    let server = Server::start(config.clone());
+    assert_eq!(windows(&server), Some(0));
+    let written = || kept(server.handle.store().expect("it is configured")).is_some();
+    keep_busy(&mut server.connect("patient"), written);
+    server.stop().expect("ends in order");
+    let first = kept(&store()).expect("it was kept");
+    assert!(
+        first.0.starts_with("emulated ssd-sata-300gb"),
+        "{}",
+        first.0
+    );
+
+    // It takes it over, and has learnt nothing else when it ends.
+    let server = Server::start(config.clone());
+    let before = windows(&server).expect("they are learnt");
+    assert!(before > 0);
+    server.stop().expect("ends in order");
+    assert_eq!(kept(&store()), Some(first.clone()));
+
+    // Where nothing is to be learnt it stays for when something is.
+    let mut other = config.clone();
+    other.devices[0].policy = PolicySpec::named("fifo").expect("it is registered");
+    let server = Server::start(other);
+    assert_eq!(windows(&server), None);
+    server.stop().expect("ends in order");
+    assert_eq!(kept(&store()), Some(first));
+
+    let mut other = config.clone();
+    other.devices[0].kind = emulated("hdd-7200-250gb");
+    let server = Server::start(other);
+    assert_eq!(windows(&server), Some(0), "of another device");
+    server.stop().expect("ends in order");
+    let server = Server::start(config);
+    assert_eq!(windows(&server), Some(before));
+}
+
+#[test]
+fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = with_credits(dir.path(), Nanos::from_secs(3600));
+    config.devices[0].learn_cap = true;
+    // As the engine writes it: 500 I/Os a second, in thousandths, and no bytes.
+    let mut cap = Blob::new("cap-learner", 1);
+    cap.push_u64(500_000).push_u64(0).push_u64(0);
+    let open = || Store::open(dir.path().join("tidegate.redb")).expect("free");
+    // Its identity is what the daemon says it is.
+    let server = Server::start(config.clone());
+    server.stop().expect("ends in order");
+    let DeviceKind::Emulated { model } = &config.devices[0].kind else {
+        panic!("it is emulated")
+    };
+    let identity = format!("emulated {} {:?}", model.name, model.spec());
+    let keep = |store: &Store, identity: &str| {
+        let (device, part, state) = ("disk0", "cap", Some(cap.as_bytes()));
+        let change = Change::PutDevice {
+            device,
+            part,
+            identity,
+            state,
+        };
+        store.apply(&[change]).expect("writes")
+    };
+    let in_force = |server: &Server| {
+        let now = wait(server.handle.snapshot(0)).expect("it answers");
+        now.learnt_cap.and_then(|cap| cap.iops)
+    };
+    let kept = || open().device("disk0", "cap").expect("reads");
+    assert_eq!(keep(&open(), &identity), 1);
+    assert_eq!(keep(&open(), &identity), 0, "written again");
+    let server = Server::start(config.clone());
+    assert_eq!(in_force(&server), Some(500.0));
+    server.stop().expect("ends in order");
+    assert_eq!(kept(), Some((identity.clone(), cap.as_bytes().to_vec())));
+
+    // Another device is not capped, and when it ends there is none to keep.
+    assert_eq!(keep(&open(), "block device naa.5000c500"), 1);
+    let server = Server::start(config.clone());
+    assert_eq!(in_force(&server), None);
+    server.stop().expect("ends in order");
+    assert_eq!(kept(), None);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::command::{
 };
 use crate::config::{Config, DeviceConfig, VmConfig};
 use crate::event_loop::{Files, LoopHandle};
+use crate::identity::LiesOn;
 use crate::reception::{Catalogue, Offer};
 use crate::store::Store;
 
@@ -180,6 +181,11 @@ impl DaemonHandle {
     /// All VMs that are served now, in the words of the configuration, with what they are promised.
     pub fn all_vms(&self) -> Vec<VmConfig> {
         self.vms().clone()
+    }
+
+    /// What the disks of a device lie on now.
+    pub(crate) fn lies_on(&self, device: usize) -> LiesOn {
+        LiesOn::of(&self.devices()[device].config.kind, &self.vms_of(device))
     }
 
     /// The VMs of a device, in the words of the configuration, with what they are promised now.

@@ -18,9 +18,10 @@ use tidegate_core::learnt::Blob;
 
 use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
-use crate::command::Command;
+use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, VmConfig};
 use crate::control::view::ObjectiveView;
+use crate::identity::Identity;
 use crate::kept::{self, How, Said};
 use crate::store::{Change, Scope, Store, StoreError, VmRecord};
 
@@ -73,36 +74,76 @@ impl DaemonHandle {
         }
         // Once all VMs are there: one that comes afterwards may void it.
         for device in 0..devices.len() {
-            self.go_on(device).await;
+            self.go_on_with_vms(device).await;
+            self.go_on_with_device(device).await;
         }
     }
 
     /// Has the policy of a device go on with what it had learnt of its VMs. What does not fit them
     /// any more is left; without any of it the device is served all the same.
-    async fn go_on(&self, device: usize) {
-        let Some(store) = self.store().cloned() else {
-            return;
-        };
+    async fn go_on_with_vms(&self, device: usize) {
         let Ok(now) = self.snapshot(device).await else {
             return;
         };
-        let learnt = spawn_blocking(move || {
+        let read = move |store: &Store| {
             let mut learnt = Vec::new();
             for vm in now.vms {
                 let state = store.learnt(&now.name, now.policy.name(), &vm.name)?;
                 learnt.extend(state.map(|state| (vm.name, Blob::from_bytes(state))));
             }
-            Ok::<_, StoreError>(learnt)
-        });
-        match learnt.await {
-            Ok(Ok(learnt)) if learnt.is_empty() => {}
-            Ok(Ok(learnt)) => {
+            Ok(learnt)
+        };
+        self.go_on(device, read, Command::ImportLearnt).await;
+    }
+
+    /// Has a device's engine go on with what was learnt of the device, if that is still the same.
+    async fn go_on_with_device(&self, device: usize) {
+        let name = self.devices()[device].name().to_owned();
+        let lies_on = self.lies_on(device);
+        let read = move |store: &Store| {
+            let mut kept = Vec::new();
+            for part in DeviceLearnt::ALL {
+                let Some((of, state)) = store.device(&name, part.name())? else {
+                    continue;
+                };
+                let (was, is) = (Identity::from_text(&of), lies_on.identity());
+                if was.is(&is) {
+                    kept.push((part, Blob::from_bytes(state)));
+                } else {
+                    let (part, is) = (part.name(), is.to_text());
+                    tracing::warn!(
+                        device = name,
+                        part,
+                        was = of,
+                        is,
+                        "what was learnt is of another device, and not taken over"
+                    );
+                }
+            }
+            Ok(kept)
+        };
+        self.go_on(device, read, Command::ImportDevice).await;
+    }
+
+    /// Has a device's loop go on with what is kept, where anything is.
+    async fn go_on<T: Send + 'static>(
+        &self,
+        device: usize,
+        read: impl FnOnce(&Store) -> Result<Vec<T>, StoreError> + Send + 'static,
+        go_on: impl FnOnce(Vec<T>) -> Command,
+    ) {
+        let Some(store) = self.store().cloned() else {
+            return;
+        };
+        match spawn_blocking(move || read(&store)).await {
+            Ok(Ok(kept)) if kept.is_empty() => {}
+            Ok(Ok(kept)) => {
                 // A loop that has ended needs none of it.
-                let _ = self.send(device, Command::ImportLearnt(learnt));
+                let _ = self.send(device, go_on(kept));
             }
             Ok(Err(error)) => {
                 let device = self.devices()[device].name();
-                tracing::warn!(%device, "what was learnt of its VMs is not taken over: {error}");
+                tracing::warn!(%device, "what was learnt there is not taken over: {error}");
             }
             // It has said so.
             Err(_) => {}

@@ -83,6 +83,7 @@ impl Loop {
                 reply,
             } => answer_ended(reply.send(self.finish_resize(&vm, &export, size))),
             Command::ImportLearnt(learnt) => self.import_learnt(&learnt),
+            Command::ImportDevice(learnt) => self.import_device(&learnt),
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),
             Command::Abort => {

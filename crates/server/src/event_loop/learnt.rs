@@ -1,9 +1,10 @@
-//! What the policy's controller has learnt of this device's VMs, told a few at a time.
+//! What the policy's controller has learnt of this device's VMs, told a few at a time; and what was learnt
+//! of the device itself.
 
 use tidegate_core::learnt::Blob;
 
 use super::{Loop, Vm};
-use crate::command::LearntPart;
+use crate::command::{DeviceLearnt, LearntPart};
 
 /// VMs that are looked at in one turn.
 const AT_ONCE: usize = 64;
@@ -16,6 +17,10 @@ impl Loop {
             policy: policy.name().to_owned(),
             states: Vec::new(),
             next: None,
+            device: match from {
+                0 => self.export_device(),
+                _ => Vec::new(),
+            },
         };
         if policy.parts().0.is_none() {
             return part;
@@ -45,6 +50,34 @@ impl Loop {
         }
         let vms = vms - refused.len();
         tracing::info!(%device, vms, "the policy goes on with what it had learnt");
+    }
+
+    fn export_device(&self) -> Vec<(DeviceLearnt, Option<Blob>)> {
+        // Costs of which nothing is new are those that are kept. A cap that is not known any more is none.
+        let costs = self.engine.export_costs();
+        let costs = costs.map(|costs| (DeviceLearnt::Costs, Some(costs)));
+        costs
+            .into_iter()
+            .chain([(DeviceLearnt::Cap, self.engine.export_cap())])
+            .collect()
+    }
+
+    /// Has the engine go on with what was learnt of the device.
+    pub(super) fn import_device(&mut self, learnt: &[(DeviceLearnt, Blob)]) {
+        let device = &self.name;
+        for (part, blob) in learnt {
+            let taken = match part {
+                DeviceLearnt::Costs => self.engine.import_costs(blob),
+                DeviceLearnt::Cap => self.engine.import_cap(self.now, blob),
+            };
+            let part = part.name();
+            match taken {
+                Ok(()) => tracing::info!(%device, part, "goes on with what was learnt of it"),
+                Err(error) => tracing::info!(
+                    %device, part, "what was learnt of it is not taken over: {error}"
+                ),
+            }
+        }
     }
 
     fn learnt_of(&self, vm: &Vm) -> Option<(String, Blob)> {

@@ -91,6 +91,22 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     Ok(found)
 }
 
+/// What tells the device that a file, or a block device, lies on from others. `None`: nothing does, as
+/// there is none (a file system in memory, or on another) or it is several (btrfs).
+///
+/// # Errors
+/// When the file cannot be looked at.
+pub(crate) fn lies_on(path: &Path) -> io::Result<Option<String>> {
+    let meta = fs::metadata(path)?;
+    let number = numbers(match meta.file_type().is_block_device() {
+        true => meta.rdev(),
+        false => meta.dev(),
+    });
+    let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT).ok());
+    let told = || told_apart(&of, &number, boot.as_deref());
+    Ok(of.exists().then(|| format!("block device {}", told())))
+}
+
 fn numbers(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
@@ -287,6 +303,20 @@ fn holes(file: &File, size: u64) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_one_file_system_lie_on_one_device() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = ["a", "b"].map(|name| dir.path().join(name));
+        assert!(lies_on(&paths[0]).is_err(), "it is not there");
+        for path in &paths {
+            fs::write(path, b"").expect("written");
+        }
+        let [a, b] = paths.map(|path| lies_on(&path).expect("there"));
+        assert_eq!(a, b);
+        // Where this machine has files on a disk, it is what the disk is called.
+        assert!(a.is_none_or(|name| name.starts_with("block device ")));
+    }
 
     #[test]
     fn a_file_tells_what_it_holds_and_what_was_never_written() {

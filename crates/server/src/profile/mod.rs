@@ -17,6 +17,7 @@ use std::io;
 
 pub use disk::Disk;
 pub use emulated::measure as measure_emulated;
+pub(crate) use examine::lies_on;
 pub use examine::{Findings, examine};
 
 /// How a measurement ended.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::VmRecord;
-use super::schema::{LEARNT, LearntKey, VMS};
+use super::schema::{DEVICES, LEARNT, LearntKey, VMS};
 
 /// One of several changes that are made together.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,17 @@ pub enum Change<'a> {
         policy: &'a str,
         /// What it exported, with the VMs' names.
         states: &'a [(&'a str, &'a [u8])],
+    },
+    /// Keeps what was learnt of a device itself, in place of what was; `None`: nothing.
+    PutDevice {
+        /// The device's name.
+        device: &'a str,
+        /// What it is about.
+        part: &'a str,
+        /// Which device that is.
+        identity: &'a str,
+        /// What was learnt.
+        state: Option<&'a [u8]>,
     },
     /// Forgets what was learnt of a VM, on every device by every policy.
     ForgetLearnt {
@@ -80,6 +91,22 @@ pub(super) fn make_change(
                 changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
             }
             Ok(changed)
+        }
+        Change::PutDevice {
+            device,
+            part,
+            identity,
+            state,
+        } => {
+            let mut devices = write.open_table(DEVICES)?;
+            let kept = (devices.get((device, part))?)
+                .is_some_and(|there| Some(there.value()) == state.map(|state| (identity, state)));
+            match state {
+                _ if kept => return Ok(false),
+                Some(state) => devices.insert((device, part), (identity, state))?,
+                None => return Ok(devices.remove((device, part))?.is_some()),
+            };
+            Ok(true)
         }
         Change::ForgetLearnt { vm } => {
             let mut learnt = write.open_table(LEARNT)?;

@@ -32,7 +32,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
 use change::make_change;
-use schema::{LEARNT, STEPS, SchemaError, VMS};
+use schema::{DEVICES, LEARNT, STEPS, SchemaError, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
@@ -227,6 +227,26 @@ impl Store {
             let learnt = database.begin_read()?.open_table(LEARNT)?;
             let state = learnt.get((vm, device, policy))?;
             Ok(state.map(|state| state.value().to_owned()))
+        })
+    }
+
+    /// What was learnt of a device itself, under the name of what it is about: which device that was, and
+    /// the state.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn device(
+        &self,
+        device: &str,
+        part: &str,
+    ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        self.with("read the store", |database| {
+            let devices = database.begin_read()?.open_table(DEVICES)?;
+            let kept = devices.get((device, part))?;
+            Ok(kept.map(|kept| {
+                let (identity, state) = kept.value();
+                (identity.to_owned(), state.to_owned())
+            }))
         })
     }
 

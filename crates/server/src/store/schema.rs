@@ -16,6 +16,10 @@ pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefiniti
 /// What controllers have learnt, by VM, device and policy.
 pub(super) const LEARNT: TableDefinition<'_, LearntKey, &[u8]> = TableDefinition::new("learnt");
 
+/// What was learnt of devices, by device and what it is about: of which devices, and the state.
+pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
+    TableDefinition::new("devices");
+
 /// VM, device, policy.
 pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
@@ -24,11 +28,16 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// The step at index `n` makes schema `n + 1` of schema `n`. Those that a release has had never
 /// change; a new schema is a step more.
-pub(super) const STEPS: &[Step] = &[first];
+pub(super) const STEPS: &[Step] = &[first, devices];
 
 fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
     write.open_table(LEARNT)?;
+    Ok(())
+}
+
+fn devices(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(DEVICES)?;
     Ok(())
 }
 
