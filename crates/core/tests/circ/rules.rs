@@ -2,15 +2,15 @@
 //! say the same of everybody's credit. What is granted is reckoned anew each time, from the rates
 //! that held when; and all of it is kept in books that must balance.
 
+use crate::common::checked::{Checked, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::policy::Roles;
 use tidegate_core::regulate::circ::{Circ, CircParams};
-use tidegate_core::request::{ReqId, VmId};
+use tidegate_core::request::VmId;
 use tidegate_core::roles::{
-    Controller, Event, Gate, Interests, Interval, IntervalEnd, Knob, Knobs, Regulator, Reopened,
-    Stage,
+    Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs, Regulator, Stage,
 };
 use tidegate_core::time::Nanos;
 
@@ -178,7 +178,7 @@ impl Slow {
         }
     }
 
-    fn set(&mut self, facts: &Facts, vm: VmId, allocation: u64) {
+    fn allocate(&mut self, facts: &Facts, vm: VmId, allocation: u64) {
         let from = self.from(facts.now().0);
         let running = self.period.is_some();
         let Some(account) = self.vms.get_mut(&vm) else {
@@ -224,7 +224,7 @@ impl Slow {
     }
 
     /// A period has ended.
-    fn end(&mut self, facts: &Facts) {
+    fn end_period(&mut self, facts: &Facts) {
         let [_, end, _] = self.period.expect("one runs");
         self.balance();
         self.bound_bursts();
@@ -293,7 +293,7 @@ impl Slow {
         self.balance();
     }
 
-    fn hear(&mut self, facts: &Facts, event: &Event) {
+    fn heard(&mut self, facts: &Facts, event: &Event) {
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
             Event::Merged { into, .. } => facts.vm_lane(into).0,
@@ -332,88 +332,46 @@ impl Slow {
     }
 }
 
-/// The real one, with the rules beside it.
-struct Checked {
-    real: Circ,
-    slow: Shared,
-}
+impl Rules for Slow {
+    type Real = Circ;
 
-impl Checked {
-    fn agree(&self, facts: &Facts) {
-        let slow = self.slow.lock().expect("no panic before");
-        slow.balance();
-        for (&vm, account) in &slow.vms {
-            let credit = slow.credit(vm);
-            assert_eq!(self.real.credit(vm), credit, "{vm:?}: {account:?}");
+    fn agree(&self, real: &Circ, facts: &Facts) {
+        self.balance();
+        for (&vm, account) in &self.vms {
+            let credit = self.credit(vm);
+            assert_eq!(real.credit(vm), credit, "{vm:?}: {account:?}");
             let (admits, may) = (
-                self.real.admits(facts, vm),
+                real.admits(facts, vm),
                 credit.is_none_or(|credit| credit >= CREDIT),
             );
             // In slices some of it is not handed out yet, but in the last one.
-            let last = slow.period.is_none() || self.real.next_timer() == slow.ends();
+            let last = self.period.is_none() || real.next_timer() == self.ends();
             assert!(may || !admits, "{vm:?}: {account:?}");
             assert!(admits || !may || !last, "{vm:?}: {account:?}");
         }
-        match slow.params.slices {
-            1 => assert_eq!(self.real.next_timer(), slow.ends(), "{slow:?}"),
-            _ => assert!(self.real.next_timer() <= slow.ends(), "{slow:?}"),
+        match self.params.slices {
+            1 => assert_eq!(real.next_timer(), self.ends(), "{self:?}"),
+            _ => assert!(real.next_timer() <= self.ends(), "{self:?}"),
         }
     }
-}
 
-impl Regulator for Checked {
-    fn stage(&self) -> Stage {
-        self.real.stage()
-    }
-
-    fn interests(&self) -> Interests {
-        self.real.interests()
-    }
-
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
-        let gate = self.real.gate(facts, unit);
-        assert_eq!(gate == Gate::Pass, self.real.admits(facts, vm));
-        gate
-    }
-
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.real.admits(facts, vm)
-    }
-
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        self.real.on_event(facts, event, reopen);
-        let mut slow = self.slow.lock().expect("no panic before");
-        slow.hear(facts, event);
-        drop(slow);
-        self.agree(facts);
+    fn hear(&mut self, facts: &Facts, event: &Event) {
+        self.heard(facts, event);
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.real.set(facts, vm, knob);
         if let Knob::Allocation(allocation) = knob {
-            let mut slow = self.slow.lock().expect("no panic before");
-            slow.set(facts, vm, allocation);
+            self.allocate(facts, vm, allocation);
         }
-        self.agree(facts);
     }
 
-    fn next_timer(&self) -> Nanos {
-        self.real.next_timer()
+    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd> {
+        (self.ends() <= facts.now()).then_some(IntervalEnd::Period)
     }
 
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let ended = self.real.on_timer(facts, reopen);
-        let mut slow = self.slow.lock().expect("no panic before");
-        let due = slow.ends() <= facts.now();
-        assert_eq!(ended.map(|e| e.end), due.then_some(IntervalEnd::Period));
-        if due {
-            slow.end(facts);
-            assert_eq!(ended.map(|e| e.number), Some(slow.ended));
-        }
-        drop(slow);
-        self.agree(facts);
-        ended
+    fn end(&mut self, facts: &Facts, ended: Interval) {
+        self.end_period(facts);
+        assert_eq!(ended.number, self.ended);
     }
 }
 
@@ -468,10 +426,7 @@ pub(crate) fn regulated(
         if roles.regulator.stage() != Stage::Open {
             return roles;
         }
-        let checked = Checked {
-            real: Circ::new(params, 128),
-            slow: Arc::clone(&slow),
-        };
+        let checked = Checked::new(Box::new(Circ::new(params, 128)), &slow);
         Roles {
             controller: Some(Box::new(Puppet(Arc::clone(&plan)))),
             regulator: Box::new(checked),

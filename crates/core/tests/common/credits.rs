@@ -1,16 +1,15 @@
 //! Virtual Bandwidth Control by its rules, in plain loops over all VMs, wrapped around the real
 //! one: after each event both must say the same. Credits are kept in books that must balance.
 
+use super::checked::{Checked, Rules};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::regulate::proportion::Terms;
 use tidegate_core::regulate::vbc::VbcParams;
-use tidegate_core::request::{ReqId, VmId};
-use tidegate_core::roles::{
-    Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
-};
+use tidegate_core::request::VmId;
+use tidegate_core::roles::{Event, Interval, IntervalEnd, Knob, Regulator, Stage};
 use tidegate_core::time::Nanos;
 
 /// One VM's books.
@@ -229,7 +228,7 @@ impl Slow {
         self.vms.values_mut().for_each(|vm| vm.assigned = None);
     }
 
-    fn hear(&mut self, facts: &Facts, event: &Event) {
+    fn heard(&mut self, facts: &Facts, event: &Event) {
         let worth_it = self.charged || self.vms.values().any(|vm| !vm.has_credit());
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
@@ -306,98 +305,56 @@ impl Slow {
     }
 }
 
-/// The real one, with the rules beside it.
-struct Checked {
-    real: Box<dyn Regulator>,
-    slow: Shared,
-}
+impl Rules for Slow {
+    type Real = dyn Regulator;
 
-impl Checked {
-    fn agree(&self, facts: &Facts) {
-        let slow = self.slow.lock().expect("no panic before");
-        slow.balance();
-        for (&vm, account) in &slow.vms {
+    fn agree(&self, real: &dyn Regulator, facts: &Facts) {
+        self.balance();
+        for (&vm, account) in &self.vms {
             assert_eq!(
-                self.real.admits(facts, vm),
+                real.admits(facts, vm),
                 account.has_credit(),
                 "{vm:?}: {account:?}"
             );
         }
-        let (now, ends) = (facts.now(), slow.ends(facts.now()));
-        assert_eq!(self.real.next_timer().max(now), ends, "{slow:?}");
-    }
-}
-
-impl Regulator for Checked {
-    fn stage(&self) -> Stage {
-        self.real.stage()
+        let (now, ends) = (facts.now(), self.ends(facts.now()));
+        assert_eq!(real.next_timer().max(now), ends, "{self:?}");
     }
 
-    fn interests(&self) -> Interests {
-        self.real.interests()
-    }
-
-    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
-        let gate = self.real.gate(facts, unit);
-        assert_eq!(gate == Gate::Pass, self.admits(facts, vm));
-        gate
-    }
-
-    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
-        self.real.admits(facts, vm)
-    }
-
-    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        self.real.on_event(facts, event, reopen);
-        self.slow
-            .lock()
-            .expect("no panic before")
-            .hear(facts, event);
-        self.agree(facts);
+    fn hear(&mut self, facts: &Facts, event: &Event) {
+        self.heard(facts, event);
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        self.real.set(facts, vm, knob);
-        let mut slow = self.slow.lock().expect("no panic before");
-        let charged = slow.charged;
-        if let (Knob::Credits(n), Some(account)) = (knob, slow.vms.get_mut(&vm)) {
-            account.assigned = Some(n);
-            if !charged && !account.fresh {
-                // The new interval has not begun but for this.
-                (account.granted, account.left) = (
-                    account.granted - account.last_grant,
-                    account.left - account.last_grant,
-                );
-                account.grant(n.into());
-                if !account.has_credit() {
-                    slow.begun.get_or_insert(facts.now());
-                }
+        let (Knob::Credits(n), Some(account)) = (knob, self.vms.get_mut(&vm)) else {
+            return;
+        };
+        account.assigned = Some(n);
+        if !self.charged && !account.fresh {
+            // The new interval has not begun but for this.
+            (account.granted, account.left) = (
+                account.granted - account.last_grant,
+                account.left - account.last_grant,
+            );
+            account.grant(n.into());
+            if !account.has_credit() {
+                self.begun.get_or_insert(facts.now());
             }
         }
     }
 
-    fn next_timer(&self) -> Nanos {
-        self.real.next_timer()
-    }
-
-    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
-        let ended = self.real.on_timer(facts, reopen);
-        let mut slow = self.slow.lock().expect("no panic before");
-        slow.idle &= facts.device().requests == 0;
-        let end = match (slow.members, slow.idle) {
+    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd> {
+        self.idle &= facts.device().requests == 0;
+        let end = match (self.members, self.idle) {
             (true, _) => IntervalEnd::Members,
             (false, true) => IntervalEnd::Idle,
             (false, false) => IntervalEnd::Turn,
         };
-        let due = slow.ends(facts.now()) <= facts.now();
-        assert_eq!(ended.map(|e| e.end), due.then_some(end));
-        if due {
-            slow.replenish(facts, end);
-        }
-        drop(slow);
-        self.agree(facts);
-        ended
+        (self.ends(facts.now()) <= facts.now()).then_some(end)
+    }
+
+    fn end(&mut self, facts: &Facts, ended: Interval) {
+        self.replenish(facts, ended.end);
     }
 }
 
@@ -408,10 +365,9 @@ pub fn beside(slow: &Shared) -> impl Fn(Roles) -> Roles + Send + 'static {
         Stage::Admission => {
             let mut fresh = slow.lock().expect("no panic before");
             *fresh = Slow::new(fresh.params);
-            let slow = Arc::clone(&slow);
-            let real = roles.regulator;
+            let checked = Checked::new(roles.regulator, &slow);
             Roles {
-                regulator: Box::new(Checked { real, slow }),
+                regulator: Box::new(checked),
                 ..roles
             }
         }

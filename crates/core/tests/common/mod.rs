@@ -6,6 +6,7 @@
     reason = "every test binary uses its own part of it"
 )]
 
+pub mod checked;
 pub mod costs;
 pub mod credits;
 pub mod crowd;

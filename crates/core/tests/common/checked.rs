@@ -1,0 +1,94 @@
+//! A regulator with its rules beside it: after all that it hears, both must say the same.
+
+use std::sync::{Arc, Mutex};
+use tidegate_core::facts::Facts;
+use tidegate_core::request::{ReqId, VmId};
+use tidegate_core::roles::{
+    Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
+};
+use tidegate_core::time::Nanos;
+
+/// What a regulator does, in plain loops over all VMs.
+pub trait Rules: Send {
+    /// Whose rules they are.
+    type Real: Regulator + ?Sized;
+
+    /// Fails where the real one says something else, or the books do not balance.
+    fn agree(&self, real: &Self::Real, facts: &Facts);
+
+    fn hear(&mut self, facts: &Facts, event: &Event);
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob);
+
+    /// Which interval ends now, if one does.
+    fn is_over(&mut self, facts: &Facts) -> Option<IntervalEnd>;
+
+    /// It has ended.
+    fn end(&mut self, facts: &Facts, ended: Interval);
+}
+
+/// The real one, with the rules beside it, which others look at, too.
+pub struct Checked<R: Rules> {
+    real: Box<R::Real>,
+    rules: Arc<Mutex<R>>,
+}
+
+impl<R: Rules> Checked<R> {
+    pub fn new(real: Box<R::Real>, rules: &Arc<Mutex<R>>) -> Checked<R> {
+        let rules = Arc::clone(rules);
+        Checked { real, rules }
+    }
+
+    /// The rules hear of it, too; then both agree.
+    fn beside(&self, facts: &Facts, act: impl FnOnce(&mut R)) {
+        let mut rules = self.rules.lock().expect("no panic before");
+        act(&mut rules);
+        rules.agree(&self.real, facts);
+    }
+}
+
+impl<R: Rules> Regulator for Checked<R> {
+    fn stage(&self) -> Stage {
+        self.real.stage()
+    }
+
+    fn interests(&self) -> Interests {
+        self.real.interests()
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, _) = facts.vm_lane(unit);
+        let gate = self.real.gate(facts, unit);
+        assert_eq!(gate == Gate::Pass, self.real.admits(facts, vm));
+        gate
+    }
+
+    fn admits(&self, facts: &Facts, vm: VmId) -> bool {
+        self.real.admits(facts, vm)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        self.real.on_event(facts, event, reopen);
+        self.beside(facts, |rules| rules.hear(facts, event));
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        self.real.set(facts, vm, knob);
+        self.beside(facts, |rules| rules.set(facts, vm, knob));
+    }
+
+    fn next_timer(&self) -> Nanos {
+        self.real.next_timer()
+    }
+
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+        let ended = self.real.on_timer(facts, reopen);
+        self.beside(facts, |rules| {
+            assert_eq!(ended.map(|ended| ended.end), rules.is_over(facts));
+            if let Some(ended) = ended {
+                rules.end(facts, ended);
+            }
+        });
+        ended
+    }
+}
