@@ -29,8 +29,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-import nbd
-from nbd import KIB, MIB, BenchError, Running, Server, die_with_parent, first_line, processor, progress
+from measure import (
+    KIB,
+    MIB,
+    BenchError,
+    Running,
+    Server,
+    first_line,
+    prefill,
+    processor,
+    progress,
+    run_command,
+    run_fio,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 BOTTLENECK = ROOT / "examples" / "bottleneck.toml"
@@ -147,29 +158,13 @@ def adapted_depth(args, directory):
 # ---------------------------------------------------------------------------- fio
 
 
-def run_fio(loads, common, directory, seconds, warm_up):
+def run_loads(loads, common, directory, seconds, warm_up):
     """All loads at the same time; what each had, by name."""
-    jobs, out = directory / "jobs.fio", directory / "fio.json"
+    jobs = directory / "jobs.fio"
     head = ["[global]", "time_based", f"runtime={seconds}", f"ramp_time={warm_up}", "norandommap",
             "group_reporting", "percentile_list=50:99", *common]  # fmt: skip
     jobs.write_text("\n".join(head) + "\n" + "\n".join(text for _, text in loads) + "\n")
-    out.unlink(missing_ok=True)
-    command = ["fio", "--output-format=json", f"--output={out}", str(jobs)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
-    )
-    try:
-        said, _ = process.communicate(timeout=seconds + warm_up + 60)
-    except subprocess.TimeoutExpired as timeout:
-        raise BenchError(f"fio did not end:\n{jobs.read_text()}") from timeout
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    text = out.read_text() if out.exists() else ""
-    if process.returncode or "{" not in text:
-        raise BenchError(f"fio failed ({process.returncode}):\n{said.decode()}{text}")
-    found = json.loads(text[text.index("{") :])["jobs"]
+    found = run_fio([str(jobs)], seconds + warm_up + 60)
     return {load.name: believed(load, found, seconds) for load, _ in loads}
 
 
@@ -212,10 +207,10 @@ def live(args, directory, server, loads, alone=(), seconds=None):
         common = ["ioengine=nbd", "size=100%"]
         single = {}
         for load in alone:
-            had = run_fio([over_nbd(load, directory)], common, directory, seconds, args.warm_up)
+            had = run_loads([over_nbd(load, directory)], common, directory, seconds, args.warm_up)
             single[load.name] = had[load.name]
         clients = [over_nbd(load, directory) for load in loads]
-        had = run_fio(clients, common, directory, seconds, args.warm_up)
+        had = run_loads(clients, common, directory, seconds, args.warm_up)
         return had, single, adapted_depth(args, directory)
 
 
@@ -315,8 +310,8 @@ def direct(load, disk, part):
 def kernel_round(args, directory, disk):
     common = ["ioengine=io_uring", "direct=1"]
     loads = [direct(A, disk, 0), direct(B, disk, 1)]
-    alone = run_fio(loads[1:], common, directory, args.seconds, args.warm_up)
-    had = run_fio(loads, common, directory, args.seconds, args.warm_up)
+    alone = run_loads(loads[1:], common, directory, args.seconds, args.warm_up)
+    had = run_loads(loads, common, directory, args.seconds, args.warm_up)
     return {"A": had["A"], "B": had["B"], "alone": alone["B"]}
 
 
@@ -326,7 +321,7 @@ def measure_disk(args, directory):
         disks = [Path(place) / f"{name}.raw" for name in ("A", "B")]
         both = Path(place) / "both.raw"
         progress(f"writing {args.size_mib} MiB")
-        nbd.prefill(both, args.size)
+        prefill(both, args.size)
         half = args.size // 2
         with open(both, "rb") as source:
             for disk in disks:
@@ -543,4 +538,4 @@ def run(args):
 
 
 if __name__ == "__main__":
-    sys.exit(nbd.command("fair", run, parse_args))
+    sys.exit(run_command("fair", run, parse_args))

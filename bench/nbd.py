@@ -11,27 +11,30 @@ workers among them) between the first connection and the last, for each request 
 """
 
 import argparse
-import ctypes
 import json
 import os
 import platform
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-TICK = os.sysconf("SC_CLK_TCK")
-START_SECONDS_MAX = 10
-
-
-class BenchError(Exception):
-    """The measurement cannot be had, or cannot be believed."""
+from measure import (
+    KIB,
+    MIB,
+    BenchError,
+    Running,
+    Server,
+    die_with_parent,
+    first_line,
+    prefill,
+    processor,
+    progress,
+    run_command,
+    run_fio,
+)
 
 
 # ---------------------------------------------------------------------------- workloads
@@ -65,18 +68,6 @@ WORKLOADS = [
 
 
 # ---------------------------------------------------------------------------- servers
-
-
-class Server:
-    """One way to serve the file; `start` gives a process that listens on `socket`."""
-
-    def __init__(self, name, version, command, export=""):
-        self.name, self.version, self.command, self.export = name, version, command, export
-
-
-def first_line(*command):
-    out = subprocess.run(command, capture_output=True, text=True, check=False)
-    return (out.stdout or out.stderr).strip().splitlines()[0]
 
 
 def qemu_aio(program, args_for, disk, directory):
@@ -166,90 +157,7 @@ MAKERS = {
 }
 
 
-def die_with_parent():
-    """In a child: even if this program is killed, no server stays behind."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-
-
-class Running:
-    """A server for the time of a `with` block, ended by its process id however that ends."""
-
-    def __init__(self, server, sock):
-        self.server, self.sock, self.process = server, sock, None
-
-    def __enter__(self):
-        self.sock.unlink(missing_ok=True)
-        self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            self.server.command(self.sock),
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            preexec_fn=die_with_parent,
-            start_new_session=True,  # Ctrl-C is for us; we end the server.
-        )
-        try:
-            self.wait_for_socket()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-        self.sock.unlink(missing_ok=True)
-
-    def wait_for_socket(self):
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            with socket.socket(socket.AF_UNIX) as probe:
-                try:
-                    probe.connect(str(self.sock))
-                    return
-                except OSError:
-                    pass
-            if self.process.poll() is not None:
-                raise BenchError(f"{self.server.name} ended at once:\n{self.output()}")
-            if time.monotonic() > deadline:
-                raise BenchError(f"{self.server.name} does not listen:\n{self.output()}")
-            time.sleep(0.005)
-
-    def output(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")[-4000:]
-
-    def stop(self):
-        if self.process is None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
-
-    def cpu_seconds(self):
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = stat[stat.rindex(")") + 2 :].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
-
-    def uri(self):
-        return f"nbd+unix:///{self.server.export}?socket={self.sock}"
-
-
 # ---------------------------------------------------------------------------- measuring
-
-
-def prefill(path, size):
-    """Random bytes that differ from block to block."""
-    block = bytearray(os.urandom(4 * MIB))
-    with open(path, "wb") as file:
-        for index in range(size // len(block)):
-            for at in range(0, len(block), 4096):
-                block[at : at + 8] = (index * 1024 + at // 4096).to_bytes(8, "little")
-            file.write(block)
 
 
 def check_bytes(server, sock, disk):
@@ -269,38 +177,19 @@ def check_bytes(server, sock, disk):
                 copy.wait()
 
 
-def run_fio(uri, workload, args):
+def fio_over(uri, workload, args):
+    """The figures of a workload, by fio."""
     part = args.size // workload.clients
-    command = ["fio", "--name=bench", "--ioengine=nbd", f"--uri={uri}", f"--rw={workload.rw}",
-               f"--bs={workload.block}", f"--iodepth={workload.depth}",
-               f"--numjobs={workload.clients}", f"--size={part}", f"--offset_increment={part}",
-               "--time_based=1", f"--runtime={args.seconds}", "--norandommap=1",
-               "--group_reporting=1", "--percentile_list=50:99", "--output-format=json"]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
-    )
-    try:
-        out, err = process.communicate(timeout=args.seconds + 30)
-    except subprocess.TimeoutExpired as timeout:
-        raise BenchError(f"fio did not end: {' '.join(command)}") from timeout
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    text, noise = out.decode(), err.decode().strip()
-    if process.returncode or "{" not in text:
-        raise BenchError(f"fio failed ({process.returncode}): {' '.join(command)}\n{noise}{text}")
-    # Notices come before the JSON; any but this one may mean that an option was not taken.
-    notices, text = text[: text.index("{")] + noise, text[text.index("{") :]
-    notices = [n for n in notices.splitlines() if n and n != "fio: connected to NBD server"]
-    if notices:
-        raise BenchError(f"fio said something: {notices}\n{' '.join(command)}")
-    return believed(json.loads(text), workload, args)
+    arguments = ["--name=bench", "--ioengine=nbd", f"--uri={uri}", f"--rw={workload.rw}",
+                 f"--bs={workload.block}", f"--iodepth={workload.depth}",
+                 f"--numjobs={workload.clients}", f"--size={part}", f"--offset_increment={part}",
+                 "--time_based=1", f"--runtime={args.seconds}", "--norandommap=1",
+                 "--group_reporting=1", "--percentile_list=50:99"]  # fmt: skip
+    return believed(run_fio(arguments, args.seconds + 30), workload, args)
 
 
-def believed(result, workload, args):
+def believed(jobs, workload, args):
     """fio's figures, once they add up."""
-    jobs = result["jobs"]
     if len(jobs) != 1:
         raise BenchError(f"fio reports {len(jobs)} groups instead of one")
     job = jobs[0]
@@ -341,7 +230,7 @@ def believed(result, workload, args):
 def measure(server, workload, sock, args):
     with Running(server, sock) as running:
         before = running.cpu_seconds()
-        figures = run_fio(running.uri(), workload, args)
+        figures = fio_over(running.uri(), workload, args)
         cpu = running.cpu_seconds() - before
     if cpu <= 0:
         raise BenchError(f"{server.name} used no CPU: who answered?")
@@ -405,13 +294,6 @@ def show(result):
         print(line)
 
 
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tidegate", default="target/release/tidegate", help="the binary")
@@ -436,11 +318,6 @@ def parse_args():
     if not args.workloads:
         parser.error(f"--only: none of {', '.join(w.key for w in WORKLOADS)}")
     return args
-
-
-def progress(text):
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def run(args):
@@ -495,24 +372,5 @@ def run(args):
         print(json.dumps({"host": host, "options": options, "workloads": results}, indent=2))
 
 
-def interrupted(_signal, _frame):
-    raise KeyboardInterrupt
-
-
-def command(name, run, parse_args):
-    """What a program here does, with what it says when that is not to be; its exit status."""
-    for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, interrupted)
-    try:
-        run(parse_args())
-    except BenchError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped", file=sys.stderr)
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(command("bench-nbd", run, parse_args))
+    sys.exit(run_command("bench-nbd", run, parse_args))

@@ -1,0 +1,179 @@
+"""What the measuring programs here have in common: servers, fio, and saying what is wrong."""
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+TICK = os.sysconf("SC_CLK_TCK")
+START_SECONDS_MAX = 10
+
+
+class BenchError(Exception):
+    """The measurement cannot be had, or cannot be believed."""
+
+
+def first_line(*command):
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (out.stdout or out.stderr).strip().splitlines()[0]
+
+
+def processor():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def progress(text):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def interrupted(_signal, _frame):
+    raise KeyboardInterrupt
+
+
+def run_command(name, run, parse_args):
+    """What a program here does, with what it says when that is not to be; its exit status."""
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, interrupted)
+    try:
+        run(parse_args())
+    except BenchError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\n{name}: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+# ---------------------------------------------------------------------------- servers
+
+
+class Server:
+    """One way to serve the file; `start` gives a process that listens on `socket`."""
+
+    def __init__(self, name, version, command, export=""):
+        self.name, self.version, self.command, self.export = name, version, command, export
+
+
+def die_with_parent():
+    """In a child: even if this program is killed, no server stays behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+class Running:
+    """A server for the time of a `with` block, ended by its process id however that ends."""
+
+    def __init__(self, server, sock):
+        self.server, self.sock, self.process = server, sock, None
+
+    def __enter__(self):
+        self.sock.unlink(missing_ok=True)
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            self.server.command(self.sock),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            preexec_fn=die_with_parent,
+            start_new_session=True,  # Ctrl-C is for us; we end the server.
+        )
+        try:
+            self.wait_for_socket()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.sock.unlink(missing_ok=True)
+
+    def wait_for_socket(self):
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(str(self.sock))
+                    return
+                except OSError:
+                    pass
+            if self.process.poll() is not None:
+                raise BenchError(f"{self.server.name} ended at once:\n{self.output()}")
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.server.name} does not listen:\n{self.output()}")
+            time.sleep(0.005)
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")[-4000:]
+
+    def stop(self):
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def cpu_seconds(self):
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def uri(self):
+        return f"nbd+unix:///{self.server.export}?socket={self.sock}"
+
+
+def prefill(path, size):
+    """Random bytes that differ from block to block."""
+    block = bytearray(os.urandom(4 * MIB))
+    with open(path, "wb") as file:
+        for index in range(size // len(block)):
+            for at in range(0, len(block), 4096):
+                block[at : at + 8] = (index * 1024 + at // 4096).to_bytes(8, "little")
+            file.write(block)
+
+
+# ---------------------------------------------------------------------------- fio
+
+
+def run_fio(arguments, seconds_max):
+    """What fio reports of its jobs. It must end within so many seconds, and say nothing besides."""
+    command = ["fio", "--output-format=json", *arguments]
+    shown = " ".join(command)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+    )
+    try:
+        out, err = process.communicate(timeout=seconds_max)
+    except subprocess.TimeoutExpired as timeout:
+        raise BenchError(f"fio did not end: {shown}") from timeout
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    text, noise = out.decode(), err.decode().strip()
+    if process.returncode or "{" not in text:
+        raise BenchError(f"fio failed ({process.returncode}): {shown}\n{noise}{text}")
+    # Notices come before the JSON; any but this one may mean that an option was not taken.
+    notices, text = text[: text.index("{")] + noise, text[text.index("{") :]
+    notices = [n for n in notices.splitlines() if n and n != "fio: connected to NBD server"]
+    if notices:
+        raise BenchError(f"fio said something: {notices}\n{shown}")
+    return json.loads(text)["jobs"]
