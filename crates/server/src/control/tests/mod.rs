@@ -28,7 +28,7 @@ use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, Vm
 use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig};
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
-use planes::{Pretended, Stuck, pretended_vm};
+use planes::{Pretended, pretended_vm};
 
 /// A device under mClock, its first VM with a reservation and a latency.
 pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {

@@ -1,4 +1,4 @@
-//! Daemons that are only pretended.
+//! A daemon that is only pretended.
 
 use super::*;
 
@@ -231,6 +231,9 @@ impl Plane for Pretended {
     }
 
     async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        if self.with(|devices| devices[device].name == "stuck") {
+            std::future::pending::<()>().await;
+        }
         Ok(self.with(|devices| devices[device].clone()))
     }
 
@@ -298,106 +301,5 @@ impl Plane for Pretended {
             device.policy = policy;
             Ok(device.clone())
         })
-    }
-}
-
-/// A daemon whose loops never answer.
-#[derive(Clone)]
-pub(super) struct Stuck;
-
-impl Plane for Stuck {
-    fn vms_of(&self, _: usize) -> Vec<VmConfig> {
-        Vec::new()
-    }
-
-    async fn look(&self, _: &str) -> Result<VmSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn keep(&self, _: &str) -> Result<(), ControlError> {
-        Err(ControlError::NoStore)
-    }
-
-    async fn forget(&self, _: &str) -> Result<bool, ControlError> {
-        Err(ControlError::NoStore)
-    }
-
-    async fn keeps_disk(&self, _: &str, _: &str) -> Result<bool, ControlError> {
-        Err(ControlError::NoStore)
-    }
-
-    fn may_forget(&self, _: &str) -> Result<(), ControlError> {
-        Err(ControlError::NoStore)
-    }
-
-    fn is_configured(&self, _: &str) -> bool {
-        false
-    }
-
-    fn problems(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn device_configs(&self) -> Vec<DeviceConfig> {
-        Vec::new()
-    }
-
-    fn base(&self) -> PathBuf {
-        PathBuf::new()
-    }
-
-    fn vm(&self, _: &str) -> Option<VmConfig> {
-        None
-    }
-
-    async fn add_vm(&self, _: VmConfig) -> Result<VmSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn remove_vm(&self, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn add_disk(&self, _: &str, _: DiskConfig) -> Result<VmSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn remove_disk(&self, _: &str, _: &str, _: bool) -> Result<Vec<String>, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn resize_disk(
-        &self,
-        _: &str,
-        _: &str,
-        _: u64,
-        _: bool,
-    ) -> Result<VmSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    fn devices(&self) -> Vec<(String, Vec<String>)> {
-        vec![("disk0".to_owned(), vec!["oltp".to_owned()])]
-    }
-
-    async fn snapshot(&self, _: usize) -> Result<DeviceSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn set_objective(&self, _: &str, _: Objective) -> Result<VmSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn set_policy(&self, _: usize, _: PolicySpec) -> Result<DeviceSnapshot, ControlError> {
-        std::future::pending().await
-    }
-
-    async fn change_faults(
-        &self,
-        _: usize,
-        _: &str,
-        _: FaultChange,
-    ) -> Result<DiskSnapshot, ControlError> {
-        std::future::pending().await
     }
 }

@@ -66,10 +66,14 @@ async fn a_failed_disk_makes_the_daemon_unhealthy() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_loop_is_reported_and_does_not_hang_its_asker() {
-    let request = Request::builder()
-        .uri("/healthz")
-        .body(Body::empty())
-        .expect("good");
-    let answer = router(Stuck).oneshot(request).await.expect("infallible");
-    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let plane = Pretended::new();
+    plane.with(|devices| devices[1].name = "stuck".to_owned());
+    let (status, body) = ask(&plane, "GET", "/healthz", "").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    let problems = body["problems"].as_array().expect("a list");
+    assert_eq!(problems.len(), 1, "{body}");
+    assert!(
+        problems[0].as_str().is_some_and(|p| p.contains("stuck")),
+        "{body}"
+    );
 }
