@@ -191,7 +191,8 @@ mod tests {
         }
     }
 
-    /// When each of them is through on a link.
+    /// When each of them is through on a link. It is asked what it has carried in all: to the unit, if it
+    /// was busy all the time.
     fn on_a_link(rate: u64, transfers: &[(u64, u64)]) -> Vec<u64> {
         let mut link = Link::new(rate, transfers.len() as u32);
         let room = link.transfers.capacity();
@@ -208,6 +209,11 @@ mod tests {
         }
         leave(&mut link, u64::MAX);
         assert_eq!(link.transfers.capacity(), room);
+        let bytes: u64 = transfers.iter().map(|(_, bytes)| bytes).sum();
+        if ends[0] >= transfers[transfers.len() - 1].0 && transfers[0].0 == 0 {
+            let could = u128::from(rate) * u128::from(link.now);
+            assert_eq!(could - link.unused, u128::from(bytes) * BYTE);
+        }
         ends
     }
 
@@ -269,15 +275,18 @@ mod tests {
         fn no_work_is_lost_or_made_up(
             rate in 1_000_000_u64..4_000_000_000,
             steps in proptest::collection::vec((0_u64..3_000, 1_u64..100_000), 1..400),
+            long: bool,
         ) {
             let mut at = 0;
-            let transfers: Vec<_> = steps
+            let mut transfers: Vec<_> = steps
                 .iter()
                 .map(|(wait, bytes)| {
                     at += wait;
                     (at, *bytes)
                 })
                 .collect();
+            // One that outlives the others' coming keeps it busy.
+            transfers[0] = (0, if long { 1 << 32 } else { transfers[0].1 });
             // One after the other, in units: when the last of a busy period ends does not depend
             // on the order.
             let mut busy_until = 0_u128;
