@@ -5,6 +5,7 @@
 
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
+use crate::group::Group;
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
@@ -162,6 +163,38 @@ pub struct PeerShare {
     pub ran_out: bool,
     /// What its saturation rates are multiplied by.
     pub scale: f64,
+    /// The groups that its VMs that compete are of.
+    pub groups: PeerGroups,
+}
+
+/// Part of a group of VMs, as a host tells the others that share its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerGroup {
+    /// The group, with the weight that this host's VMs name.
+    pub group: Group,
+    /// What those of its VMs on this host that compete weigh by themselves, together.
+    pub competing: u64,
+}
+
+/// Some groups, [`PeerGroups::MOST`] at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PeerGroups([Option<PeerGroup>; PeerGroups::MOST]);
+
+impl PeerGroups {
+    /// So many groups fit a message.
+    pub const MOST: usize = 16;
+
+    /// One more; past [`PeerGroups::MOST`] it is left out.
+    pub fn push(&mut self, group: PeerGroup) {
+        if let Some(room) = self.0.iter_mut().find(|room| room.is_none()) {
+            *room = Some(group);
+        }
+    }
+
+    /// All of them, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = &PeerGroup> {
+        self.0.iter().flatten()
+    }
 }
 
 /// An interval of a regulator, when it has ended.

@@ -73,6 +73,51 @@ fn hosts_with_a_vm_each_give_what_one_host_with_all_of_them_gives() {
     }
 }
 
+/// A VM of weight 100 on the first host, and a group of that weight, whose VMs are on these hosts.
+fn beside_a_group(on: &[usize], exchange: &str) -> Vec<f64> {
+    let guests: Vec<Guest> = [16]
+        .into_iter()
+        .chain(on.iter().map(|_| 64))
+        .map(|size| (100, size))
+        .collect();
+    let mut text = scenario("ssd-sata-300gb", &guests, true, [4, 10], exchange);
+    for (n, host) in on.iter().enumerate() {
+        let vm = n + 1;
+        let alone = format!("host = {vm}\ndisk = \"20 GiB\"\nobjective = {{ weight = 100 }}");
+        assert_eq!(text.matches(&alone).count(), 1);
+        let weight = 100 + 50 * n;
+        let group = format!(
+            "host = {host}\ndisk = \"20 GiB\"\n\
+             objective = {{ weight = {weight}, group = {{ name = \"chunks\", weight = 100 }} }}"
+        );
+        text = text.replace(&alone, &group);
+    }
+    rates(&text, guests.len())
+}
+
+#[test]
+fn a_group_has_one_weight_on_however_many_hosts_its_vms_are() {
+    let together = beside_a_group(&[0, 0, 0], "");
+    // One of 16 KiB has half of the device, and three of 64 KiB the other by their weights.
+    let [half, first, second, third] = together[..] else {
+        panic!("{together:?}");
+    };
+    let all = scenario("ssd-sata-300gb", &[(100, 16)], false, [4, 10], "");
+    let part = half / rates(&all, 1)[0];
+    assert!((0.45..0.55).contains(&part), "{part}");
+    assert!((1.4..1.6).contains(&(second / first)), "{together:?}");
+    assert!((1.9..2.1).contains(&(third / first)), "{together:?}");
+    for on in [[1, 1, 1], [1, 1, 2], [1, 2, 3], [0, 1, 2]] {
+        for exchange in [exchange(0, 0), exchange(30, 20)] {
+            let apart = beside_a_group(&on, &exchange);
+            assert!(
+                alike(&together, &apart),
+                "{on:?}, {exchange}: {together:?}, apart {apart:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn hosts_that_hear_nothing_of_each_other_do_not() {
     let guests = [(100, 16), (400, 64), (100, 128)];

@@ -22,7 +22,8 @@
 //!   that does not is allocated 0, and what it had is the others' at the next period.
 //! - A VM that comes has its share at once, as if it competed; with requests of its own it is among the
 //!   others at the next period, at the latest.
-//! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights.
+//! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights, on whichever
+//!   of the hosts that share the device they are.
 //! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
 //!   request a second would be for ever.
 //! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps twice
@@ -388,6 +389,9 @@ impl ShareModel {
             let of_vm = &self.vms[slot as usize];
             self.groups.competes(of_vm.group, of_vm.weight);
         }
+        for part in self.peers.groups() {
+            self.groups.competes_elsewhere(part);
+        }
         self.claims.clear();
         for &slot in &self.listed {
             let (id, of_vm) = (facts.vm_at(slot as usize), &self.vms[slot as usize]);
@@ -451,6 +455,7 @@ impl ShareModel {
             admitted: admitted / length,
             ran_out: period.ran_out,
             scale: self.feedback.scale(),
+            groups: self.groups.told(),
         });
     }
 

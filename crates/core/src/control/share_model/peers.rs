@@ -13,10 +13,12 @@
 //! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
 //!   [`SILENT`] is of a host that began anew, and counts.
 //! - Figures that are no numbers, infinite or below zero are dropped: they would be in every sum.
+//! - A group of VMs has one weight, wherever they are: a host tells what those of its VMs that compete weigh in
+//!   it, and has that part of the group's weight. The scheduler of each host knows no more of the others' VMs.
 //! - The device holds `depth` requests of all hosts together, where credits are as they should be.
 
 use super::feedback::Period;
-use crate::roles::PeerShare;
+use crate::roles::{PeerGroup, PeerShare};
 use crate::time::Nanos;
 
 /// After so many periods of silence a host is gone.
@@ -90,6 +92,11 @@ impl Peers {
         self.0.iter().fold(Others::default(), add)
     }
 
+    /// What they say of groups.
+    pub fn groups(&self) -> impl Iterator<Item = &PeerGroup> {
+        self.0.iter().flat_map(|peer| peer.share.groups.iter())
+    }
+
     /// What one host with all VMs would have seen in a period, and the scale that hosts have in the mean
     /// with this one's; `None`: there is nobody else.
     pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
@@ -119,6 +126,8 @@ fn is_sound(share: &PeerShare) -> bool {
         admitted,
         ran_out: _,
         scale,
+        // Whatever integers: they only divide what a group has.
+        groups: _,
     } = *share;
     let figures = [weight, lost, inside, ended, admitted, scale];
     figures.iter().all(|f| f.is_finite() && *f >= 0.0)
@@ -133,6 +142,7 @@ impl Default for Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::PeerGroups;
 
     fn share(number: u64, weight: f64) -> PeerShare {
         PeerShare {
@@ -144,6 +154,7 @@ mod tests {
             admitted: 900.0,
             ran_out: weight > 100.0,
             scale: 3.0,
+            groups: PeerGroups::default(),
         }
     }
 
