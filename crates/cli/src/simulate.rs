@@ -162,6 +162,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         policy,
         profile: None,
         exchange: Exchange::default(),
+        path: scenario::Path::default(),
         learn_cap: false,
         steering: Default::default(),
         depth: bounds.device.depth,

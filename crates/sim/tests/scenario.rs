@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{DISK, good, read};
+use common::{DISK, good, read, refused};
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::Spacing;
 use tidegate_workload::job::{Flow, Mix, Placement};
@@ -12,12 +12,6 @@ const VM: &str = "[[vm]]\nname = \"a\"\ndisk = \"10 GiB\"\n";
 
 fn job(words: &str) -> String {
     format!("{DISK}{VM}[[vm.job]]\n{words}\n")
-}
-
-/// What is said of `text`, as one text.
-fn refused(text: &str) -> String {
-    let errors = read(text).map(|_| ()).expect_err("refused");
-    errors.to_string()
 }
 
 #[test]

@@ -25,6 +25,10 @@ pub(super) enum Event {
     Change(u32),
     /// What a host told another arrives.
     Message(u32),
+    /// An I/O reaches the device's end of the path.
+    Reach(u32),
+    /// A completion reaches its host.
+    Return(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! Each has an engine of its own, which knows nothing of the others' requests. What an engine has to say
 //! goes to every other one, each time by itself: with a delay, and some of it never.
 
-use super::Host;
 use super::events::Event;
+use super::{Host, Slots};
 use crate::scenario::Exchange;
 use crate::seed::generator;
 use rand::Rng;
@@ -32,7 +32,6 @@ pub(super) fn sender(tag: u64) -> (usize, IoId) {
 }
 
 /// Something that is on its way.
-#[derive(Clone, Copy)]
 struct Message {
     from: u32,
     to: usize,
@@ -43,8 +42,7 @@ struct Message {
 pub(super) struct Messages {
     exchange: Exchange,
     rng: Pcg64Mcg,
-    on_the_way: Vec<Message>,
-    free: Vec<u32>,
+    on_the_way: Slots<Message>,
 }
 
 impl Messages {
@@ -53,8 +51,7 @@ impl Messages {
             exchange,
             // A tenant may have the device's name, and none has this part.
             rng: generator(seed, device, u64::MAX),
-            on_the_way: Vec::new(),
-            free: Vec::new(),
+            on_the_way: Slots::default(),
         }
     }
 
@@ -65,19 +62,6 @@ impl Messages {
         }
         let delay = self.exchange.delay.as_ref();
         Some(now + delay.map_or(Nanos::ZERO, |delay| delay.draw(&mut self.rng)))
-    }
-
-    fn send(&mut self, message: Message) -> u32 {
-        match self.free.pop() {
-            Some(slot) => {
-                self.on_the_way[slot as usize] = message;
-                slot
-            }
-            None => {
-                self.on_the_way.push(message);
-                self.on_the_way.len() as u32 - 1
-            }
-        }
     }
 }
 
@@ -91,7 +75,7 @@ impl Host {
                         continue;
                     };
                     let from = from as u32;
-                    let slot = self.exchange.send(Message { from, to, share });
+                    let slot = self.exchange.on_the_way.put(Message { from, to, share });
                     self.events.plan(at, Event::Message(slot));
                 }
             }
@@ -100,8 +84,7 @@ impl Host {
 
     /// A message arrives.
     pub(super) fn deliver(&mut self, slot: u32) {
-        let Message { from, to, share } = self.exchange.on_the_way[slot as usize];
-        self.exchange.free.push(slot);
+        let Message { from, to, share } = self.exchange.on_the_way.take(slot);
         self.engines[to].handle_peer(self.now, from, &share);
     }
 }

@@ -1,9 +1,9 @@
 //! A host's device in the simulated world: the engine, a device model and the guests.
 //!
 //! ```text
-//!   guests --submit delay--> Engine --> device model
-//!     ^                        |             |
-//!     +---- complete delay ----+<------------+
+//!   guests --submit delay--> Engine --path--> device model
+//!     ^                        |                  |
+//!     +---- complete delay ----+<------path-------+
 //! ```
 //!
 //! [`Host::run_until`] goes from one thing that happens to the next: the device ends an I/O, a
@@ -20,7 +20,9 @@ mod exchange;
 mod found;
 mod guest;
 mod passage;
+mod path;
 mod setup;
+mod slots;
 
 pub use count::{Kept, Tally};
 pub use distance::Distances;
@@ -31,13 +33,15 @@ use count::Watch;
 use events::{Event, Events};
 use exchange::Messages;
 use guest::{Step, Worker};
+use path::Way;
 use rand_pcg::Pcg64Mcg;
+use slots::Slots;
 use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{ClientId, DeviceIo, Done, IoError, Op, VmId};
+use tidegate_core::request::{ClientId, Done, IoError, VmId};
 use tidegate_core::time::Nanos;
-use tidegate_device::{Model, ModelIo};
+use tidegate_device::Model;
 use tidegate_workload::job::Job;
 use tidegate_workload::stream::Io;
 
@@ -122,8 +126,7 @@ pub struct Host {
     /// Which of them is asked first what the device does next.
     turn: usize,
     exchange: Messages,
-    /// What several hosts have sent and the device has no room for yet.
-    queue: VecDeque<ModelIo>,
+    way: Way,
     model: Box<dyn Model>,
     now: Nanos,
     events: Events,
@@ -184,15 +187,6 @@ impl Host {
         self.now = self.now.max(now);
     }
 
-    /// I/Os of the device end.
-    fn complete(&mut self) {
-        while let Some(ended) = self.model.pop_completed(self.now) {
-            self.device.ios += 1;
-            let (host, id) = exchange::sender(ended.id);
-            self.engines[host].handle_completion(self.now, id, Ok(()));
-        }
-    }
-
     /// The next request that an engine has finished.
     fn poll_done(&mut self) -> Option<Done> {
         self.engines.iter_mut().find_map(Engine::poll_done)
@@ -212,55 +206,6 @@ impl Host {
             };
             self.done(&done);
         }
-    }
-
-    /// The device is given work.
-    fn give_work(&mut self) {
-        // One host knows how much its device takes. Several are told nothing of each other's: what is too
-        // much waits in front of the device, in the order in which it came.
-        let queues = self.engines.len() > 1;
-        while queues || self.model.has_room() {
-            let Some((host, io)) = self.poll_dispatch() else {
-                break;
-            };
-            self.device.bytes += u64::from(io.len);
-            let io = ModelIo {
-                id: exchange::tag(host, io.id),
-                op: io.op,
-                // The engine says of a flush where the head may be; a device is told none.
-                addr: if io.op == Op::Flush { 0 } else { io.addr },
-                len: io.len,
-                fua: io.fua,
-            };
-            match queues {
-                true => self.queue.push_back(io),
-                false => self.submit_io(io),
-            }
-        }
-        while self.model.has_room()
-            && let Some(io) = self.queue.pop_front()
-        {
-            self.submit_io(io);
-        }
-    }
-
-    fn submit_io(&mut self, io: ModelIo) {
-        if io.op != Op::Flush {
-            self.distances.started(io.addr, io.len);
-        }
-        self.model.submit(self.now, io);
-    }
-
-    /// What one of the hosts wants done next, and which: they take turns.
-    fn poll_dispatch(&mut self) -> Option<(usize, DeviceIo)> {
-        for _ in 0..self.engines.len() {
-            let host = self.turn;
-            self.turn = (host + 1) % self.engines.len();
-            if let Some(io) = self.engines[host].poll_dispatch(self.now) {
-                return Some((host, io));
-            }
-        }
-        None
     }
 
     fn happen(&mut self, event: Event) {
@@ -288,6 +233,8 @@ impl Host {
             Event::Answer(slot) => self.answer(slot),
             Event::Change(index) => self.change(index),
             Event::Message(slot) => self.deliver(slot),
+            Event::Reach(slot) => self.reach(slot),
+            Event::Return(slot) => self.come_back(slot),
         }
     }
 
@@ -370,37 +317,6 @@ impl Host {
                 Step::Wait => return,
             }
         }
-    }
-
-    /// Everybody hangs up and the device finishes what it has: an engine must not be dropped with
-    /// requests that nobody answered.
-    fn close(&mut self) {
-        for guest in &mut self.guests {
-            if let Some((_, client)) = guest.engine.take() {
-                self.engines[guest.host].handle_disconnect(self.now, client);
-            }
-        }
-        // What waits in front of the device ends without it.
-        for io in core::mem::take(&mut self.queue) {
-            let (host, id) = exchange::sender(io.id);
-            self.engines[host].handle_completion(self.now, id, Ok(()));
-        }
-        while !self.engines.iter().all(Engine::is_idle) {
-            while self.poll_done().is_some() {}
-            while self.model.has_room()
-                && let Some((host, io)) = self.poll_dispatch()
-            {
-                let id = exchange::tag(host, io.id);
-                self.model.submit(self.now, ModelIo::flush(id));
-            }
-            let Some(ended) = self.model.pop_completed(Nanos::MAX) else {
-                break;
-            };
-            self.now = self.now.max(ended.at);
-            let (host, id) = exchange::sender(ended.id);
-            self.engines[host].handle_completion(self.now, id, Ok(()));
-        }
-        while self.poll_done().is_some() {}
     }
 }
 

@@ -5,6 +5,7 @@ use super::distance::Distances;
 use super::events::{Event, Events};
 use super::exchange::Messages;
 use super::guest::Worker;
+use super::path::Way;
 use super::{DeviceTally, Guest, Host, Rest};
 use crate::scenario::{Action, Device, Scenario, Tenant};
 use crate::seed::generator;
@@ -32,11 +33,12 @@ impl Host {
     pub fn new(scenario: &Scenario, device: usize) -> Host {
         let of_device = &scenario.devices[device];
         let layout = scenario.layout(device);
+        let hosts = scenario.hosts(device);
         let engine = || host_engine(of_device, layout.len());
         let mut host = Host {
-            engines: (0..scenario.hosts(device)).map(|_| engine()).collect(),
+            engines: (0..hosts).map(|_| engine()).collect(),
             turn: 0,
-            queue: VecDeque::new(),
+            way: Way::new(of_device.path, scenario.seed, &of_device.name, hosts),
             exchange: Messages::new(of_device.exchange, scenario.seed, &of_device.name),
             model: of_device.model.build(),
             now: Nanos::ZERO,

@@ -65,6 +65,8 @@ pub struct Device {
     pub steering: Steering,
     /// How hosts that share it hear of each other.
     pub exchange: Exchange,
+    /// What lies between it and its hosts.
+    pub path: Path,
     /// I/Os in flight at most; at most the model's queue depth. Of each host that shares it.
     pub depth: u32,
     /// Largest I/O in bytes; larger requests are split.
@@ -90,6 +92,15 @@ pub struct Exchange {
     pub delay: Option<TimeDistribution>,
     /// So many of a thousand are lost.
     pub loss: u32,
+}
+
+/// What lies between a device and its hosts: a network, as in front of an array. `None`: nothing.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Path {
+    /// From the host's scheduler to the device.
+    pub submit: Option<TimeDistribution>,
+    /// From the device's completion to the scheduler.
+    pub complete: Option<TimeDistribution>,
 }
 
 /// Somebody who shares a device.

@@ -5,7 +5,7 @@
 
 use super::distances::{self, default_distances};
 use super::job;
-use super::{Action, Change, Delay, Device, Exchange, MOST_HOSTS, Scenario, Tenant};
+use super::{Action, Change, Delay, Device, Exchange, MOST_HOSTS, Path, Scenario, Tenant};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::device::{Bounds, Steering};
@@ -18,6 +18,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
+use tidegate_workload::time::TimeDistribution;
 
 /// The longest a scenario may last: a year.
 const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
@@ -141,6 +142,7 @@ fn read_device(
     let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
     let distances = section.read("distances", default_distances(), distances::read);
     let exchange = section.read("exchange", Exchange::default(), exchange);
+    let path = section.read("path", Path::default(), path);
     section.finish();
     let bounds = bounds?;
     Some(Device {
@@ -151,6 +153,7 @@ fn read_device(
         learn_cap: learn_cap?,
         steering: steering?,
         exchange: exchange?,
+        path: path?,
         depth: bounds.depth,
         max_io: bounds.max_io,
         merge_limit: bounds.merge_limit,
@@ -324,7 +327,7 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
 /// How hosts hear of each other.
 fn exchange(field: &Field<'_>) -> Option<Exchange> {
     let mut section = field.section()?;
-    let delay = section.read("delay", None, |field| job::times(field).map(Some));
+    let delay = time(&mut section, "delay");
     let loss = section.read("loss", 0, Field::thousandths);
     section.finish();
     Some(Exchange {
@@ -333,11 +336,28 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
     })
 }
 
+/// What lies between a device and its hosts.
+fn path(field: &Field<'_>) -> Option<Path> {
+    let mut section = field.section()?;
+    let submit = time(&mut section, "submit");
+    let complete = time(&mut section, "complete");
+    section.finish();
+    Some(Path {
+        submit: submit?,
+        complete: complete?,
+    })
+}
+
+/// A time that something takes, and may not take.
+fn time(section: &mut Section<'_>, key: &'static str) -> Option<Option<TimeDistribution>> {
+    section.read(key, None, |field| job::times(field).map(Some))
+}
+
 fn delay(field: &Field<'_>) -> Option<Delay> {
     let mut section = field.section()?;
-    let submit = section.read("submit", None, |field| job::times(field).map(Some));
-    let complete = section.read("complete", None, |field| job::times(field).map(Some));
-    let processor = section.read("processor", None, |field| job::times(field).map(Some));
+    let submit = time(&mut section, "submit");
+    let complete = time(&mut section, "complete");
+    let processor = time(&mut section, "processor");
     section.finish();
     Some(Delay {
         submit: submit?,

@@ -17,6 +17,12 @@ pub(crate) fn good(text: &str) -> Scenario {
     loaded.config
 }
 
+/// What is said of `text`, as one text.
+pub(crate) fn refused(text: &str) -> String {
+    let errors = read(text).map(|_| ()).expect_err("refused");
+    errors.to_string()
+}
+
 /// Runs a scenario to its end.
 pub(crate) fn run(text: &str) -> Report {
     let mut world = World::new(good(text), None);
