@@ -163,3 +163,19 @@ fn the_same_messages_are_lost_with_the_same_seed() {
     assert_eq!(bytes(&text), bytes(&text));
     assert_ne!(bytes(&text), bytes(&format!("seed = 9\n{text}")));
 }
+
+/// A host gets less than the profile promises when another one has the rest.
+#[test]
+fn what_other_hosts_take_is_no_cap() {
+    let guests = [(100, 16), (100, 128)];
+    let bytes = |learn_cap: bool| {
+        let text = scenario("ssd-sata-300gb", &guests, true, [1, 12], &exchange(0, 100));
+        let said = format!("learn_cap = {learn_cap}");
+        let text = text.replace("learn_cap = false", &said);
+        assert!(text.contains(&said));
+        // Who keeps few outstanding waits for the device, not for its own scheduler.
+        let few = text.replacen("iodepth = 128", "iodepth = 8", 1);
+        serde_json::to_string(&run(&few)).expect("plain data")
+    };
+    assert!(bytes(true) == bytes(false), "a cap was learnt");
+}

@@ -14,12 +14,13 @@ use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::time::Nanos;
 use tidegate_workload::source::Source;
 
-/// A host's engine, as it begins.
-fn host_engine(device: &Device, tenants: usize) -> Engine {
+/// A host's engine, as it begins. `shared`: there are others.
+fn host_engine(device: &Device, tenants: usize, shared: bool) -> Engine {
     let mut engine =
         Engine::new(device.engine(tenants), &device.policy).expect("the scenario was checked");
     engine.set_profile(device.profile.clone());
-    engine.learn_cap(device.learn_cap);
+    // What others take of the device looks like a cap to a host that does not see them.
+    engine.learn_cap(device.learn_cap && !shared);
     engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
     engine.share_io(device.steering.max_io_shared);
     engine
@@ -34,7 +35,7 @@ impl Host {
         let of_device = &scenario.devices[device];
         let layout = scenario.layout(device);
         let hosts = scenario.hosts(device);
-        let engine = || host_engine(of_device, layout.len());
+        let engine = || host_engine(of_device, layout.len(), hosts > 1);
         let mut host = Host {
             engines: (0..hosts).map(|_| engine()).collect(),
             turn: 0,

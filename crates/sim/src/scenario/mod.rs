@@ -59,7 +59,7 @@ pub struct Device {
     pub policy: PolicySpec,
     /// What it can do at most; `None`: not measured.
     pub profile: Option<Arc<Profile>>,
-    /// Whether a cap below it is to be learnt and kept.
+    /// Whether a cap below it is to be learnt and kept; none of several hosts does.
     pub learn_cap: bool,
     /// How it is used whatever the policy.
     pub steering: Steering,
