@@ -155,6 +155,8 @@ pub struct PeerShare {
     pub lost: f64,
     /// Requests that it has let in and that are not done: its latency by Little's law, with `ended`.
     pub inside: f64,
+    /// The same in the mean over the period, where `inside` is what it was at its end.
+    pub mean_inside: f64,
     /// Requests that ended, a second.
     pub ended: f64,
     /// Requests that it let in, a second.

@@ -179,3 +179,31 @@ fn what_other_hosts_take_is_no_cap() {
     };
     assert!(bytes(true) == bytes(false), "a cap was learnt");
 }
+
+/// With credits that come at once, to hosts that are not in step.
+#[test]
+fn the_latency_of_all_hosts_together_is_held() {
+    let guests = [(100, 16), (100, 64), (100, 128)];
+    let text = scenario("ssd-sata-300gb", &guests, true, [4, 12], &exchange(30, 0));
+    let policy =
+        "policy = { name = \"vfair\", latency_target = \"5 ms\", slices = 1, lend = false }";
+    let text = text.replace("policy = \"vfair\"", policy);
+    assert!(text.contains(policy));
+    let later = |n: u32| format!("host = {n}\narrives = \"{} ms\"", 10 * n);
+    let text = (1..3).fold(text, |text, n| {
+        text.replace(&format!("host = {n}"), &later(n))
+    });
+    // Who keeps few outstanding leaves credits, which are the others' by the scale.
+    let report = run(&text.replacen("iodepth = 128", "iodepth = 4", 1));
+    let (mut requests, mut time) = (0.0, 0.0);
+    for vm in &report.vms {
+        requests += vm.rates.iops;
+        time += vm.rates.iops * (vm.waits.queued_ns + vm.waits.device_ns) as f64;
+    }
+    let latency_ms = time / requests / 1e6;
+    let busy = report.devices[0].busy;
+    assert!(
+        (3.0..6.0).contains(&latency_ms) && busy > 0.95,
+        "{latency_ms} ms, {busy}"
+    );
+}

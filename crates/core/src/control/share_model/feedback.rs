@@ -68,6 +68,17 @@ pub struct Period {
     pub enough: f64,
 }
 
+impl Period {
+    /// The same with so many inside, and as many let in.
+    pub fn with_inside(self, inside: f64) -> Period {
+        Period {
+            inside,
+            before: self.before + inside - self.inside,
+            ..self
+        }
+    }
+}
+
 /// The latency to hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Target {

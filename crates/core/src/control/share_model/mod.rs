@@ -215,6 +215,8 @@ pub struct ShareModel {
     /// What had been let in of VMs and was not done then, and their I/Os that had ended.
     inside: u32,
     ended: u64,
+    /// Of requests answered in this period, the time since they were let in.
+    time_inside: Nanos,
     /// VMs, weights or the profile have changed since.
     changed: bool,
 }
@@ -243,6 +245,7 @@ impl ShareModel {
             ended_at: Nanos::ZERO,
             inside: 0,
             ended: 0,
+            time_inside: Nanos::ZERO,
             changed: false,
         }
     }
@@ -314,6 +317,7 @@ impl ShareModel {
         self.ended_at = facts.now();
         self.inside = facts.device().inside();
         self.ended = facts.device().ended_of_vms();
+        self.time_inside = Nanos::ZERO;
     }
 
     fn asked(&mut self, facts: &Facts, request: ReqId, out: &mut Knobs) {
@@ -335,6 +339,7 @@ impl ShareModel {
         if done.op != Op::Flush && !never_served && of_vm.present {
             of_vm.answered += 1;
             of_vm.device += done.account.device;
+            self.time_inside += done.account.queued + done.account.device;
         }
     }
 
@@ -440,7 +445,11 @@ impl ShareModel {
             enough: self.enough(facts),
         };
         let target = self.target(facts);
-        let (all, scale) = self.peers.together(&period, self.feedback.scale());
+        let mean = self.time_inside.as_secs_f64() / length;
+        let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
+        if let (Target::Given(_), false) = (target, self.peers.is_empty()) {
+            all = all.with_inside(self.peers.mean_inside(mean));
+        }
         if let Some(scale) = scale {
             self.feedback.set_scale(scale);
         }
@@ -451,6 +460,7 @@ impl ShareModel {
             weight: strategy::weights(&self.claims),
             lost: strategy::lost_weight(&self.claims),
             inside: period.inside,
+            mean_inside: mean,
             ended: period.ended / length,
             admitted: admitted / length,
             ran_out: period.ran_out,

@@ -8,6 +8,10 @@
 //! Readings:
 //! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them late or
 //!   not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the way to the mean.
+//! - Where a latency is given to hold, what all have inside is the sum of their means over a period, by Little's law
+//!   from the times of requests that ended: the paper's system-wide latency. A host alone looks at it when its credits
+//!   are spent. Hosts are not in step: each looks when it has least inside, and what several see at several times is
+//!   less than there ever is.
 //! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the others'. One
 //!   whose VMs do not compete says so once, and is silent.
 //! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
@@ -92,6 +96,12 @@ impl Peers {
         self.0.iter().fold(Others::default(), add)
     }
 
+    /// What is inside of all hosts in the mean; `own`: of this one.
+    pub fn mean_inside(&self, own: f64) -> f64 {
+        let of_peers = self.0.iter().map(|peer| peer.share.mean_inside);
+        own + of_peers.sum::<f64>()
+    }
+
     /// What they say of groups.
     pub fn groups(&self) -> impl Iterator<Item = &PeerGroup> {
         self.0.iter().flat_map(|peer| peer.share.groups.iter())
@@ -122,6 +132,7 @@ fn is_sound(share: &PeerShare) -> bool {
         weight,
         lost,
         inside,
+        mean_inside,
         ended,
         admitted,
         ran_out: _,
@@ -129,7 +140,7 @@ fn is_sound(share: &PeerShare) -> bool {
         // Whatever integers: they only divide what a group has.
         groups: _,
     } = *share;
-    let figures = [weight, lost, inside, ended, admitted, scale];
+    let figures = [weight, lost, inside, mean_inside, ended, admitted, scale];
     figures.iter().all(|f| f.is_finite() && *f >= 0.0)
 }
 
@@ -150,6 +161,7 @@ mod tests {
             weight,
             lost: weight / 4.0,
             inside: 10.0,
+            mean_inside: 14.0,
             ended: 1000.0,
             admitted: 900.0,
             ran_out: weight > 100.0,
@@ -185,6 +197,7 @@ mod tests {
         let (all, scale) = peers.together(&own, 1.0);
         assert!((all.ended - 120.0).abs() < 1e-9 && (all.inside - 32.0).abs() < 1e-9);
         assert!((all.before - 37.0).abs() < 1e-9 && all.ran_out);
+        assert_eq!(peers.mean_inside(3.0), 31.0);
         let mean = 7.0 / 3.0;
         assert!(scale.is_some_and(|s| (s - (1.0 + 0.3 * (mean - 1.0))).abs() < 1e-12));
         peers.forget(Nanos::from_millis(300), period);
@@ -211,10 +224,11 @@ mod tests {
     #[test]
     fn what_is_no_share_is_not_heard() {
         let mut peers = Peers::new();
-        let turns: [fn(&mut PeerShare) -> &mut f64; 6] = [
+        let turns: [fn(&mut PeerShare) -> &mut f64; 7] = [
             |share| &mut share.weight,
             |share| &mut share.lost,
             |share| &mut share.inside,
+            |share| &mut share.mean_inside,
             |share| &mut share.ended,
             |share| &mut share.admitted,
             |share| &mut share.scale,
