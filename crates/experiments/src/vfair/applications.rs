@@ -1,7 +1,11 @@
 //! Sections 5.2 and 5.3: applications of small requests beside bulk transfers. Figures 13 and 14 and table 5.
+//!
+//! What stands beside the paper's figures is on three hosts, as there. Table 5 has the same on one host as well, and
+//! with what hosts tell each other late, or not at all.
 
+use super::hosts::Hosts;
 use super::run::Run;
-use super::setup::{Case, Disk, Key};
+use super::setup::{Case, Change, Disk, Key};
 use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS, no_plots};
 use crate::contest::{Contest, Sense};
 use crate::said::Said;
@@ -16,9 +20,14 @@ pub(super) const FIGURE_13: Figure = Figure {
 
 pub(super) const TABLE_5: Figure = Figure {
     name: "5",
-    keys: || [keys(&BESIDE_FILES), keys(&BESIDE_QFS)].concat(),
+    keys: || [keys(&BESIDE_FILES), keys(&BESIDE_QFS), other_hosts()].concat(),
     cells: table_5,
-    claims: fair,
+    claims: |found| {
+        let mut claims = fair(found)?;
+        claims.extend(on_one_host(found));
+        claims.extend(on_several_hosts(found));
+        Ok(claims)
+    },
     plots: no_plots,
 };
 
@@ -73,6 +82,44 @@ fn keys(mixes: &[Mix]) -> Vec<Key> {
     keys.collect()
 }
 
+fn all_mixes() -> impl Iterator<Item = &'static Mix> {
+    BESIDE_FILES.iter().chain(&BESIDE_QFS)
+}
+
+const ONE_HOST: Change = Change::Hosts(Hosts::One);
+
+/// What hosts tell each other takes so many milliseconds, and so many of a hundred messages are lost.
+const fn told(delay_ms: u64, lost_percent: u32) -> Change {
+    Change::Hosts(Hosts::Told {
+        delay_ms,
+        lost_percent,
+    })
+}
+
+/// What should make no difference to several hosts: how a claim of it ends, and what is changed.
+const VARIED: [(&str, Change); 4] = [
+    ("when hosts hear of each other at once", told(0, 0)),
+    ("when hosts hear of each other 30 ms late", told(30, 0)),
+    (
+        "when hosts hear of each other 30 ms late and a fifth is lost",
+        told(30, 20),
+    ),
+    ("when hosts are in step", Change::Hosts(Hosts::InStep)),
+];
+const UNHEARD: Change = told(0, 100);
+
+/// Runs that are no figure's of the paper.
+fn other_hosts() -> Vec<Key> {
+    let of = |mix: &Mix| {
+        let one = SCHEDULERS.map(|s| mix.key(s).with(ONE_HOST));
+        let varied = VARIED.map(|(_, change)| change);
+        let varied = varied.into_iter().chain([UNHEARD]);
+        let varied = varied.map(|change| mix.key(BAPS).with(change));
+        one.into_iter().chain(varied).collect::<Vec<_>>()
+    };
+    all_mixes().flat_map(of).collect()
+}
+
 impl Mix {
     fn key(&self, scheduler: &'static str) -> Key {
         Key::new(self.case, Disk::Ssd, scheduler)
@@ -94,6 +141,11 @@ impl Mix {
         let others = others?;
         let parties = if self.group { 1 } else { others.len() };
         Some(run.service(self.application)? / (others.iter().sum::<f64>() / parties as f64))
+    }
+
+    /// The same under a scheduler with something changed.
+    fn ratio_of(&self, found: &Found<'_>, scheduler: &'static str, change: Change) -> Option<f64> {
+        self.ratio(found.of(self.key(scheduler).with(change))?)
     }
 
     /// Bytes that the others move a second.
@@ -129,8 +181,7 @@ fn gains(found: &Found<'_>, table: &str, mixes: &[Mix]) -> Cells {
 fn table_5(found: &Found<'_>) -> Cells {
     let table = found.reference.table("5", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
-        let mut mixes = BESIDE_FILES.iter().chain(&BESIDE_QFS);
-        let mix = mixes.find(|mix| Some(mix.name) == labels.first().map(String::as_str))?;
+        let mix = all_mixes().find(|mix| Some(mix.name) == labels.first().map(String::as_str))?;
         let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
         mix.ratio(mix.run(found, scheduler)?)
     });
@@ -196,4 +247,66 @@ fn fair(found: &Found<'_>) -> Claims {
         ));
     }
     Ok(claims)
+}
+
+fn on_one_host(found: &Found<'_>) -> Vec<Said> {
+    let mut claims = Vec::new();
+    for mix in all_mixes() {
+        let one = SCHEDULERS.map(|s| mix.ratio_of(found, s, ONE_HOST));
+        let three = mix.ratio_of(found, BAPS, Change::Nothing);
+        let ([Some(cfq), Some(mclock), Some(baps)], Some(three)) = (one, three) else {
+            continue;
+        };
+        let mix = mix.name;
+        claims.push(Said::new(
+            format!("BAPS gives on three hosts what it gives on one, within {NEAR:.2} ({mix})"),
+            (three - baps).abs() <= NEAR,
+            format!("it is {three:.2} on three and {baps:.2} on one"),
+        ));
+        claims.push(Said::new(
+            format!(
+                "on one host, too, the share falls under PS(mClock), and more so under CFQ ({mix})"
+            ),
+            cfq < mclock && mclock < baps,
+            format!("it is {mclock:.2} after {baps:.2}, and {cfq:.2}"),
+        ));
+    }
+    claims
+}
+
+/// What BAPS's shares hang on where there are several hosts.
+fn on_several_hosts(found: &Found<'_>) -> Vec<Said> {
+    let ratios = |change: Change| -> Option<Vec<f64>> {
+        all_mixes()
+            .map(|mix| mix.ratio_of(found, BAPS, change))
+            .collect()
+    };
+    let shown = |ratios: &[f64]| {
+        let each = all_mixes().zip(ratios);
+        let each: Vec<String> = each
+            .map(|(mix, r)| format!("{r:.2} ({})", mix.name))
+            .collect();
+        each.join(", ")
+    };
+    let Some(usual) = ratios(Change::Nothing) else {
+        return Vec::new();
+    };
+    let mut claims = Vec::new();
+    for (phrase, change) in VARIED {
+        let Some(then) = ratios(change) else { continue };
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= NEAR;
+        claims.push(Said::new(
+            format!("BAPS's shares are the same within {NEAR:.2} {phrase}"),
+            usual.iter().zip(&then).all(near),
+            format!("they are {}, usually {}", shown(&then), shown(&usual)),
+        ));
+    }
+    if let Some(unheard) = ratios(UNHEARD) {
+        claims.push(Said::new(
+            "hosts that hear nothing of each other give the applications less under BAPS",
+            usual.iter().zip(&unheard).all(|(heard, not)| not < heard),
+            format!("it is {}, usually {}", shown(&unheard), shown(&usual)),
+        ));
+    }
+    claims
 }

@@ -4,13 +4,14 @@
 //! A module for what belongs together: `motivation` is figure 1, `model_error` figure 6 with
 //! `saturation` under it, `strategies` figure 8, `fairness` figures 9 and 10 and tables 2 and 3,
 //! `varied` figure 11 and table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5.
-//! `setup` is which runs there are, `run` what comes of one. The folder's README says how the guests
+//! `hosts` is one host or several in front of the disk, `setup` which runs there are, `run` what comes of one. The folder's README says how the guests
 //! and the disks are modelled, and what was calibrated.
 
 mod applications;
 mod bursts;
 mod calibrate;
 mod fairness;
+mod hosts;
 mod model_error;
 mod motivation;
 mod run;
@@ -21,8 +22,9 @@ mod varied;
 
 use crate::said::Said;
 use crate::{Cell, ExperimentError, Findings, Paper, Progress, Reference, Wanted, pool};
+use hosts::Hosts;
 use run::Run;
-use setup::{Key, Without};
+use setup::{Change, Key, Without};
 use std::collections::BTreeMap;
 use tidegate_report::Plot;
 
@@ -125,6 +127,9 @@ fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
     // Figure 11 is many runs, and hangs on what figure 9 hangs on.
     let shown = FIGURES.iter().filter(of).filter(|f| f.name != "figure 11");
     let vfair = shown.flat_map(|f| (f.keys)()).filter(Key::is_vfair);
+    // What several hosts hang on is shown for the paper's letter.
+    let several = |key: &Key| matches!(key.change, Change::Hosts(hosts) if hosts != Hosts::One);
+    let vfair = vfair.filter(|key| !several(key));
     let ablated = vfair.flat_map(|key| Without::ALL.map(|what| key.without(what)));
     keys.extend(ablated.collect::<Vec<_>>());
     keys.sort();

@@ -1,6 +1,7 @@
 //! The runs there are: what runs beside each other, on which disk, under which scheduler, and what
 //! is changed about it.
 
+use super::hosts::{self, Hosts};
 use crate::ExperimentError;
 use std::sync::Arc;
 use tidegate_config::{Field, Library, document, model, policy, profile};
@@ -141,6 +142,8 @@ pub(super) enum Change {
     Rate(u32),
     /// The last VM has so many requests of so many bytes outstanding.
     Last(u32, u32),
+    /// On which hosts VMs are, and what these tell each other.
+    Hosts(Hosts),
     /// All requests take as long on their way as they do elsewhere through virtualisation.
     Virtualised,
     /// The first VM is alone: as it is, or on Linux itself.
@@ -175,7 +178,7 @@ impl Without {
         match self {
             Without::Nothing => "As it is",
             Without::Letter => "With what Tidegate adds",
-            Without::DeepQueue => "With at most four I/Os in the disk",
+            Without::DeepQueue => "With at most four I/Os a host in the disk",
         }
     }
 }
@@ -245,6 +248,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     for device in &mut scenario.devices {
         device.policy = policy.clone();
     }
+    hosts::tell_groups(&mut scenario, &policy);
     change(&mut scenario, key.change)?;
     match key.without {
         Without::Nothing => {}
@@ -312,6 +316,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
                 job.sizes = std::array::from_fn(|_| Sizes::fixed(bytes));
             }
         }
+        Change::Hosts(hosts) => hosts.change(scenario),
         Change::Virtualised => {
             let delay = virtualisation()?;
             scenario.tenants.iter_mut().for_each(|vm| vm.delay = delay);

@@ -1,0 +1,174 @@
+//! One host or several in front of the disk (section 4.3, table 5), and what a group of VMs is to schedulers that
+//! know none.
+
+use std::collections::BTreeMap;
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::time::Nanos;
+use tidegate_sim::scenario::{Exchange, Scenario, Tenant};
+use tidegate_workload::time::TimeDistribution;
+
+/// What is changed about the hosts of a scenario.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Hosts {
+    /// All VMs are on one, as far from the disk as several are.
+    One,
+    /// They are in step: their periods begin at the same time.
+    InStep,
+    /// What they tell each other takes so many milliseconds, and so many messages of a hundred are lost.
+    Told { delay_ms: u64, lost_percent: u32 },
+}
+
+impl Hosts {
+    pub(super) fn change(self, scenario: &mut Scenario) {
+        match self {
+            Hosts::One => scenario.tenants.iter_mut().for_each(|vm| vm.host = 0),
+            Hosts::InStep => {
+                let vms = scenario.tenants.iter_mut();
+                vms.for_each(|vm| vm.arrives = Nanos::ZERO);
+            }
+            Hosts::Told {
+                delay_ms,
+                lost_percent,
+            } => {
+                let exchange = Exchange {
+                    delay: Some(TimeDistribution::Fixed(Nanos::from_millis(delay_ms))),
+                    loss: 10 * lost_percent,
+                };
+                let devices = scenario.devices.iter_mut();
+                devices.for_each(|device| device.exchange = exchange);
+            }
+        }
+    }
+}
+
+/// A scheduler that knows no groups is told their weights VM by VM: each VM of a group has its part of the group's,
+/// which is the same as long as all of them ask.
+pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
+    let mut members = BTreeMap::new();
+    for vm in &scenario.tenants {
+        if let Some(group) = vm.objective.group {
+            *members.entry(group.name).or_insert(0) += u64::from(vm.objective.weight);
+        }
+    }
+    if members.is_empty() || policy.honours().group {
+        return;
+    }
+    // Whole numbers in the same proportions.
+    let all: u64 = members.values().product();
+    let weight = |vm: &Tenant| match vm.objective.group {
+        Some(group) => {
+            let part = u64::from(group.weight) * u64::from(vm.objective.weight);
+            part * (all / members[&group.name])
+        }
+        None => u64::from(vm.objective.weight) * all,
+    };
+    let weights: Vec<u64> = scenario.tenants.iter().map(weight).collect();
+    let common = weights.iter().copied().fold(0, common_divisor).max(1);
+    for (vm, weight) in scenario.tenants.iter_mut().zip(weights) {
+        // One that is too large is refused where the scenario is checked.
+        vm.objective.weight = u32::try_from(weight / common).unwrap_or(u32::MAX);
+        vm.objective.group = None;
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    match b {
+        0 => a,
+        _ => common_divisor(b, a % b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfair::BAPS;
+    use crate::vfair::setup::{Case, Change, Disk, Key, scenario};
+    use tidegate_core::objective::Objective;
+
+    fn of(scheduler: &'static str, change: Change) -> Scenario {
+        scenario(&Key::new(Case::Qfs, Disk::Ssd, scheduler).with(change)).expect("a scenario")
+    }
+
+    #[test]
+    fn sysbench_weighs_what_nine_chunk_servers_do_together() {
+        let grouped = of(BAPS, Change::Nothing);
+        let groups = grouped.tenants.iter().filter_map(|vm| vm.objective.group);
+        let all: Vec<(String, u32)> = groups.map(|g| (g.name.to_string(), g.weight)).collect();
+        let weight = grouped.tenants[0].objective.weight;
+        assert_eq!(all, vec![("qfs".to_owned(), weight); 9]);
+        for scheduler in ["cfq", "mclock_ps"] {
+            let told = of(scheduler, Change::Nothing).tenants;
+            let weights: Vec<u32> = told.iter().map(|vm| vm.objective.weight).collect();
+            assert_eq!(weights, [9, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+            assert!(told.iter().all(|vm| vm.objective.group.is_none()));
+        }
+    }
+
+    #[test]
+    fn groups_of_any_weights_are_told_in_whole_numbers() {
+        let mut scenario = of(BAPS, Change::Nothing);
+        let [own, first, second, last] = scenario
+            .tenants
+            .get_disjoint_mut([0, 1, 2, 3])
+            .expect("ten VMs");
+        own.objective.weight = 50;
+        for vm in [&mut *first, second] {
+            vm.objective.group = Some(named("a", 30));
+        }
+        first.objective.weight = 20;
+        second.objective.weight = 40;
+        last.objective.group = Some(named("b", 70));
+        scenario.tenants.truncate(4);
+        tell_groups(
+            &mut scenario,
+            &PolicySpec::named("mclock-ps").expect("there is one"),
+        );
+        let weights = scenario.tenants.iter().map(|vm| vm.objective.weight);
+        // 50 : 30 by 1 and 2 : 70.
+        assert_eq!(weights.collect::<Vec<_>>(), [5, 1, 2, 7]);
+    }
+
+    #[test]
+    fn where_there_are_no_groups_weights_stay_as_they_are() {
+        let key = Key::new(Case::Sysbench, Disk::Ssd, "mclock_ps");
+        let vms = scenario(&key).expect("a scenario").tenants;
+        let weights: Vec<u32> = vms.iter().map(|vm| vm.objective.weight).collect();
+        assert_eq!(weights, [Objective::DEFAULT_WEIGHT; 3]);
+    }
+
+    fn named(name: &str, weight: u32) -> tidegate_core::group::Group {
+        let name = name.parse().expect("short");
+        tidegate_core::group::Group { name, weight }
+    }
+
+    #[test]
+    fn each_host_has_its_own_vms_and_one_host_has_all() {
+        for case in [Case::Sysbench, Case::Postmark, Case::Dvdstore, Case::Qfs] {
+            let hosts = |change| -> Vec<u32> {
+                let key = Key::new(case, Disk::Ssd, BAPS).with(change);
+                let vms = scenario(&key).expect("a scenario").tenants;
+                vms.iter().map(|vm| vm.host).collect()
+            };
+            let apart = match case {
+                Case::Qfs => vec![0, 1, 1, 1, 1, 1, 2, 2, 2, 2],
+                _ => vec![0, 1, 2],
+            };
+            assert_eq!(hosts(Change::Hosts(Hosts::One)), vec![0; apart.len()]);
+            assert_eq!(hosts(Change::Nothing), apart);
+        }
+        let told = Hosts::Told {
+            delay_ms: 30,
+            lost_percent: 20,
+        };
+        let begin = |change| -> Vec<Nanos> {
+            let vms = of(BAPS, change).tenants;
+            [0, 1, 9].map(|vm| vms[vm].arrives).to_vec()
+        };
+        let apart = [0, 10, 20].map(Nanos::from_millis);
+        assert_eq!(begin(Change::Nothing), apart);
+        assert_eq!(begin(Change::Hosts(Hosts::InStep)), [Nanos::ZERO; 3]);
+        let exchange = of(BAPS, Change::Hosts(told)).devices[0].exchange;
+        let delay = TimeDistribution::Fixed(Nanos(30_000_000));
+        assert_eq!((exchange.delay, exchange.loss), (Some(delay), 200));
+    }
+}
