@@ -20,6 +20,7 @@ macro_rules! embedded {
 pub(super) use embedded;
 
 const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
+const SIDE_BY_SIDE: (&str, &str) = ("ssd-side-by-side.toml", embedded!("ssd-side-by-side.toml"));
 
 /// What runs beside each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -158,27 +159,25 @@ pub(super) enum Without {
     /// Nothing.
     Nothing,
     /// The paper's letter: credits come in [`PARTS`], and what a VM leaves is lent by its worth, as the policy has it
-    /// unless told otherwise.
+    /// unless told otherwise; and the disk has only as many I/Os at a time as its throughput needs.
     Letter,
-    /// A deep queue in the disk: it has at most [`SHALLOW`] I/Os at a time.
-    DeepQueue,
+    /// An order in the flash disk: it serves all that it has side by side.
+    Order,
 }
 
-/// So many I/Os are a shallow queue.
-const SHALLOW: u32 = 4;
 /// A period's credits come in so many parts.
 const PARTS: u64 = 10;
 
 impl Without {
     /// Everything that is left out to show what a claim hangs on.
-    pub(super) const ALL: [Without; 2] = [Without::Letter, Without::DeepQueue];
+    pub(super) const ALL: [Without; 2] = [Without::Letter, Without::Order];
 
     /// How a sentence about such a run begins.
     pub(super) fn phrase(self) -> &'static str {
         match self {
             Without::Nothing => "As it is",
             Without::Letter => "With what Tidegate adds",
-            Without::DeepQueue => "With at most four I/Os a host in the disk",
+            Without::Order => "With a flash disk that serves commands side by side",
         }
     }
 }
@@ -261,12 +260,11 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
                         what: error.to_string(),
                     })?;
                 }
+                device.steering.adaptive_depth = true;
             }
         }
-        Without::DeepQueue => {
-            let devices = scenario.devices.iter_mut();
-            devices.for_each(|device| device.depth = device.depth.min(SHALLOW));
-        }
+        Without::Order if key.disk == Disk::Ssd => serve_side_by_side(&mut scenario)?,
+        Without::Order => {}
     }
     scenario.check().map_err(|error| ExperimentError::Data {
         file,
@@ -291,6 +289,22 @@ fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
     let part = entry.spec().capacity / parts / DISK_ALIGNMENT * DISK_ALIGNMENT;
     for tenant in &mut scenario.tenants {
         tenant.disk_size = part;
+    }
+    Ok(())
+}
+
+/// The scenario's flash disk, but for the order in which it serves what it has.
+fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
+    let (file, text) = SIDE_BY_SIDE;
+    let entry = catalogue::parse(text, file).map_err(|error| ExperimentError::Data {
+        file,
+        what: error.to_string(),
+    })?;
+    for device in &mut scenario.devices {
+        let profile = device.profile.take();
+        device.put_on(&entry);
+        // What saturates it is the same.
+        device.profile = profile;
     }
     Ok(())
 }
@@ -358,4 +372,31 @@ fn virtualisation() -> Result<Delay, ExperimentError> {
         file,
         what: "there is no VM".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Comments apart, one figure is all that the two flash disks differ by.
+    #[test]
+    fn the_disk_that_serves_side_by_side_is_the_other_one_but_for_that() {
+        let figures = |text: &'static str| -> Vec<&'static str> {
+            let named = |line: &&str| line.starts_with("name") || line.starts_with("description");
+            let lines = text
+                .lines()
+                .filter(|line| !line.starts_with('#') && !line.is_empty());
+            lines.filter(|line| !named(line)).collect()
+        };
+        let [(_, in_order), _] = Disk::Ssd.files();
+        let mut side_by_side = figures(SIDE_BY_SIDE.1);
+        side_by_side.retain(|line| *line != "interface_sharing = \"interleaved\"");
+        assert_eq!(side_by_side, figures(in_order));
+        assert_ne!(figures(SIDE_BY_SIDE.1), side_by_side);
+        let key = Key::new(Case::NonBacklogged, Disk::Ssd, super::super::BAPS);
+        let scenario = scenario(&key.without(Without::Order)).expect("a scenario");
+        let device = &scenario.devices[0];
+        assert_eq!(device.model.name, "vfair-ssd-side-by-side");
+        assert!(device.profile.is_some());
+    }
 }
