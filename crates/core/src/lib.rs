@@ -44,6 +44,7 @@ pub mod objective;
 pub mod pace;
 pub mod pattern;
 pub mod policy;
+pub mod precision;
 pub mod profile;
 pub mod random;
 pub mod regulate;
