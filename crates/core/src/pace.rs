@@ -85,6 +85,23 @@ impl Pacer {
         }
     }
 
+    /// From `from` to `to` nothing was asked for: as far as something was due then, it is not any
+    /// more. What was due before stays so.
+    pub fn lose(&mut self, from: Nanos, to: Nanos) {
+        if self.rate != 0 && self.at < to {
+            self.at += to.since(self.at.max(from));
+        }
+    }
+
+    /// The same pace at another rate, as late or as early as it is. For rates that are turned all the
+    /// time; [`Pacer::set_rate`] keeps a limit's debt in requests.
+    pub fn turned(self, per_s: u64) -> Pacer {
+        match per_s == self.rate {
+            true => self,
+            false => Pacer::new(per_s, 1, self.at),
+        }
+    }
+
     /// Spends `units`: the next unit is due units / rate later.
     pub fn spend(&mut self, units: u64) {
         if self.rate == 0 {

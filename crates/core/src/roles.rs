@@ -79,10 +79,26 @@ pub enum Knob {
     /// Rate granted, in thousandths of a request a second: from [`Knob::LEAST_ALLOCATION`] to
     /// [`Knob::MOST_ALLOCATION`]; or 0, for a VM that is counted out for now.
     Allocation(u64),
-    /// Merge at most to, and split above, this many bytes. The engine itself keeps it.
+    /// Merge at most to, and split above, this many bytes, within the device's own bounds
+    /// ([`u32::MAX`]: just those). The engine itself keeps it; what is in flight stays as it is.
     MergeLimit(u32),
-    /// Time between two dispatches.
-    DelaySlice(Nanos),
+    /// How fast its I/Os may follow each other.
+    Throttle(Throttle),
+}
+
+/// How fast a VM's I/Os may follow each other on their way to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Throttle {
+    /// As fast as they come.
+    #[default]
+    Off,
+    /// So many bytes a second: each I/O takes its bytes' time of it, and what comes late through no
+    /// fault of the VM's is made good. 1 to 2^50.
+    Exactly(u64),
+    /// At most so many bytes a second; what comes late is lost. 1 to 2^50.
+    AtMost(u64),
+    /// So many thousandths of an I/O a second; late ones are made good. 1 to 2^50.
+    Ios(u64),
 }
 
 impl Knob {
@@ -392,7 +408,13 @@ pub trait Regulator: Send {
         true
     }
 
-    /// A controller's knob.
+    /// How far a VM's requests are merged, and above how many bytes they are split, as long as no
+    /// controller says so ([`Knob::MergeLimit`]); for background tenants only the device's own bounds hold.
+    fn merge_limit(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// A controller's knob. After [`Knob::Throttle`] the VM's gates are asked again.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
     /// When it wants to be woken (with [`Interests::TIMERS`]).

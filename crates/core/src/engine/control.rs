@@ -56,16 +56,13 @@ impl Engine {
             self.facts.ledgers.resize_with(slot + 1, Ledger::default);
         }
         let generation = self.facts.vms[slot].generation;
-        let merge_limit = self.config.merge_limit.min(self.config.device.max_io);
-        let largest_io = self.config.device.max_io;
         self.facts.vms[slot] = Vm {
             generation,
             life: Life::Live,
             background,
-            merge_limit,
-            largest_io,
             ..Vm::vacant()
         };
+        self.bound_by_regulator(slot);
         if let Some(sharing) = &mut self.sharing {
             sharing.vm_added(index);
         }
@@ -198,9 +195,7 @@ impl Engine {
             self.emit(&Event::ProfileChanged);
         }
         for (&vm, consumed) in vms.iter().zip(&consumed) {
-            let default_limit = self.config.merge_limit.min(self.config.device.max_io);
-            self.facts.vms[vm.index()].merge_limit = default_limit;
-            self.facts.vms[vm.index()].largest_io = self.config.device.max_io;
+            self.bound_by_regulator(vm.index());
             self.emit(&Event::VmAdded(vm));
             self.roles.regulator.adopt(&self.facts, vm, consumed);
             self.roles.dispatcher.adopt(&self.facts, vm, consumed);
@@ -262,6 +257,24 @@ impl Engine {
         self.wrap = Some(Box::new(wrap));
         let policy = self.policy.clone();
         self.set_policy(now, &policy);
+    }
+
+    /// A VM's requests are merged up to so many bytes, and split above them, within what the device
+    /// allows.
+    pub(super) fn bound_ios(&mut self, slot: usize, bytes: u32) {
+        let (max_io, merge_limit) = (self.config.device.max_io, self.config.merge_limit);
+        let of_vm = &mut self.facts.vms[slot];
+        of_vm.largest_io = bytes.clamp(1, max_io);
+        of_vm.merge_limit = merge_limit.min(of_vm.largest_io);
+    }
+
+    /// The same by what the regulator has for those that no controller tunes.
+    fn bound_by_regulator(&mut self, slot: usize) {
+        let bytes = match self.facts.vms[slot].background {
+            true => u32::MAX,
+            false => self.roles.regulator.merge_limit(),
+        };
+        self.bound_ios(slot, bytes);
     }
 
     /// Limits that no role may keep have to follow objectives all the same.

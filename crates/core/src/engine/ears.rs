@@ -100,15 +100,16 @@ impl Engine {
     pub(super) fn apply_knobs(&mut self) {
         while let Some((vm, knob)) = self.ears.knobs.0.pop() {
             if let Knob::MergeLimit(bytes) = knob {
-                let bytes = bytes.clamp(1, self.config.device.max_io);
-                self.facts.vms[vm.index()].merge_limit = bytes;
-                self.facts.vms[vm.index()].largest_io = bytes;
+                self.bound_ios(vm.index(), bytes);
             }
             if let Knob::Allocation(allocation) = knob {
                 self.facts.allocations[vm.index()] = allocation;
             }
             self.roles.regulator.set(&self.facts, vm, knob);
             self.roles.dispatcher.set(&self.facts, vm, knob);
+            if let Knob::Throttle(_) = knob {
+                self.ears.reopened.push(vm);
+            }
         }
     }
 

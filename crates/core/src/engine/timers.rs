@@ -37,7 +37,7 @@ impl Engine {
             && let Some(controller) = &mut self.roles.controller
         {
             controller.on_timer(&self.facts, &mut self.ears.knobs);
-            self.apply_knobs();
+            self.follow_up();
         }
         while let Some((due, lane)) = self.gates.peek() {
             if due > now {
