@@ -1,6 +1,7 @@
 //! Regulators: how much of each VM may pass.
 
 pub mod circ;
+pub mod merge_limit;
 pub mod open;
 pub mod proportion;
 pub mod token_bucket;

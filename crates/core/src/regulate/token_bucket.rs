@@ -29,12 +29,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "token-bucket",
     summary: "limits in requests and bytes a second, by direction, with bursts",
     params: &[SLACK],
-    honours: Honours {
-        limit: true,
-        limit_by_direction: true,
-        burst: true,
-        ..Honours::NONE
-    },
+    honours: TokenBucket::HONOURS,
     build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
 };
 
@@ -162,6 +157,13 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
+    pub(crate) const HONOURS: Honours = Honours {
+        limit: true,
+        limit_by_direction: true,
+        burst: true,
+        ..Honours::NONE
+    };
+
     /// Late dispatches are made good for `slack`, or for longer where 100 ms have room.
     pub fn new(slack: Nanos) -> TokenBucket {
         TokenBucket {
