@@ -153,6 +153,25 @@ impl Fields<'_> {
         Ok(u64::from_le_bytes(*value))
     }
 
+    /// The next number, where it is in this range.
+    ///
+    /// # Errors
+    /// When there are no bytes for it, or it is not in the range.
+    pub fn u64_in(
+        &mut self,
+        what: &'static str,
+        range: core::ops::RangeInclusive<u64>,
+    ) -> Result<u64, BlobError> {
+        let value = self.u64()?;
+        match range.contains(&value) {
+            true => Ok(value),
+            false => Err(BlobError::Value {
+                what,
+                value: value.to_string(),
+            }),
+        }
+    }
+
     /// The next float, any of them: no number, infinite, below zero.
     ///
     /// # Errors

@@ -58,4 +58,5 @@ pub mod time;
 pub mod tournament;
 pub mod treap;
 pub mod tree;
+pub mod tuning;
 pub mod watch;

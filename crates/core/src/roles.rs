@@ -13,6 +13,7 @@ use crate::profile::Profile;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::starvation::Bound;
 use crate::time::Nanos;
+use crate::tuning::Tuning;
 
 /// Where a regulator holds requests back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +80,9 @@ pub enum Knob {
     /// Rate granted, in thousandths of a request a second: from [`Knob::LEAST_ALLOCATION`] to
     /// [`Knob::MOST_ALLOCATION`]; or 0, for a VM that is counted out for now.
     Allocation(u64),
-    /// Merge at most to, and split above, this many bytes, within the device's own bounds
-    /// ([`u32::MAX`]: just those). The engine itself keeps it; what is in flight stays as it is.
+    /// Merge at most to, and split above, this many bytes, within the device's own bounds; [`u32::MAX`]:
+    /// as the regulator has it for all ([`Regulator::merge_limit`]). The engine itself keeps it; what is
+    /// in flight stays as it is.
     MergeLimit(u32),
     /// How fast its I/Os may follow each other.
     Throttle(Throttle),
@@ -545,6 +547,11 @@ pub trait Controller: Send {
     /// profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
+    }
+
+    /// How it tunes a VM just now; `None`: it does not.
+    fn tuning(&self, _facts: &Facts, _vm: VmId) -> Option<Tuning> {
+        None
     }
 
     /// What the other hosts that share the device are to be told, since it was asked last; for those that

@@ -27,6 +27,7 @@
 //! that were let in or answered are looked at; all n are only where proportions change, so at
 //! most once in beta answers.
 
+use super::quiet_time;
 use crate::facts::Facts;
 use crate::learnt::{Blob, BlobError};
 use crate::objective::{Objective, OpsRate, Rate};
@@ -183,7 +184,7 @@ impl CreditFeedback {
         let Some(deeds) = self.deeds(vm) else { return };
         deeds.asked += 1;
         if alone {
-            deeds.quiet += quiet(facts.now(), since, begun);
+            deeds.quiet += quiet_time(facts.now(), since, begun);
         }
         let bytes = facts.request_bytes(request);
         let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;
@@ -278,7 +279,7 @@ impl CreditFeedback {
             let vm = facts.vm_at(slot as usize);
             let mut deeds = self.vms[slot as usize].deeds;
             if facts.requests(vm) == 0 {
-                deeds.quiet += quiet(facts.now(), facts.quiet_since(vm), self.since);
+                deeds.quiet += quiet_time(facts.now(), facts.quiet_since(vm), self.since);
             }
             let due = self.due.demand(slot as usize) as f64;
             let due = due / self.params.terms.request_size as f64;
@@ -383,15 +384,6 @@ fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64
         worst = worst.max((mean - bound.as_secs_f64()) / bound.as_secs_f64());
     }
     worst
-}
-
-/// How long a VM has had nothing inside, as far as it falls into the interval.
-fn quiet(now: Nanos, since: Nanos, begun: Nanos) -> Nanos {
-    match since {
-        // It never asked before.
-        Nanos::MAX => now.since(begun),
-        since => now.since(since.max(begun)),
-    }
 }
 
 /// Turns a VM's knob, unless it stands there already.

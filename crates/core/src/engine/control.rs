@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// The same by what the regulator has for those that no controller tunes.
-    fn bound_by_regulator(&mut self, slot: usize) {
+    pub(super) fn bound_by_regulator(&mut self, slot: usize) {
         let bytes = match self.facts.vms[slot].background {
             true => u32::MAX,
             false => self.roles.regulator.merge_limit(),

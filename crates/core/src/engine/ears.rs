@@ -99,8 +99,10 @@ impl Engine {
 
     pub(super) fn apply_knobs(&mut self) {
         while let Some((vm, knob)) = self.ears.knobs.0.pop() {
-            if let Knob::MergeLimit(bytes) = knob {
-                self.bound_ios(vm.index(), bytes);
+            match knob {
+                Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(vm.index()),
+                Knob::MergeLimit(bytes) => self.bound_ios(vm.index(), bytes),
+                _ => {}
             }
             if let Knob::Allocation(allocation) = knob {
                 self.facts.allocations[vm.index()] = allocation;

@@ -61,6 +61,7 @@ use crate::stats::{Ledger, VmStats};
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
 use crate::time::Nanos;
+use crate::tuning::Tuning;
 use crate::watch::Watch;
 use crate::watch::meter::Kind;
 use answers::Answers;
@@ -267,6 +268,13 @@ impl Engine {
     /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
     pub fn waits(&self) -> Option<Waits> {
         self.roles.dispatcher.waits()
+    }
+
+    /// How the policy's controller tunes a VM to its target just now; `None`: it does not, or there is no
+    /// such VM.
+    pub fn tuning(&self, vm: VmId) -> Option<Tuning> {
+        self.check_vm(vm).ok()?;
+        self.roles.controller.as_ref()?.tuning(&self.facts, vm)
     }
 
     /// What the engine was made for.
