@@ -78,10 +78,15 @@ fn enforcing(
         .iter()
         .filter(|(_, said, _)| said(objective).is_some())
         .map(|&(_, _, honoured)| honoured)
-        .filter(|&part| COMPOSITIONS.iter().any(|spec| by(spec, part)))
+        .filter(|&part| {
+            let mut there = NAMED.iter().chain(COMPOSITIONS.iter());
+            there.any(|spec| by(spec, part))
+        })
         .collect();
-    let all = |spec: &&PolicySpec| by(spec, honoured) && asked.iter().all(|&part| by(spec, part));
-    let alone = |spec: &&PolicySpec| by(spec, honoured);
+    // Who wants no target has no use for tuners, whatever else those policies enforce.
+    let tuned = |spec: &PolicySpec| objective.target.is_none() && by(spec, |h| h.target);
+    let alone = |spec: &&PolicySpec| by(spec, honoured) && !tuned(spec);
+    let all = |spec: &&PolicySpec| alone(spec) && asked.iter().all(|&part| by(spec, part));
     let names = |specs: Vec<&'static PolicySpec>| specs.into_iter().map(PolicySpec::name).collect();
     let named: Vec<_> = NAMED.iter().filter(all).collect();
     if !named.is_empty() {
@@ -186,4 +191,44 @@ fn burst(objective: &Objective) -> Option<String> {
 
 fn weight(objective: &Objective) -> Option<String> {
     (objective.weight != Objective::DEFAULT_WEIGHT).then(|| objective.weight.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::objective::Limit;
+
+    /// What would enforce each part that FIFO does not.
+    fn would(objective: &Objective) -> Vec<(&'static str, Vec<&'static str>)> {
+        let all = unenforced(objective, &Honours::NONE, false);
+        all.into_iter().map(|u| (u.part, u.enforced_by)).collect()
+    }
+
+    #[test]
+    fn tuners_are_named_to_those_who_want_a_target() {
+        let limited = Objective {
+            limit: Limit {
+                total: Rate::bytes(9_000_000),
+                ..Limit::NONE
+            },
+            ..Objective::default()
+        };
+        assert_eq!(would(&limited), [("limit", vec!["limit", "mclock"])]);
+        let precise = Objective {
+            target: Rate::bytes(5_000_000),
+            ..Objective::default()
+        };
+        let all = vec!["vcup", "vcup-mclock", "vcup-drr"];
+        assert_eq!(would(&precise), [("target", all)]);
+        // And whatever else they want, they want it with the target.
+        let both = Objective {
+            reservation: Rate::bytes(4_000_000),
+            ..precise
+        };
+        let one = vec!["vcup-mclock"];
+        assert_eq!(
+            would(&both),
+            [("reservation", one.clone()), ("target", one)]
+        );
+    }
 }

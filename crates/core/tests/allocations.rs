@@ -53,7 +53,11 @@ fn objective(n: usize) -> Objective {
         write: Rate::NONE,
         length: Nanos::SECOND,
     };
-    match n % 5 {
+    let precise = |target| Objective {
+        target,
+        ..Objective::default()
+    };
+    match n % 8 {
         0 => Objective {
             weight: 1 + n as u32,
             ..Objective::default()
@@ -77,6 +81,13 @@ fn objective(n: usize) -> Objective {
             },
             ..Objective::default()
         },
+        // Targets that are missed, met in part, and far below; tuners have seconds to learn.
+        4 => precise(Rate::bytes(3_000_000)),
+        5 => precise(Rate {
+            bytes_per_s: Some(2_000_000),
+            ..Rate::iops(200)
+        }),
+        6 => precise(Rate::iops(20)),
         _ => Objective {
             limit: Limit {
                 read: Rate::bytes(9_000_000),
@@ -247,7 +258,7 @@ fn the_request_path_never_allocates_after_warm_up() {
         let allocated = COUNT.with(Cell::get) - before;
         assert_eq!(allocated, 0, "{policy:?}");
         assert!(
-            bench.answered > answered + 4_000,
+            bench.answered > answered + 3_000,
             "{policy:?}: {}",
             bench.answered
         );

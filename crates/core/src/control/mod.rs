@@ -2,6 +2,7 @@
 
 pub mod credit_feedback;
 pub mod share_model;
+pub mod tuner;
 
 use crate::time::Nanos;
 

@@ -26,11 +26,18 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         let _ = spec.set("beta", 1 + n as u64 % 5);
         let _ = spec.set("max_interval", n as u64 % 7 * 5);
         let _ = spec.set("literal", n as u64 / 2 % 2);
+        let _ = spec.set("pages", n as u64 % 3);
+        let _ = spec.set("max_ml", 1 + n as u64 % 20);
+        let _ = spec.set("window_max", 1_000_000 << (n % 6));
+        let _ = spec.set("window_min", 4_000_000);
+        let _ = spec.set("statistical_interval", 1_000_000_000);
+        let _ = spec.set("profiling", n as u64 % 2);
+        let _ = spec.set("headroom", n as u64 / 2 % 3 * 10);
     }
     spec
 }
 
-/// Objectives of every kind: floors, caps, both, weights, bursts, latencies, none.
+/// Objectives of every kind: floors, caps, both, targets, weights, bursts, latencies, none.
 pub(super) fn objective(n: u8) -> Objective {
     let none = Objective::default();
     let total = |total| Limit {
@@ -56,7 +63,7 @@ pub(super) fn objective(n: u8) -> Objective {
             length: Nanos::from_millis(20),
         })
     };
-    match n % 16 {
+    match n % 19 {
         0 => Objective { weight: 1, ..none },
         1 => Objective {
             weight: 10_000,
@@ -129,6 +136,20 @@ pub(super) fn objective(n: u8) -> Objective {
         14 => Objective {
             latency: Some(Nanos::from_millis(60)),
             limit: total(Rate::iops(700)),
+            ..none
+        },
+        16 => Objective {
+            target: Rate::bytes(4_000_000),
+            ..none
+        },
+        17 => Objective {
+            target: both,
+            limit: total(both),
+            ..none
+        },
+        18 => Objective {
+            target: normalised(900, 16384),
+            weight: 3,
             ..none
         },
         _ => none,

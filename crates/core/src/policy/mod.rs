@@ -19,6 +19,9 @@ mod mclock_ps;
 mod params;
 mod sfq;
 mod spec;
+mod vcup;
+mod vcup_drr;
+mod vcup_mclock;
 mod vfair;
 mod vfair_bops;
 mod vfair_bsps;
@@ -48,6 +51,9 @@ static REGISTRY: &[PolicyInfo] = &[
     vfair::INFO,
     vfair_bops::INFO,
     vfair_bsps::INFO,
+    vcup::INFO,
+    vcup_mclock::INFO,
+    vcup_drr::INFO,
 ];
 
 /// The policies there are.

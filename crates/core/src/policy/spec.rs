@@ -10,6 +10,7 @@ use crate::dispatch::cost::CostParams;
 use crate::facts::DeviceSpec;
 use crate::names::nearest;
 use crate::profile::Profile;
+use crate::regulate::merge_limit;
 use crate::roles::{Controller, Dispatcher, Regulator, Stage};
 use crate::starvation::Bound;
 use core::{fmt, iter};
@@ -156,9 +157,19 @@ impl PolicySpec {
 
     /// Which parts of an objective it enforces.
     pub fn honours(&self) -> Honours {
-        let controller = self.controller.map_or(Honours::NONE, |c| c.honours);
         let of_dispatcher = self.of_dispatcher(false);
-        controller.or(self.regulator.honours).or(of_dispatcher)
+        let of_controller = self.of_controller();
+        of_controller.or(self.regulator.honours).or(of_dispatcher)
+    }
+
+    /// What the controller enforces with this regulator: whoever tunes to a target needs a throttle, and
+    /// without one has the merge limit alone.
+    fn of_controller(&self) -> Honours {
+        let of = self.controller.map_or(Honours::NONE, |c| c.honours);
+        Honours {
+            target: of.target && self.regulator.name == merge_limit::PART.name,
+            ..of
+        }
     }
 
     /// What the dispatcher enforces with these parameters, for a VM or for a background tenant.
@@ -373,6 +384,19 @@ mod tests {
         spec.set("priorities", 0).expect("in range");
         assert_eq!(spec.honours(), Honours::NONE);
         assert_eq!(spec.honours_for(true), Honours::NONE);
+    }
+
+    #[test]
+    fn a_target_is_honoured_where_there_is_a_throttle() {
+        let honours = |regulator| {
+            let spec = PolicySpec::composed(Some("tuner"), regulator, "drr");
+            spec.expect("there are such parts").honours_for(false)
+        };
+        assert!(honours("merge-limit").target && honours("merge-limit").limit);
+        assert!(!honours("open").target && !honours("token-bucket").target);
+        let vcup = PolicySpec::named("vcup").expect("registered");
+        assert!(vcup.honours().target && !vcup.honours_for(true).target);
+        assert!(vcup.honours_for(true).limit, "of the background, too");
     }
 
     #[test]

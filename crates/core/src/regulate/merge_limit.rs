@@ -22,6 +22,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::OpsRate;
 use crate::pace::Pacer;
+use crate::policy::{ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Event, Gate, Interests, Knob, Regulator, Reopened, Stage, Throttle};
 use crate::time::Nanos;
@@ -34,6 +35,29 @@ const CARRIED: Nanos = Nanos::from_secs(2);
 const REPAID_PERCENT: u64 = 110;
 /// What an I/O counts under [`Throttle::Ios`].
 const ONE_IO: u64 = 1000;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "merge-limit",
+    summary: "how large I/Os may be and how fast they follow each other; limits as in token-bucket",
+    params: &[
+        ParamInfo {
+            name: "pages",
+            kind: ParamKind::Count,
+            default: 0,
+            min: 0,
+            max: 1 << 18,
+            help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the device has it",
+        },
+        SLACK,
+    ],
+    honours: TokenBucket::HONOURS,
+    build: |params, capacity| {
+        let pages = params.get("pages") as u32;
+        let slack = Nanos(params.get("slack"));
+        Box::new(MergeLimit::new(pages, slack, capacity.vms))
+    },
+};
 
 /// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is larger
 /// than the size that the rate names.

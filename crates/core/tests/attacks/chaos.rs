@@ -61,10 +61,14 @@ fn objective(draws: &mut Draws) -> Objective {
             0 => Rate::NONE,
             _ => rate(draws),
         };
+        let target = match draws.below(3) {
+            0 => rate(draws),
+            _ => Rate::NONE,
+        };
         let objective = Objective {
             reservation,
             limit,
-            target: Rate::NONE,
+            target,
             weight: [1, 100, 10_000][draws.below(3) as usize],
             latency: latency.map(Nanos),
             priority: *draws.of(&priorities).expect("not empty"),
@@ -268,6 +272,10 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
             chaos.rig.end_all();
         }
     } else {
+        if chaos.rig.engine.policy().honours().target {
+            // Large requests at a byte a second take weeks, page by page, and wake their tuner each second.
+            chaos.lift();
+        }
         chaos.rig.drain();
     }
     // And every slot is free for use again.

@@ -36,7 +36,14 @@ fn extremes() -> Vec<Objective> {
                 reservation,
                 ..capped(rate)
             });
+            let target = rate;
+            all.push(Objective { target, ..none });
         }
+        let target = Rate {
+            bytes_per_s: Some(Rate::MAX - per_s + 1),
+            ..Rate::iops(per_s)
+        };
+        all.push(Objective { target, ..none });
     }
     for norm in [1, u32::MAX] {
         let rate = Rate {
