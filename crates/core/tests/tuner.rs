@@ -112,8 +112,8 @@ fn below_one_page_the_delay_slice_holds_it_from_the_first_second() {
         let mut world = world(&spec(policy, &[]), flash);
         let guest = world.guest(&precise(Rate::bytes(30 * MB)));
         world.load(guest, Op::Read, 128 * KIB, 8);
-        world.run(31 * SECOND);
-        let seconds = seconds(&world, guest, 31);
+        world.run(32 * SECOND);
+        let seconds = seconds(&world, guest, 32);
         let off = seconds.iter().map(|s| s.abs_diff(30 * MB)).max();
         assert!(off <= Some(2 * 4096), "{off:?} under {policy}");
         let now = tuning(&world, guest);
@@ -372,6 +372,20 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
         after
     );
     world.run(10 * SECOND);
+}
+
+#[test]
+fn the_way_to_a_target_does_not_move_the_aim() {
+    // From one page to nine, a window of a second each: too little for most of ten seconds.
+    let interval = ("statistical_interval", 10 * SECOND);
+    let mut world = world(&spec("vcup-drr", &[interval]), disk);
+    let guest = world.guest(&precise(Rate::bytes(60 * MB)));
+    world.load(guest, Op::Read, 128 * KIB, 8);
+    world.run(12 * SECOND);
+    let now = tuning(&world, guest);
+    let (error, _) = now.precision.expect("an interval has ended");
+    assert!(error < -50_000, "{error}");
+    assert_eq!(now.aim, Some(60 * MB));
 }
 
 #[test]

@@ -42,6 +42,10 @@ pub(super) struct Tuner {
     spans: Option<[Span; 2]>,
     /// What moved in each second of the statistical interval in which the VM asked for its target.
     samples: Vec<u64>,
+    /// What moves in the second in which tuning begins was begun before.
+    begins: bool,
+    /// The statistical interval is the one in which tuning began: it shows the way to the target.
+    on_its_way: bool,
     precision: Option<(i64, u64)>,
     /// What could be had of late, while it is less than the target.
     had: Amount,
@@ -66,6 +70,8 @@ impl Tuner {
             profiling: params.profiling,
             spans: None,
             samples: Vec::with_capacity(params.interval_s as usize),
+            begins: true,
+            on_its_way: true,
             precision: None,
             had: Amount::default(),
             turned: None,
@@ -109,6 +115,7 @@ impl Tuner {
             _ => (self.action.limit, self.action.throttled),
         };
         self.action.restart(limit, throttled);
+        (self.begins, self.on_its_way) = (true, true);
     }
 
     /// What the target is in, and how much of that a second.
@@ -230,6 +237,9 @@ impl Tuner {
 
     /// A second has passed in which the VM asked for its target; after enough of them TR and WR.
     fn sampled(&mut self, moved: u64) {
+        if core::mem::take(&mut self.begins) {
+            return;
+        }
         self.samples.push(moved);
         if self.samples.len() < self.params.interval_s as usize {
             return;
@@ -246,8 +256,10 @@ impl Tuner {
             return;
         }
         self.learnt = true;
+        let on_its_way = core::mem::take(&mut self.on_its_way);
         if let Some(aim) = &mut self.aim
             && self.params.revise_target
+            && !on_its_way
         {
             aim.step(error, &self.params.target_terms());
         }
