@@ -388,6 +388,20 @@ fn the_way_to_a_target_does_not_move_the_aim() {
     assert_eq!(now.aim, Some(60 * MB));
 }
 
+/// Torture's seed 45: a knob that is turned while a policy takes over had units let in twice.
+#[test]
+fn a_policy_with_a_tuner_and_credits_takes_over_what_waits() {
+    let mut world = World::with(config(1, 0), "vbc+fifo", MS);
+    let guest = world.guest(&precise(Rate::bytes(30 * MB)));
+    world.load(guest, Op::Read, 8 * KIB, 40);
+    world.swap("tuner+vbc+fifo");
+    world.run(SECOND);
+    assert!(world.log.len() > 900);
+    world.swap("vcup");
+    world.run(SECOND);
+    assert!(world.log.len() > 1800);
+}
+
 #[test]
 fn the_same_world_is_tuned_alike_twice() {
     let run = || {

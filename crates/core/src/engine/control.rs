@@ -194,6 +194,8 @@ impl Engine {
         if self.facts.profile.is_some() {
             self.emit(&Event::ProfileChanged);
         }
+        // Whoever is let in now would be put into an index that is made below of all who are.
+        self.ears.asking = true;
         for (&vm, consumed) in vms.iter().zip(&consumed) {
             self.bound_by_regulator(vm.index());
             self.emit(&Event::VmAdded(vm));
@@ -209,11 +211,13 @@ impl Engine {
         for unit in self.facts.admitted_in_order() {
             self.roles.dispatcher.insert(&self.facts, unit);
         }
+        self.ears.asking = false;
         for vm in vms {
             for lane in Lane::ALL {
                 self.ask_gate(vm.index, lane);
             }
         }
+        self.ask_reopened();
     }
 
     /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.
