@@ -7,7 +7,7 @@ use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
-use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::request::{DeviceIo, Op, Request};
 use tidegate_core::roles::Throttle;
 use tidegate_core::tuning::{BandwidthRange, Tuning};
 
@@ -184,20 +184,27 @@ fn what_cannot_be_had_is_said_with_what_can_and_taken_back() {
 
 #[test]
 fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
-    let mut world = world(&spec("vcup-drr", &[]), disk);
-    let guest = world.guest(&precise(Rate::bytes(30 * MB)));
-    // A request of 4 KiB every 20 ms or so: 0.2 MB/s.
-    let before = tuning(&world, guest);
-    for _ in 0..500 {
-        world.load(guest, Op::Read, 4 * KIB, 1);
-        world.run(100_000);
-        world.unload(guest);
-        world.run(20 * MS);
+    for flushes in [false, true] {
+        let mut world = world(&spec("vcup-drr", &[]), disk);
+        let guest = world.guest(&precise(Rate::bytes(3 * MB)));
+        // A request of 4 KiB every 20 ms or so, 0.2 MB/s; it may be a flush that ends the quiet time.
+        let before = tuning(&world, guest);
+        for _ in 0..500 {
+            let (now, flush) = (world.time(), Request::flush(u64::MAX));
+            if flushes {
+                let taken = world.engine.handle_request(now, guest.client, flush);
+                taken.expect("there is room");
+            }
+            world.load(guest, Op::Write, 4 * KIB, 1);
+            world.run(100_000);
+            world.unload(guest);
+            world.run(20 * MS);
+        }
+        assert_eq!(tuning(&world, guest), before, "with flushes: {flushes}");
+        // Without anything inside there is nothing to wake for.
+        world.run(2 * SECOND);
+        assert_eq!(world.engine.next_timeout(), None);
     }
-    assert_eq!(tuning(&world, guest), before);
-    // Without anything inside there is nothing to wake for.
-    world.run(2 * SECOND);
-    assert_eq!(world.engine.next_timeout(), None);
 }
 
 #[test]

@@ -44,10 +44,10 @@ impl Span {
         }
     }
 
-    /// A request came; `alone`: since when its VM had had none inside.
-    pub(super) fn asked(&mut self, now: Nanos, amount: Amount, alone: Option<Nanos>) {
+    /// A request came; `quiet`: it ends a time since then in which its VM had none inside.
+    pub(super) fn asked(&mut self, now: Nanos, amount: Amount, quiet: Option<Nanos>) {
         self.asked.add(amount);
-        if let Some(since) = alone {
+        if let Some(since) = quiet {
             self.quiet += quiet_time(now, since, self.begun);
         }
     }

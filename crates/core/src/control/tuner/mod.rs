@@ -112,8 +112,7 @@ impl Tuners {
             bytes: bytes.into(),
             ios: ios(facts.objective(vm).target.ops, bytes),
         };
-        let alone = (facts.requests(vm) == 1).then(|| facts.quiet_since(vm));
-        if let Some(due) = tuner.asked(facts.now(), amount, alone) {
+        if let Some(due) = tuner.asked(facts.now(), amount, facts.quiet_since(vm)) {
             self.due.set(vm.index(), due);
         }
     }

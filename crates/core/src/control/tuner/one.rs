@@ -47,6 +47,8 @@ pub(super) struct Tuner {
     /// The statistical interval is the one in which tuning began: it shows the way to the target.
     on_its_way: bool,
     precision: Option<(i64, u64)>,
+    /// The beginning of the last quiet time that is counted; `None`: none was.
+    quiet_since: Option<Nanos>,
     /// What could be had of late, while it is less than the target.
     had: Amount,
     /// How the knobs stand.
@@ -73,6 +75,7 @@ impl Tuner {
             begins: true,
             on_its_way: true,
             precision: None,
+            quiet_since: None,
             had: Amount::default(),
             turned: None,
             learnt: false,
@@ -130,19 +133,23 @@ impl Tuner {
         Nanos::from_millis(self.windows.window)
     }
 
-    /// A request came. Returns when its windows end next, if it slept so far.
+    /// A request came of a VM that had none inside for a while, whose beginning is `quiet_since`; its end is
+    /// seen by another beginning, for a flush may have ended it of which nobody hears. Returns when the
+    /// windows end next, if the tuner slept so far.
     pub(super) fn asked(
         &mut self,
         now: Nanos,
         amount: Amount,
-        alone: Option<Nanos>,
+        quiet_since: Nanos,
     ) -> Option<Nanos> {
+        let counted = self.quiet_since.replace(quiet_since) == Some(quiet_since);
+        let quiet = (!counted).then_some(quiet_since);
         let window = self.window();
         let slept = self.spans.is_none();
         let begun = || [window, Nanos::SECOND].map(|length| Span::new(now, length));
         let spans = self.spans.get_or_insert_with(begun);
         for span in spans.iter_mut() {
-            span.asked(now, amount, alone);
+            span.asked(now, amount, quiet);
         }
         self.due().filter(|_| slept)
     }
