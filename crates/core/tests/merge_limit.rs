@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::policy::Roles;
-use tidegate_core::regulate::merge_limit::MergeLimit;
+use tidegate_core::regulate::merge_limit::{MergeLimit, MergeLimitParams};
 use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Throttle};
 use tidegate_core::time::Nanos;
@@ -48,12 +48,21 @@ const SLACK: Nanos = Nanos(900_000);
 impl Lab {
     /// A device of depth 8 that takes so long for an I/O; merges up to 64 KiB.
     fn new(service: u64, pages: u32) -> Lab {
+        Lab::batching(service, pages, Nanos::ZERO)
+    }
+
+    fn batching(service: u64, pages: u32, batch: Nanos) -> Lab {
         let mut world = World::of(config(8, 64 * KIB), &policy("fifo"), service);
+        let params = MergeLimitParams {
+            pages,
+            batch,
+            slack: SLACK,
+        };
         let plan = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&plan);
         world.engine.wrap_roles(Nanos::ZERO, move |roles| Roles {
             controller: Some(Box::new(Puppet(Arc::clone(&shared)))),
-            regulator: Box::new(MergeLimit::new(pages, SLACK, 8)),
+            regulator: Box::new(MergeLimit::new(params, 8)),
             ..roles
         });
         Lab { world, plan }
@@ -115,6 +124,31 @@ fn what_a_stall_took_is_made_good_at_a_tenth_more_and_up_to_two_seconds() {
         assert!(off <= 2 * 4096, "{off} off after {stall} s");
         let last = within(&bytes, lab.world.now - SECOND, lab.world.now);
         assert!(last.abs_diff(10_000_000) <= 4096, "{last}");
+    }
+}
+
+#[test]
+fn slots_of_a_batch_go_at_once_and_later_ones_as_before() {
+    let batch = Nanos(300 * MS);
+    for (throttle, repays) in [
+        (Throttle::Exactly(10_000_000), true),
+        (Throttle::AtMost(10_000_000), false),
+    ] {
+        let mut lab = Lab::batching(10_000, 1, batch);
+        let guest = lab.throttled(throttle);
+        lab.world.load(guest, Op::Write, 4 * KIB, 4);
+        lab.world.run(SECOND);
+        lab.world.stall(SECOND);
+        let back = lab.world.now;
+        lab.world.run(10 * SECOND);
+        let bytes = lab.world.bytes(guest);
+        // 300 ms at once and the 100 ms that pass, where it repays at a tenth more.
+        let fast = if repays { 11_000_000 } else { 10_000_000 };
+        let first = within(&bytes, back, back + 100 * MS);
+        assert!(first.abs_diff(fast * 4 / 10) <= 3 * 4096, "{first}");
+        let lost = if repays { 0 } else { 7_000_000 };
+        let all = total(&bytes);
+        assert!(all.abs_diff(12 * 10_000_000 - lost) <= 4 * 4096, "{all}");
     }
 }
 

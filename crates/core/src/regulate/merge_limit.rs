@@ -6,11 +6,12 @@
 //!   controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the next merge and
 //!   the next split: what is in flight keeps its form. Without a controller it is `pages`, for all VMs.
 //! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before the next
-//!   may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up to 2 s of them,
-//!   and made good at a tenth above the rate; time in which the VM asks for nothing is lost.
+//!   may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up to 2 s of them:
+//!   those of `batch` go at once, as dispatchers by time slices have it, and the rest is made good at a tenth
+//!   above the rate. Time in which the VM asks for nothing is lost.
 //! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request counts by
 //!   its size where the objective's target names one.
-//! - **Ceiling.** Under [`Throttle::AtMost`] nothing is carried.
+//! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
 //!
 //! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
 //!
@@ -49,15 +50,34 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             max: 1 << 18,
             help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the device has it",
         },
+        ParamInfo::span(
+            "batch",
+            0,
+            "throttled VMs: slots that come late by up to so long go at once (time slices are that late)",
+        ),
         SLACK,
     ],
     honours: TokenBucket::HONOURS,
     build: |params, capacity| {
-        let pages = params.get("pages") as u32;
-        let slack = Nanos(params.get("slack"));
-        Box::new(MergeLimit::new(pages, slack, capacity.vms))
+        let of = MergeLimitParams {
+            pages: params.get("pages") as u32,
+            batch: Nanos(params.get("batch")),
+            slack: Nanos(params.get("slack")),
+        };
+        Box::new(MergeLimit::new(of, capacity.vms))
     },
 };
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeLimitParams {
+    /// Pages that I/Os of VMs that are not tuned have at most; 0: as the device has it. Up to 2^18.
+    pub pages: u32,
+    /// Slots that come late by up to so long go at once.
+    pub batch: Nanos,
+    /// What limits make good of late dispatches; throttles do at least so much of it at once.
+    pub slack: Nanos,
+}
 
 /// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is larger
 /// than the size that the rate names.
@@ -109,10 +129,10 @@ impl Throttled {
         self.throttle = throttle;
     }
 
-    fn spend(&mut self, units: u64, now: Nanos, slack: Nanos) {
+    fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos) {
         self.steady.forget_before(now - CARRIED);
         self.steady.spend(units);
-        self.fast.forget_before(now - slack);
+        self.fast.forget_before(now - at_once);
         self.fast.spend(units);
     }
 
@@ -124,21 +144,18 @@ impl Throttled {
 /// The regulator.
 #[derive(Debug)]
 pub struct MergeLimit {
-    pages: u32,
-    slack: Nanos,
+    params: MergeLimitParams,
     limits: TokenBucket,
     /// By slot; only VMs with a target are throttled.
     vms: Vec<Option<Box<Throttled>>>,
 }
 
 impl MergeLimit {
-    /// With so many pages for those that are not tuned (0: as the device has it), with what token
-    /// buckets make good of late dispatches, and room for so many VMs.
-    pub fn new(pages: u32, slack: Nanos, vms: u32) -> MergeLimit {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: MergeLimitParams, vms: u32) -> MergeLimit {
         MergeLimit {
-            pages,
-            slack,
-            limits: TokenBucket::new(slack),
+            params,
+            limits: TokenBucket::new(params.slack),
             vms: Vec::with_capacity(vms as usize),
         }
     }
@@ -177,7 +194,7 @@ impl MergeLimit {
     }
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
-        let slack = self.slack;
+        let at_once = self.params.batch.max(self.params.slack);
         let Some(of_vm) = self.of(io.vm) else { return };
         if io.op == Op::Flush {
             return;
@@ -190,7 +207,7 @@ impl MergeLimit {
                 ios(facts.objective(io.vm).target.ops, bytes)
             }
         };
-        of_vm.spend(units, facts.now(), slack);
+        of_vm.spend(units, facts.now(), at_once);
     }
 }
 
@@ -222,7 +239,7 @@ impl Regulator for MergeLimit {
     }
 
     fn merge_limit(&self) -> u32 {
-        match self.pages {
+        match self.params.pages {
             0 => u32::MAX,
             pages => pages * PAGE,
         }
