@@ -236,8 +236,9 @@ impl Engine {
         hot.chain_next = NIL;
     }
 
-    /// Splits a unit behind its first `reqs` guest requests into two that take its place.
-    /// Returns the front one.
+    /// Splits a unit behind its first `reqs` guest requests into two that take its place. Each has its
+    /// name, and so its deadline, from what came first of it, and the one that did so before the other
+    /// is first. Returns the one with the requests behind.
     pub(super) fn split_unit(&mut self, unit: u32, reqs: u32) -> u32 {
         let Hot {
             state: was,
@@ -255,44 +256,49 @@ impl Engine {
             .fold((NIL, 0), |(_, len), slot| {
                 (slot, len + self.facts.hot[slot as usize].len)
             });
-        let rest = self.facts.hot[last_of_front as usize].chain_next;
+        let first_of_rest = self.facts.hot[last_of_front as usize].chain_next;
+        let arrived = |slot: u32| self.facts.cold[slot as usize].arrived;
+        let came_first = |half: &mut dyn Iterator<Item = u32>| {
+            half.min_by_key(|&slot| arrived(slot))
+                .expect("none is empty")
+        };
+        let front = came_first(&mut self.chain(unit).take(reqs as usize));
+        let rest = came_first(&mut self.chain(unit).skip(reqs as usize));
+        let in_order = match arrived(front) <= arrived(rest) {
+            true => [front, rest],
+            false => [rest, front],
+        };
         self.withdraw(unit);
         let next = self.unlink(unit);
-        for slot in [chain_first, rest] {
+        self.facts.hot[unit as usize].state = state::PASSENGER;
+        self.facts.hot[last_of_front as usize].chain_next = NIL;
+        let of_front = (front, chain_first, last_of_front, front_len, reqs);
+        let (rest_len, rest_reqs) = (unit_len - front_len, unit_reqs - reqs);
+        let of_rest = (rest, first_of_rest, chain_last, rest_len, rest_reqs);
+        for (slot, first, last, len, reqs) in [of_front, of_rest] {
             let this = &mut self.facts.hot[slot as usize];
-            let front = slot == chain_first;
             // Both keep the unit's place in the order of arrival.
             this.seq = seq;
-            this.chain_first = slot;
-            this.chain_last = if front { last_of_front } else { chain_last };
-            this.unit_len = if front {
-                front_len
-            } else {
-                unit_len - front_len
-            };
-            this.unit_reqs = if front { reqs } else { unit_reqs - reqs };
+            this.chain_first = first;
+            this.chain_last = last;
+            this.unit_len = len;
+            this.unit_reqs = reqs;
+            this.state = was;
         }
-        self.facts.hot[last_of_front as usize].chain_next = NIL;
-        if unit != chain_first && unit != rest {
-            self.facts.hot[unit as usize].state = state::PASSENGER;
-        }
-        for slot in [rest, chain_first] {
-            self.facts.hot[slot as usize].state = was;
-        }
-        self.link(rest, next);
-        self.link(chain_first, rest);
-        for slot in [chain_first, rest] {
+        let [ahead, behind] = in_order;
+        self.link(behind, next);
+        self.link(ahead, behind);
+        for slot in in_order {
             self.announce(slot);
         }
-        chain_first
+        rest
     }
 
     /// Splits a unit into one for each of its guest requests.
     pub(super) fn break_up(&mut self, unit: u32) {
         let mut rest = unit;
         while self.facts.hot[rest as usize].unit_reqs > 1 {
-            let front = self.split_unit(rest, 1);
-            rest = self.facts.hot[front as usize].next;
+            rest = self.split_unit(rest, 1);
         }
     }
 

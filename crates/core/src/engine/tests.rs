@@ -493,6 +493,29 @@ fn a_merge_limit_that_shrinks_splits_units_that_wait() {
 }
 
 #[test]
+fn of_a_unit_that_is_split_what_came_first_goes_first() {
+    let mut b = Bench::new("edf", 1);
+    let (vm, client) = b.vm(&Objective::default());
+    b.engine.roles.controller = Some(Box::new(OneTurn { vm }));
+    b.engine.ears = Ears::new(&b.engine.roles, 0);
+    b.ask(client, Request::read(1 << 30, 4096, 0));
+    let busy = b.dispatch()[0];
+    // Each joins the one before it in front; together they are too long once the limit is 8 KiB.
+    for tag in 1..=6 {
+        b.now += Nanos(1000);
+        b.ask(client, Request::read((6 - tag) * 4096, 4096, tag));
+    }
+    b.end(&busy, Ok(()));
+    let mut arrived = Vec::new();
+    while let [io] = b.dispatch()[..] {
+        arrived.push((io.offset, io.arrived.0));
+        b.end(&io, Ok(()));
+    }
+    let expected = [(16384, 1000), (8192, 3000), (0, 5000)];
+    assert_eq!(arrived, expected, "by the oldest request of each");
+}
+
+#[test]
 fn a_removed_vm_is_gone_when_its_last_io_ends() {
     let mut b = Bench::new("mclock", 1);
     let (vm, client) = b.vm(&Objective::default());
