@@ -111,7 +111,8 @@ impl Regulator for Noted {
                     .admitted += 1;
                 notes.from.get_or_insert(now);
             }
-            Event::Answered(done) => {
+            // Flushes are not told when they arrive.
+            Event::Answered(done) if done.op != Op::Flush => {
                 let diary = notes.diaries.entry(done.vm).or_default();
                 diary.inside -= 1;
                 diary.quiet_since = now;
@@ -345,11 +346,19 @@ fn a_vm_that_asks_for_less_than_its_reservation_has_no_deficit() {
     // It asks again within its grace each time, so the other one has what it reserved; where so
     // rare a guest is not waited for, it has the device.
     for (wait_for, least, most) in [(SECOND, 400, 440), (10 * MS, 3_900, 4_000)] {
-        asks_for_less(wait_for, least, most);
+        asks_for_less(wait_for, least, most, &[Op::Read]);
     }
 }
 
-fn asks_for_less(wait_for: u64, least: u64, most: u64) {
+#[test]
+fn a_flush_before_each_request_makes_no_deficit() {
+    // Flushes take turns of the device: twenty a second.
+    asks_for_less(10 * MS, 3_800, 3_940, &[Op::Flush, Op::Read]);
+}
+
+/// A guest that is to have 500 a second asks for these 20 times a second; another one has between `least`
+/// and `most` in four seconds beside it.
+fn asks_for_less(wait_for: u64, least: u64, most: u64, ops: &[Op]) {
     let mut world = World::of(config(1, 0), &with(&[("wait_for", wait_for)]), MS);
     let notes = noted(&mut world);
     let (a, b) = (
@@ -359,9 +368,14 @@ fn asks_for_less(wait_for: u64, least: u64, most: u64) {
     world.load(b, Op::Read, 4096, 8);
     // 20 a second.
     for n in 0..100 {
-        let request = Request::read(n << 21, 4096, u64::MAX);
-        let taken = world.engine.handle_request(world.time(), a.client, request);
-        taken.expect("there is room");
+        for &op in ops {
+            let mut request = Request::read(n << 21, 4096, u64::MAX);
+            if op == Op::Flush {
+                (request.op, request.offset, request.len) = (op, 0, 0);
+            }
+            let taken = world.engine.handle_request(world.time(), a.client, request);
+            taken.expect("there is room");
+        }
         world.run(50 * MS);
     }
     let notes = notes.lock().expect("no panic before");

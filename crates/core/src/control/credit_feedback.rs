@@ -27,7 +27,7 @@
 //! that were let in or answered are looked at; all n are only where proportions change, so at
 //! most once in beta answers.
 
-use super::quiet_time;
+use super::{LastQuiet, quiet_time};
 use crate::facts::Facts;
 use crate::learnt::{Blob, BlobError};
 use crate::objective::{Objective, OpsRate, Rate};
@@ -111,6 +111,7 @@ struct Deeds {
 struct Vm {
     present: bool,
     deeds: Deeds,
+    quiet: LastQuiet,
     /// Mean cost of its requests, in credits; 0: not known. Moves by 1/8.
     cost: f64,
     /// c_i, where proportions are not those of the reservations.
@@ -179,12 +180,11 @@ impl CreditFeedback {
     fn asked(&mut self, facts: &Facts, request: ReqId) {
         let (vm, _) = facts.vm_lane(request);
         let begun = self.since.min(facts.now());
-        let alone = facts.requests(vm) == 1;
-        let since = facts.quiet_since(vm);
         let Some(deeds) = self.deeds(vm) else { return };
         deeds.asked += 1;
-        if alone {
-            deeds.quiet += quiet_time(facts.now(), since, begun);
+        let of_vm = &mut self.vms[vm.index()];
+        if let Some(since) = of_vm.quiet.ended(facts.quiet_since(vm)) {
+            of_vm.deeds.quiet += quiet_time(facts.now(), since, begun);
         }
         let bytes = facts.request_bytes(request);
         let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;

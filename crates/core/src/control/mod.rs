@@ -15,3 +15,16 @@ fn quiet_time(now: Nanos, since: Nanos, begun: Nanos) -> Nanos {
         since => now.since(since.max(begun)),
     }
 }
+
+/// Which of a VM's quiet times was counted last, by its beginning. Their ends are seen by another beginning
+/// than that, not by a request that is alone: a flush may have ended one of which nobody hears.
+#[derive(Clone, Copy, Default, Debug)]
+struct LastQuiet(Option<Nanos>);
+
+impl LastQuiet {
+    /// A request came, and the VM was quiet last from `since` on; `None`: that was counted before.
+    fn ended(&mut self, since: Nanos) -> Option<Nanos> {
+        let counted = self.0.replace(since) == Some(since);
+        (!counted).then_some(since)
+    }
+}

@@ -11,6 +11,7 @@ use super::range::Range;
 use super::target::TargetRevision;
 use super::throughput::Throughput;
 use super::window::WindowRevision;
+use crate::control::LastQuiet;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Rate;
 use crate::precision;
@@ -47,8 +48,7 @@ pub(super) struct Tuner {
     /// The statistical interval is the one in which tuning began: it shows the way to the target.
     on_its_way: bool,
     precision: Option<(i64, u64)>,
-    /// The beginning of the last quiet time that is counted; `None`: none was.
-    quiet_since: Option<Nanos>,
+    quiet: LastQuiet,
     /// What could be had of late, while it is less than the target.
     had: Amount,
     /// How the knobs stand.
@@ -75,7 +75,7 @@ impl Tuner {
             begins: true,
             on_its_way: true,
             precision: None,
-            quiet_since: None,
+            quiet: LastQuiet::default(),
             had: Amount::default(),
             turned: None,
             learnt: false,
@@ -133,17 +133,15 @@ impl Tuner {
         Nanos::from_millis(self.windows.window)
     }
 
-    /// A request came of a VM that had none inside for a while, whose beginning is `quiet_since`; its end is
-    /// seen by another beginning, for a flush may have ended it of which nobody hears. Returns when the
-    /// windows end next, if the tuner slept so far.
+    /// A request came of a VM that had none inside last since `quiet_since`. Returns when the windows end
+    /// next, if the tuner slept so far.
     pub(super) fn asked(
         &mut self,
         now: Nanos,
         amount: Amount,
         quiet_since: Nanos,
     ) -> Option<Nanos> {
-        let counted = self.quiet_since.replace(quiet_since) == Some(quiet_since);
-        let quiet = (!counted).then_some(quiet_since);
+        let quiet = self.quiet.ended(quiet_since);
         let window = self.window();
         let slept = self.spans.is_none();
         let begun = || [window, Nanos::SECOND].map(|length| Span::new(now, length));
