@@ -1,9 +1,10 @@
-//! The body of the fuzz target, so that it stays one line.
+//! The bodies of the fuzz targets, so that they stay one line each.
 
 use crate::arrive::ArrivalClock;
 use crate::fio::{self, JobFile, Kind};
 use crate::job::{Flow, Job};
 use crate::stream::Stream;
+use crate::trace::{self, Format, LARGEST, Options, TraceError};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 use tidegate_core::request::Op;
@@ -28,6 +29,39 @@ pub fn fio_jobs(data: &[u8]) {
                 run(&job, disk_size);
             }
         }
+    }
+}
+
+/// Reads `data` as a trace of every format. Panics if what is read is not what a trace may be, if a trace that
+/// needs no leniency is another with it, or if what is told of one contradicts it.
+pub fn traces(data: &[u8]) {
+    let formats = Format::ALL.map(Some).into_iter().chain([None]);
+    for format in formats {
+        let read = |skip_bad| trace::read(data, &Options { format, skip_bad });
+        let (strict, lenient) = (read(false), read(true));
+        let trace = match (strict, lenient) {
+            (Ok(strict), lenient) => {
+                assert_eq!(lenient.expect("the strict reader took it"), strict);
+                strict
+            }
+            (Err(TraceError::Bad(bad)), Ok(lenient)) => {
+                assert_eq!(lenient.bad.first(), Some(&bad));
+                lenient
+            }
+            (Err(error), Err(_)) => {
+                assert!(!error.to_string().is_empty());
+                continue;
+            }
+            (Err(error), Ok(_)) => panic!("nothing is bad in it, yet: {error}"),
+        };
+        assert!(trace.records.is_sorted_by_key(|record| record.at));
+        for record in &trace.records {
+            assert!((1..=LARGEST).contains(&record.len) && record.end() <= i64::MAX as u64);
+            assert!((record.disk as usize) < trace.disks.len());
+        }
+        let info = trace::info(&trace, None).expect("a trace that was read has a request");
+        assert_eq!(info.requests, trace.records.len() as u64);
+        assert!(info.footprint <= info.bytes && info.extent > 0);
     }
 }
 

@@ -19,5 +19,6 @@ mod mistake;
 pub mod source;
 pub mod stream;
 pub mod time;
+pub mod trace;
 
 pub use mistake::{Mistake, Mistakes};

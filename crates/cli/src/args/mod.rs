@@ -6,6 +6,7 @@ mod disk;
 mod plan;
 mod profile;
 mod simulator;
+mod trace;
 mod value;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
+pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{all_policies, parse_policy};
 use value::{parse_param, whole};
 
@@ -289,6 +291,9 @@ Examples:
   tidegate reproduce vfair --figure 6"
     )]
     Reproduce(ReproduceArgs),
+    /// Block traces: what there is in one
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Show what scheduling is worth: three VMs on one emulated disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \

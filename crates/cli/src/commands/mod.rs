@@ -14,6 +14,7 @@ mod sim;
 mod stats;
 mod sweep;
 mod torture;
+mod trace;
 mod vm;
 
 use anyhow::Result;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Sweep(sweep) => sweep::run(&sweep, out),
         Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),
+        Command::Trace(command) => trace::run(command, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,

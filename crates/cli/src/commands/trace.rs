@@ -1,0 +1,315 @@
+//! `tidegate trace`: block traces, read strictly and told in figures.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_core::time::Nanos;
+use tidegate_report::{Align, Table, bytes, bytes_per_s, count, duration, percent, rate};
+use tidegate_workload::trace::{self, GAPS, Info, Trace, TraceError};
+
+use crate::args::{TraceCommand, TraceInfoArgs, TraceReadArgs};
+use crate::output::Output;
+use crate::problem::Problem;
+
+pub(super) fn run(command: TraceCommand, out: Output) -> Result<()> {
+    match command {
+        TraceCommand::Info(args) => info(&args, out),
+    }
+}
+
+fn info(args: &TraceInfoArgs, out: Output) -> Result<()> {
+    let trace = load(&args.file, &args.read)?;
+    let whole = Whole::of(&trace);
+    match out.is_json() {
+        true => out.json(&whole),
+        false => Ok(out.text(&whole.text(&trace, out))?),
+    }
+}
+
+/// Reads a trace; what is wrong with it is said with its place.
+fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
+    let name = file.display();
+    let open =
+        File::open(file).map_err(|error| Problem::new(format!("cannot read {name}: {error}")))?;
+    let problem = match trace::read(BufReader::with_capacity(1 << 20, open), &args.options()) {
+        Ok(trace) => return Ok(trace),
+        Err(TraceError::Bad(bad)) => {
+            let problem = Problem::new(format!("{name}: {}", bad.what)).at(bad.place.to_string());
+            problem.help(format!(
+                "a record has: {}; --skip-bad passes over bad ones",
+                bad.right
+            ))
+        }
+        Err(error @ TraceError::Unknown) => Problem::new(format!("{name}: {error}"))
+            .help("say what it is with --format; see `tidegate trace info --help`"),
+        Err(TraceError::Empty {
+            first: Some(bad),
+            skipped,
+        }) => {
+            let what = format!(
+                "{name}: there is no request in it, all {skipped} records are bad: {}",
+                bad.what
+            );
+            Problem::new(what)
+                .at(bad.place.to_string())
+                .help(format!("a record has: {}", bad.right))
+        }
+        Err(error) => Problem::new(format!("{name}: {error}")),
+    };
+    Err(problem.into())
+}
+
+/// All that is said of a trace.
+#[derive(Serialize)]
+struct Whole {
+    format: &'static str,
+    out_of_order: u64,
+    skipped: u64,
+    bad: Vec<Bad>,
+    all: Figures,
+    disks: Vec<Figures>,
+}
+
+#[derive(Serialize)]
+struct Bad {
+    place: String,
+    what: String,
+}
+
+/// A trace's figures, or those of one of its disks.
+#[derive(Serialize)]
+struct Figures {
+    name: String,
+    requests: u64,
+    reads: u64,
+    bytes: u64,
+    read_bytes: u64,
+    span_s: f64,
+    iops: f64,
+    peak_iops: u64,
+    bytes_per_s: f64,
+    sizes: Sizes,
+    sequential: f64,
+    footprint_bytes: u64,
+    extent_bytes: u64,
+    gaps: Vec<Gap>,
+}
+
+#[derive(Serialize)]
+struct Sizes {
+    least: u32,
+    median: u32,
+    most: u32,
+    commonest: Vec<SizeOf>,
+}
+
+#[derive(Serialize)]
+struct SizeOf {
+    bytes: u32,
+    requests: u64,
+}
+
+#[derive(Serialize)]
+struct Gap {
+    at_least_s: f64,
+    count: u64,
+    total_s: f64,
+}
+
+impl Whole {
+    fn of(trace: &Trace) -> Whole {
+        let disk = |(number, name): (usize, &String)| {
+            let info = trace::info(trace, Some(number as u32))?;
+            Some(Figures::of(name.clone(), &info))
+        };
+        let all = trace::info(trace, None).map(|info| Figures::of("all".to_owned(), &info));
+        Whole {
+            format: trace.format.name(),
+            out_of_order: trace.out_of_order,
+            skipped: trace.skipped,
+            bad: (trace.bad.iter())
+                .map(|bad| Bad {
+                    place: bad.place.to_string(),
+                    what: bad.what.clone(),
+                })
+                .collect(),
+            all: all.expect("a trace that was read has a request"),
+            disks: trace.disks.iter().enumerate().filter_map(disk).collect(),
+        }
+    }
+
+    fn text(&self, trace: &Trace, out: Output) -> String {
+        let mut text = self.all.table(trace.format.name()).render(out.style());
+        if self.disks.len() > 1 {
+            text.push('\n');
+            text.push_str(&self.by_disk().render(out.style()));
+        }
+        if self.out_of_order > 0 {
+            let n = count(self.out_of_order);
+            text.push_str(&format!(
+                "\n{n} requests stood behind later ones; they are taken in the order of time\n"
+            ));
+        }
+        if self.skipped > 0 {
+            text.push_str(&format!(
+                "\n{} bad records were passed over; the first of them:\n",
+                count(self.skipped)
+            ));
+            for bad in &self.bad {
+                text.push_str(&format!("  {}: {}\n", bad.place, bad.what));
+            }
+        }
+        text
+    }
+
+    fn by_disk(&self) -> Table {
+        let columns = [
+            "REQUESTS",
+            "READS",
+            "BYTES",
+            "SEQUENTIAL",
+            "TOUCHES",
+            "UP TO",
+        ];
+        let columns = columns.map(|title| (title, Align::Right));
+        let mut table = Table::new([("DISK", Align::Left)].into_iter().chain(columns));
+        for disk in &self.disks {
+            table.row([
+                disk.name.clone(),
+                count(disk.requests),
+                percent(disk.reads as f64, disk.requests as f64),
+                bytes(disk.bytes),
+                percent(disk.sequential, 1.0),
+                bytes(disk.footprint_bytes),
+                bytes(disk.extent_bytes),
+            ]);
+        }
+        table
+    }
+}
+
+impl Figures {
+    fn of(name: String, info: &Info) -> Figures {
+        let span = info.span.as_secs_f64();
+        let per_s = |amount: u64| {
+            if span > 0.0 {
+                amount as f64 / span
+            } else {
+                0.0
+            }
+        };
+        let gap = |(at_least, gaps): (Nanos, &trace::Gaps)| Gap {
+            at_least_s: at_least.as_secs_f64(),
+            count: gaps.count,
+            total_s: gaps.time.as_secs_f64(),
+        };
+        Figures {
+            name,
+            requests: info.requests,
+            reads: info.reads,
+            bytes: info.bytes,
+            read_bytes: info.read_bytes,
+            span_s: span,
+            iops: per_s(info.requests),
+            peak_iops: info.peak_per_s,
+            bytes_per_s: per_s(info.bytes),
+            sizes: Sizes {
+                least: info.sizes.least,
+                median: info.sizes.median,
+                most: info.sizes.most,
+                commonest: (info.sizes.commonest.iter())
+                    .map(|size| SizeOf {
+                        bytes: size.bytes,
+                        requests: size.requests,
+                    })
+                    .collect(),
+            },
+            sequential: info.sequential as f64 / info.requests.max(1) as f64,
+            footprint_bytes: info.footprint,
+            extent_bytes: info.extent,
+            gaps: GAPS.into_iter().zip(&info.gaps).map(gap).collect(),
+        }
+    }
+
+    fn table(&self, format: &str) -> Table {
+        let mut table = Table::facts();
+        let mut row = |what: &str, said: String| {
+            table.fact(what, said);
+        };
+        row("format", format.to_owned());
+        row(
+            "requests",
+            format!(
+                "{}, {} reads",
+                count(self.requests),
+                percent(self.reads as f64, self.requests as f64)
+            ),
+        );
+        row(
+            "bytes",
+            format!(
+                "{}, {} read",
+                bytes(self.bytes),
+                percent(self.read_bytes as f64, self.bytes as f64)
+            ),
+        );
+        row("span", duration(Nanos::from_secs_f64(self.span_s).0));
+        row(
+            "rate",
+            format!(
+                "{} IOPS, {} at most in a second; {}",
+                rate(self.iops),
+                rate(self.peak_iops as f64),
+                bytes_per_s(self.bytes_per_s)
+            ),
+        );
+        let of = |size: u32| bytes(size.into());
+        row(
+            "sizes",
+            format!(
+                "{} to {}, half of them up to {}",
+                of(self.sizes.least),
+                of(self.sizes.most),
+                of(self.sizes.median)
+            ),
+        );
+        let common = self.sizes.commonest.iter();
+        let common: Vec<_> = common
+            .map(|size| {
+                format!(
+                    "{} {}",
+                    of(size.bytes),
+                    percent(size.requests as f64, self.requests as f64)
+                )
+            })
+            .collect();
+        row("commonest", common.join(", "));
+        row(
+            "sequential",
+            format!(
+                "{} begin where the one before on the same disk ended",
+                percent(self.sequential, 1.0)
+            ),
+        );
+        row(
+            "footprint",
+            format!(
+                "{} touched, up to {}",
+                bytes(self.footprint_bytes),
+                bytes(self.extent_bytes)
+            ),
+        );
+        for gap in self.gaps.iter().filter(|gap| gap.count > 0) {
+            let least = duration(Nanos::from_secs_f64(gap.at_least_s).0);
+            let part = percent(gap.total_s, self.span_s);
+            row(
+                &format!("idle {least} or more"),
+                format!("{} x, {part} of the span", count(gap.count)),
+            );
+        }
+        table
+    }
+}

@@ -1,0 +1,50 @@
+//! DiskSim's ASCII format, with MQSim's times in nanoseconds.
+
+use super::{Op, Raw, SECTOR};
+use std::borrow::Cow;
+use tidegate_core::time::Nanos;
+
+pub(super) const RIGHT: &str =
+    "arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read), with spaces between";
+
+/// Whether a trace may begin with this line: five words, all numbers but for what may be wrong in one.
+pub(super) fn begins(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.len() == 5
+        && words[0]
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [at, device, sector, sectors, kind] = words[..] else {
+        return Err(format!("{} words where there are five", words.len()));
+    };
+    if at.contains('.') {
+        return Err(format!(
+            "arrival time {at}: a fraction, where it is in whole ns"
+        ));
+    }
+    let sector = number("first sector", sector)?;
+    let in_bytes = |what, sectors: u64| {
+        (sectors.checked_mul(SECTOR)).ok_or_else(|| format!("{what} {sectors} is beyond any disk"))
+    };
+    Ok(Raw {
+        at: Nanos(number("arrival time", at)?),
+        disk: Cow::Owned(number("device", device)?.to_string()),
+        op: match kind {
+            "0" => Op::Write,
+            "1" => Op::Read,
+            _ => return Err(format!("type {kind:?}")),
+        },
+        offset: in_bytes("first sector", sector)?,
+        len: in_bytes("sectors", number("sectors", sectors)?)?,
+    })
+}
+
+/// A whole number of a field.
+pub(super) fn number(field: &str, text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("{field} {text:?} is not a whole number from 0 to 2^64 - 1"))
+}

@@ -1,0 +1,185 @@
+//! What a trace is like.
+
+use super::{Record, Trace};
+use std::collections::{BTreeMap, HashMap};
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+/// Gaps between requests are counted from each of these on.
+pub const GAPS: [Nanos; 4] = [
+    Nanos::from_millis(10),
+    Nanos::from_millis(100),
+    Nanos::from_secs(1),
+    Nanos::from_secs(10),
+];
+/// So many of the commonest sizes are named.
+const COMMONEST: usize = 5;
+
+/// What a trace, or what one of its disks, is like.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Info {
+    /// Requests.
+    pub requests: u64,
+    /// Reads among them.
+    pub reads: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// From the first request to the last.
+    pub span: Nanos,
+    /// Requests in the fullest second, counted from the first request on.
+    pub peak_per_s: u64,
+    /// How large they are.
+    pub sizes: Sizes,
+    /// Requests that begin where the one before them on the same disk ended.
+    pub sequential: u64,
+    /// Bytes that were asked for at least once.
+    pub footprint: u64,
+    /// Behind the last byte that was asked for, on the disk where that is farthest.
+    pub extent: u64,
+    /// Times without a new request, by how long they are: an entry for each of [`GAPS`].
+    pub gaps: [Gaps; GAPS.len()],
+}
+
+/// Sizes of requests, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// The smallest.
+    pub least: u32,
+    /// Half of the requests are no larger.
+    pub median: u32,
+    /// The largest.
+    pub most: u32,
+    /// The commonest first, at most five.
+    pub commonest: Vec<SizeOf>,
+}
+
+/// A size, and how often it comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SizeOf {
+    /// Bytes.
+    pub bytes: u32,
+    /// Requests.
+    pub requests: u64,
+}
+
+/// Gaps of at least a length.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Gaps {
+    /// So many.
+    pub count: u64,
+    /// So long in all.
+    pub time: Nanos,
+}
+
+/// What a trace is like; `disk`: only one of its disks (an index into [`Trace::disks`]). `None`: it has no
+/// request.
+pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
+    let all = || {
+        trace
+            .records
+            .iter()
+            .filter(|record| disk.is_none_or(|disk| disk == record.disk))
+    };
+    let (first, last) = (all().next()?, all().next_back()?);
+    let of = |op: Op| all().filter(move |record| record.op == op);
+    let bytes = |records: &mut dyn Iterator<Item = &Record>| {
+        records.map(|record| u64::from(record.len)).sum()
+    };
+    Some(Info {
+        requests: all().count() as u64,
+        reads: of(Op::Read).count() as u64,
+        bytes: bytes(&mut all()),
+        read_bytes: bytes(&mut of(Op::Read)),
+        span: last.at.since(first.at),
+        peak_per_s: peak(all().map(|record| record.at.since(first.at))),
+        sizes: sizes(all().map(|record| record.len)),
+        sequential: sequential(all()),
+        footprint: footprint(all()),
+        extent: all().map(Record::end).max().unwrap_or(0),
+        gaps: gaps(all().map(|record| record.at)),
+    })
+}
+
+/// Times are in order.
+fn peak(times: impl Iterator<Item = Nanos>) -> u64 {
+    let (mut most, mut second, mut count) = (0, 0, 0);
+    for time in times {
+        let this = time.0 / Nanos::SECOND.0;
+        count = if this == second { count + 1 } else { 1 };
+        second = this;
+        most = most.max(count);
+    }
+    most
+}
+
+fn sizes(lens: impl Iterator<Item = u32>) -> Sizes {
+    let mut by_size: BTreeMap<u32, u64> = BTreeMap::new();
+    for len in lens {
+        *by_size.entry(len).or_default() += 1;
+    }
+    let half = by_size.values().sum::<u64>().div_ceil(2);
+    let mut below = 0;
+    let median = by_size.iter().find(|&(_, requests)| {
+        below += requests;
+        below >= half
+    });
+    let mut commonest: Vec<SizeOf> = (by_size.iter())
+        .map(|(&bytes, &requests)| SizeOf { bytes, requests })
+        .collect();
+    commonest.sort_by_key(|size| (std::cmp::Reverse(size.requests), size.bytes));
+    commonest.truncate(COMMONEST);
+    Sizes {
+        least: by_size.keys().next().copied().unwrap_or(0),
+        median: median.map_or(0, |(&bytes, _)| bytes),
+        most: by_size.keys().next_back().copied().unwrap_or(0),
+        commonest,
+    }
+}
+
+fn sequential<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
+    let mut ends: HashMap<u32, u64> = HashMap::new();
+    let mut count = 0;
+    for record in records {
+        let before = ends.insert(record.disk, record.end());
+        count += u64::from(before == Some(record.offset));
+    }
+    count
+}
+
+/// Extents sorted by their begin, and those that overlap or touch taken together.
+fn footprint<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
+    let mut extents: Vec<(u32, u64, u64)> = records
+        .map(|record| (record.disk, record.offset, record.end()))
+        .collect();
+    extents.sort_unstable();
+    let (mut sum, mut disk, mut done) = (0, u32::MAX, 0);
+    for (on, begin, end) in extents {
+        if on != disk {
+            (disk, done) = (on, 0);
+        }
+        sum += end.saturating_sub(begin.max(done));
+        done = done.max(end);
+    }
+    sum
+}
+
+fn gaps(times: impl Iterator<Item = Nanos>) -> [Gaps; GAPS.len()] {
+    let mut found = [Gaps::default(); GAPS.len()];
+    let mut last = None;
+    for time in times {
+        let gap = last
+            .replace(time)
+            .map_or(Nanos::ZERO, |last| time.since(last));
+        for (gaps, _) in found
+            .iter_mut()
+            .zip(GAPS)
+            .filter(|(_, least)| gap >= *least)
+        {
+            gaps.count += 1;
+            gaps.time += gap;
+        }
+    }
+    found
+}

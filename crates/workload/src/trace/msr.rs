@@ -1,0 +1,43 @@
+//! MSR Cambridge's CSV.
+
+use super::disksim::number;
+use super::{Op, Raw};
+use std::borrow::Cow;
+use tidegate_core::time::Nanos;
+
+pub(super) const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime: ticks of 100 ns, \
+     text, a number, Read or Write, bytes, bytes, ticks";
+
+const TICK: u64 = 100;
+
+/// Some copies have the columns' names first.
+pub(super) fn is_header(line: &str) -> bool {
+    let first = line.split(',').next().unwrap_or_default();
+    first.trim().eq_ignore_ascii_case("timestamp")
+}
+
+pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [at, host, disk, kind, offset, size, response] = fields[..] else {
+        return Err(format!("{} fields where there are seven", fields.len()));
+    };
+    if host.is_empty() {
+        return Err("no host name".to_owned());
+    }
+    number("response time", response)?;
+    let at = number("timestamp", at)?;
+    let at = at
+        .checked_mul(TICK)
+        .ok_or_else(|| format!("timestamp {at} is beyond the year 2185"))?;
+    Ok(Raw {
+        at: Nanos(at),
+        disk: Cow::Owned(format!("{host}.{}", number("disk number", disk)?)),
+        op: match kind {
+            _ if kind.eq_ignore_ascii_case("read") => Op::Read,
+            _ if kind.eq_ignore_ascii_case("write") => Op::Write,
+            _ => return Err(format!("type {kind:?}")),
+        },
+        offset: number("offset", offset)?,
+        len: number("size", size)?,
+    })
+}
