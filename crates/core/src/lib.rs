@@ -38,6 +38,7 @@ pub mod fit;
 pub mod fuzz;
 pub mod group;
 pub mod heap;
+pub mod jobs;
 pub mod learnt;
 pub mod names;
 pub mod objective;
