@@ -801,3 +801,30 @@ fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {
     let missing = stderr(&tidegate(&["trace", "info", "no-such-file"]));
     assert!(missing.contains("no-such-file"), "{missing}");
 }
+
+#[test]
+fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
+    let me = format!("me={}", std::process::id());
+    let run = |args: &[&str]| {
+        let output = tidegate(&[&["agent", "--dry-run", "--disk", "."], args].concat());
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let said = run(&["--vm", &me, "--job", "you=1 GiB in 1 s"]);
+    assert!(
+        said.contains("no VM \"you\"") && said.contains("there are: me"),
+        "{said}"
+    );
+    let said = run(&["--vm", &me, "--vm", &me]);
+    assert!(said.contains("two VMs are called me"), "{said}");
+    let said = run(&["--vm", "me"]);
+    assert!(said.contains("NAME=PID"), "{said}");
+    let said = run(&["--vm", &me, "--job", "me=1 GiB"]);
+    assert!(said.contains("2 GiB in 60 s"), "{said}");
+    let nowhere = tidegate(&["agent", "--vm", &me, "--disk", "/proc/self/stat"]);
+    assert!(
+        stderr(&nowhere).contains("no single disk"),
+        "{}",
+        stderr(&nowhere)
+    );
+}

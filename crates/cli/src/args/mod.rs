@@ -1,6 +1,7 @@
 //! What can be typed: the commands here, the options of those that ask the daemon and of those that
 //! simulate in a file each, how a value is read in `value`.
 
+mod agent;
 mod daemon;
 mod disk;
 mod plan;
@@ -19,6 +20,7 @@ use clap::{
 use tidegate_core::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
+pub(crate) use agent::AgentArgs;
 pub(crate) use daemon::{
     AddArgs, DeviceCommand, DiskArg, ObjectiveArgs, PartArgs, PolicyCommand, RemoveArgs,
     ResizeArgs, StatsArgs, VmCommand,
@@ -291,6 +293,17 @@ Examples:
   tidegate reproduce vfair --figure 6"
     )]
     Reproduce(ReproduceArgs),
+    /// Set I/O classes of running processes so that their jobs end in time
+    #[command(
+        after_help = "For hosts whose VMs do not use Tidegate's disks. A disk's scheduler has to know classes: \
+                            bfq, or\nmq-deadline. What a VM moved is read from /proc/PID/io; threads that begin later \
+                            are found within\na second. Every thread is given back what it had when all jobs have \
+                            ended, or on SIGTERM and\nSIGINT. Exits with 1 where a job was late.\n\nExamples:
+  tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" --disk /var/lib/libvirt/images
+  tidegate agent --vm web=libvirt:web --vm rest=cgroup:/sys/fs/cgroup/batch.slice \\
+      --job web=\"20 GB in 5 min\" --disk /dev/sdb --bandwidth \"150 MB/s\" --dry-run"
+    )]
+    Agent(AgentArgs),
     /// Block traces: what there is in one
     #[command(subcommand)]
     Trace(TraceCommand),

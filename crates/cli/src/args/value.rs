@@ -90,6 +90,14 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
+pub(super) fn parse_bandwidth(text: &str) -> Result<u64, String> {
+    match units::parse_bandwidth(text) {
+        Ok(0) => Err("it must be more than nothing".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// More are a mistake in typing.
 const MOST_SEEDS: u64 = 1_000_000;
 

@@ -1,5 +1,6 @@
 //! One module a command.
 
+mod agent;
 mod bench;
 mod check;
 mod device;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Sweep(sweep) => sweep::run(&sweep, out),
         Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),
+        Command::Agent(args) => agent::run(&args, out),
         Command::Trace(command) => trace::run(command, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,

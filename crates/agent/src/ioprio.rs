@@ -1,0 +1,71 @@
+//! I/O priorities of Linux threads: `ioprio_get(2)`, `ioprio_set(2)`.
+
+use std::fmt;
+use std::io;
+
+use tidegate_core::jobs::Class;
+
+/// A class and a level, as the kernel has them in one number (`linux/ioprio.h`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct IoPriority(u16);
+
+/// `IOPRIO_CLASS_SHIFT`.
+const CLASS_SHIFT: u16 = 13;
+/// `IOPRIO_WHO_PROCESS`: one thread.
+const WHO_PROCESS: libc::c_int = 1;
+/// The middle one of eight.
+const LEVEL: u16 = 4;
+
+impl IoPriority {
+    /// What a thread has that nobody gave one: best effort, by how nice it is.
+    pub const NONE: IoPriority = IoPriority(0);
+
+    /// A class, in the middle of it; idle has no levels.
+    pub const fn of(class: Class) -> IoPriority {
+        match class {
+            Class::RealTime => IoPriority(1 << CLASS_SHIFT | LEVEL),
+            Class::BestEffort => IoPriority(2 << CLASS_SHIFT | LEVEL),
+            Class::Idle => IoPriority(3 << CLASS_SHIFT),
+        }
+    }
+
+    /// That of a thread.
+    ///
+    /// # Errors
+    /// There is no such thread, or it is somebody else's.
+    pub fn get(thread: u32) -> io::Result<IoPriority> {
+        // SAFETY: the call takes numbers only and touches no memory of this process.
+        let found =
+            unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, thread as libc::c_int) };
+        match u16::try_from(found) {
+            Ok(priority) => Ok(IoPriority(priority)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Gives it to a thread.
+    ///
+    /// # Errors
+    /// There is no such thread, it is somebody else's, or real time is not for this user (`CAP_SYS_NICE`).
+    pub fn set(self, thread: u32) -> io::Result<()> {
+        let (thread, priority) = (thread as libc::c_int, libc::c_int::from(self.0));
+        // SAFETY: the call takes numbers only and touches no memory of this process.
+        match unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, thread, priority) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl fmt::Display for IoPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.0 & ((1 << CLASS_SHIFT) - 1);
+        match self.0 >> CLASS_SHIFT {
+            0 => f.write_str("none"),
+            1 => write!(f, "realtime {level}"),
+            2 => write!(f, "best-effort {level}"),
+            3 => f.write_str("idle"),
+            class => write!(f, "class {class}, {level}"),
+        }
+    }
+}

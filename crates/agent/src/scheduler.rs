@@ -1,0 +1,111 @@
+//! Whether a disk's scheduler honours classes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The scheduler of a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scheduler {
+    /// The disk, as `/sys/block` names it.
+    pub disk: String,
+    /// The one in force.
+    pub active: String,
+    /// Those that it offers.
+    pub offered: Vec<String>,
+}
+
+/// Why a disk's scheduler is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It lies on no disk of this host (tmpfs, a network), or on several.
+    #[error("{0} lies on no single disk of this host")]
+    NoDisk(PathBuf),
+}
+
+impl Scheduler {
+    /// Schedulers that serve classes apart: BFQ, and mq-deadline since Linux 5.14.
+    pub const HONOUR_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
+
+    /// Whether a thread's class makes a difference.
+    pub fn honours_classes(&self) -> bool {
+        Scheduler::HONOUR_CLASSES.contains(&self.active.as_str())
+    }
+
+    /// As `/sys/block/DISK/queue/scheduler` says it: all of them, the active one in brackets.
+    fn parse(disk: String, text: &str) -> Scheduler {
+        let name = |word: &str| word.trim_matches(['[', ']']).to_owned();
+        let active = text.split_whitespace().find(|word| word.starts_with('['));
+        Scheduler {
+            disk,
+            active: active.map(name).unwrap_or_else(|| text.trim().to_owned()),
+            offered: text.split_whitespace().map(name).collect(),
+        }
+    }
+}
+
+/// The scheduler of the disk that a file, a directory or a block device lies on.
+///
+/// # Errors
+/// It cannot be read, or there is no such disk.
+pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
+    let unread = |path: &Path| {
+        let path = path.to_owned();
+        move |error| SchedulerError::Io { path, error }
+    };
+    let about = fs::metadata(path).map_err(unread(path))?;
+    let is_device = about.rdev() != 0 && about.mode() & libc::S_IFMT == libc::S_IFBLK;
+    let number = if is_device { about.rdev() } else { about.dev() };
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let sys = fs::canonicalize(&sys).map_err(|_| SchedulerError::NoDisk(path.to_owned()))?;
+    // A partition's queue is its disk's.
+    let of_disk = |at: &&Path| at.join("queue/scheduler").is_file();
+    let disk = [sys.as_path()]
+        .into_iter()
+        .chain(sys.parent())
+        .find(of_disk);
+    let disk = disk.ok_or_else(|| SchedulerError::NoDisk(path.to_owned()))?;
+    let file = disk.join("queue/scheduler");
+    let text = fs::read_to_string(&file).map_err(unread(&file))?;
+    let name = disk
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    Ok(Scheduler::parse(name, &text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_active_one_stands_in_brackets() {
+        let found = Scheduler::parse("vda".to_owned(), "none mq-deadline kyber [bfq]\n");
+        assert_eq!((found.active.as_str(), found.offered.len()), ("bfq", 4));
+        assert!(found.honours_classes());
+        let found = Scheduler::parse("vda".to_owned(), "[none]\n");
+        assert!(!found.honours_classes());
+        assert_eq!(found.offered, ["none"]);
+    }
+
+    #[test]
+    fn what_lies_on_no_disk_is_told_so() {
+        let found = scheduler_of(Path::new("/proc/self/stat"));
+        assert!(matches!(found, Err(SchedulerError::NoDisk(_))), "{found:?}");
+        assert!(matches!(
+            scheduler_of(Path::new("/no/such")),
+            Err(SchedulerError::Io { .. })
+        ));
+    }
+}

@@ -1,0 +1,361 @@
+//! `tidegate agent`: I/O classes of this host's processes, so that their jobs end in time.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
+use tidegate_core::jobs::Class;
+use tidegate_core::time::Nanos;
+use tidegate_report::{Align, Table, bytes_per_s, duration, percent};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::AgentArgs;
+use crate::output::{Output, tell};
+use crate::problem::Problem;
+
+/// New processes and threads are looked for so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
+    let plans = plans(args)?;
+    check_scheduler(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut course = Course::new(args, plans, out)?;
+    let stopped = runtime.block_on(course.drive(args.interval));
+    // Whatever became of it, everything is put back.
+    let restored = course.agent.restore();
+    course.tell(&restored)?;
+    course.verdict(stopped?)
+}
+
+fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
+    let mut names = BTreeSet::new();
+    if let Some((name, _)) = args.vms.iter().find(|(name, _)| !names.insert(name)) {
+        let problem = Problem::new(format!("two VMs are called {name}"));
+        return Err(problem.at("--vm").into());
+    }
+    let mut with_jobs = BTreeSet::new();
+    for (name, ..) in &args.jobs {
+        if !names.contains(name) {
+            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+            let problem = Problem::new(format!("there is no VM {name:?}")).at("--job");
+            return Err(problem
+                .help(format!("there are: {}", names.join(", ")))
+                .into());
+        }
+        if !with_jobs.insert(name) {
+            let problem = Problem::new(format!("{name} has two jobs"));
+            return Err(problem.at("--job").into());
+        }
+    }
+    let plan = |(name, target): &(String, _)| Plan {
+        name: name.clone(),
+        target: Clone::clone(target),
+        job: args
+            .jobs
+            .iter()
+            .find(|job| job.0 == *name)
+            .map(|job| (job.1, job.2)),
+    };
+    Ok(args.vms.iter().map(plan).collect())
+}
+
+/// Classes make no difference to a disk whose scheduler knows none.
+fn check_scheduler(args: &AgentArgs) -> Result<()> {
+    let found =
+        scheduler_of(&args.disk).map_err(|error| Problem::new(error.to_string()).at("--disk"))?;
+    if found.honours_classes() {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is scheduled by {}, to which classes make no difference",
+        found.disk, found.active
+    );
+    let possible = Scheduler::HONOUR_CLASSES
+        .iter()
+        .find(|name| found.offered.iter().any(|offered| offered == *name));
+    let help = match possible {
+        Some(name) => format!("echo {name} > /sys/block/{}/queue/scheduler", found.disk),
+        None => format!(
+            "it offers neither {}",
+            Scheduler::HONOUR_CLASSES.join(" nor ")
+        ),
+    };
+    if args.dry_run {
+        tell(format_args!("warning: {what}; {help}"));
+        return Ok(());
+    }
+    Err(Problem::new(what).at("--disk").help(help).into())
+}
+
+/// The agent, and what is said of it.
+struct Course {
+    agent: Agent<Linux>,
+    out: Output,
+    dry_run: bool,
+    began: Instant,
+}
+
+impl Course {
+    fn new(args: &AgentArgs, plans: Vec<Plan>, out: Output) -> Result<Course> {
+        let interval = Nanos(args.interval.as_nanos() as u64);
+        let terms = (interval, args.bandwidth, args.dry_run);
+        let (agent, events) = Agent::new(Linux::default(), Nanos::ZERO, terms, plans)
+            .map_err(|error| Problem::new(error.to_string()).at("--vm"))?;
+        let course = Course {
+            agent,
+            out,
+            dry_run: args.dry_run,
+            began: Instant::now(),
+        };
+        course.tell(&events)?;
+        Ok(course)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::from_secs_f64(self.began.elapsed().as_secs_f64())
+    }
+
+    /// Until all jobs have ended, or somebody stops it; `false`: stopped.
+    async fn drive(&mut self, interval: Duration) -> Result<bool> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut looks = tokio::time::interval(LOOK.min(interval));
+        let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
+        loop {
+            tokio::select! {
+                _ = looks.tick() => {}
+                _ = interrupt.recv() => return Ok(false),
+                _ = terminate.recv() => return Ok(false),
+            }
+            let now = self.now();
+            let events = self.agent.step(now);
+            self.tell(&events)?;
+            if now.since(shown) >= interval {
+                shown = now;
+                self.show(now)?;
+            }
+            if self.agent.is_done() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn tell(&self, events: &[Event]) -> io::Result<()> {
+        for event in events {
+            let said = Said::of(event, self.dry_run);
+            let at = self.began.elapsed().as_secs_f64();
+            match self.out.is_json() {
+                true => self
+                    .out
+                    .json_line(&Line {
+                        at_s: at,
+                        event: &said,
+                    })
+                    .map_err(io::Error::other)?,
+                false => self.out.text(&format!("{at:>6.1} s  {}\n", said.text))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, now: Nanos) -> Result<()> {
+        let rows: Vec<Row> = self
+            .agent
+            .report(now)
+            .iter()
+            .map(|report| Row::of(report, now))
+            .collect();
+        if self.out.is_json() {
+            return self.out.json_line(&Standing {
+                at_s: now.as_secs_f64(),
+                vms: &rows,
+            });
+        }
+        let columns = [
+            ("VM", Align::Left),
+            ("CLASS", Align::Left),
+            ("RATE", Align::Right),
+            ("DONE", Align::Right),
+            ("FORECAST", Align::Left),
+        ];
+        let mut table = Table::new(columns);
+        for row in &rows {
+            let rate = row
+                .bytes_per_s
+                .map_or("-".to_owned(), |rate| bytes_per_s(rate as f64));
+            let done = row.done.map_or(String::new(), |done| percent(done, 1.0));
+            table.row([
+                row.name.clone(),
+                row.class.to_owned(),
+                rate,
+                done,
+                row.forecast.clone(),
+            ]);
+        }
+        Ok(self.out.table(&table)?)
+    }
+
+    /// Jobs that ended late, or did not end, are a failure.
+    fn verdict(&self, done: bool) -> Result<()> {
+        let late = |report: &Report| match report.job {
+            Some((_, State::Done { late, .. })) => late > Nanos::ZERO,
+            Some((_, State::Gone { .. })) => true,
+            Some((_, State::Running)) | None => false,
+        };
+        let reports = self.agent.report(self.now());
+        let missed: Vec<_> = reports
+            .iter()
+            .filter(|report| late(report))
+            .map(|report| report.name.as_str())
+            .collect();
+        if !done {
+            tell("stopped; everything is as it was");
+        }
+        match missed.is_empty() {
+            true => Ok(()),
+            false => Err(Problem::new(format!("not in time: {}", missed.join(", "))).into()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    at_s: f64,
+    event: &'a Said,
+}
+
+#[derive(Serialize)]
+struct Standing<'a> {
+    at_s: f64,
+    vms: &'a [Row],
+}
+
+/// An event, for people and for machines.
+#[derive(Serialize)]
+struct Said {
+    kind: &'static str,
+    vm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    text: String,
+}
+
+impl Said {
+    fn of(event: &Event, dry_run: bool) -> Said {
+        let (kind, vm, class, text) = match event {
+            Event::Found { name, process } => {
+                ("found", name, None, format!("process {}", process.id))
+            }
+            Event::Left { name } => ("left", name, None, "its processes have ended".to_owned()),
+            Event::Class { name, class } => {
+                let (class, would) = (name_of(*class), if dry_run { "would be" } else { "is" });
+                (
+                    "class",
+                    name,
+                    Some(class),
+                    format!("{would} {class} from now on"),
+                )
+            }
+            Event::GivenUp { name } => {
+                let text = "its job cannot be done in time, whatever the others give up".to_owned();
+                ("cannot-be-met", name, None, text)
+            }
+            Event::Ended { name, state } => ("ended", name, None, ended(*state)),
+            Event::Refused {
+                name,
+                thread,
+                error,
+            } => {
+                let text = format!("the class of thread {} cannot be set: {error}", thread.id);
+                ("refused", name, None, text)
+            }
+        };
+        Said {
+            kind,
+            vm: vm.clone(),
+            class,
+            text: format!("{vm}: {text}"),
+        }
+    }
+}
+
+fn ended(state: State) -> String {
+    match state {
+        State::Running => "its job runs".to_owned(),
+        State::Done { took, early, late } if late == Nanos::ZERO => {
+            format!(
+                "its job is done after {}, {} early",
+                duration(took.0),
+                duration(early.0)
+            )
+        }
+        State::Done { took, late, .. } => format!(
+            "its job is done after {}, {} late",
+            duration(took.0),
+            duration(late.0)
+        ),
+        State::Gone { left } => format!("its processes ended with {left} bytes of its job left"),
+    }
+}
+
+fn name_of(class: Class) -> &'static str {
+    match class {
+        Class::RealTime => "realtime",
+        Class::BestEffort => "best-effort",
+        Class::Idle => "idle",
+    }
+}
+
+/// How somebody stands.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    class: &'static str,
+    bytes_per_s: Option<u64>,
+    /// Of its job, 0 to 1.
+    done: Option<f64>,
+    done_in_s: Option<f64>,
+    early_s: Option<f64>,
+    #[serde(skip)]
+    forecast: String,
+}
+
+impl Row {
+    fn of(report: &Report, now: Nanos) -> Row {
+        let ahead = |at: Nanos| (at < Nanos::MAX).then(|| at.since(now));
+        let done_in = report.forecast.and_then(|forecast| ahead(forecast.done));
+        let early = report
+            .forecast
+            .map(|forecast| forecast.early.as_secs_f64() - forecast.late.as_secs_f64());
+        let forecast = match (report.job, report.forecast, done_in) {
+            (None, ..) => String::new(),
+            (Some((_, state @ (State::Done { .. } | State::Gone { .. }))), ..) => ended(state),
+            (_, None, _) => "not known yet".to_owned(),
+            (_, Some(_), None) => "never, as things are".to_owned(),
+            (_, Some(forecast), Some(left)) => {
+                let (by, word) = match forecast.late {
+                    Nanos::ZERO => (forecast.early, "early"),
+                    late => (late, "late"),
+                };
+                format!("done in {}, {} {word}", duration(left.0), duration(by.0))
+            }
+        };
+        Row {
+            name: report.name.clone(),
+            class: name_of(report.class),
+            bytes_per_s: report.bytes_per_s,
+            done: report
+                .job
+                .map(|(job, _)| 1.0 - job.left() as f64 / job.bytes.max(1) as f64),
+            done_in_s: done_in.map(Nanos::as_secs_f64),
+            early_s: early.filter(|_| done_in.is_some()),
+            forecast,
+        }
+    }
+}
