@@ -9,6 +9,8 @@ use tidegate_core::policy::{self, Honours, PolicySpec};
 use tidegate_device::units;
 
 use crate::field::Field;
+use crate::node::Value;
+use crate::schedule::Schedule;
 
 /// A part of an objective that is not enforced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -161,6 +163,32 @@ pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, backg
     for part in unenforced(objective, &policy.honours_for(background), background) {
         let place = field.find(part.part).unwrap_or_else(|| field.clone());
         place.warn(part.what(policy.name()), &part.help());
+    }
+}
+
+/// Warns of the parts that the objective's schedule changes to what `policy` does not enforce, at each
+/// of them; `field` is the objective.
+pub fn warn_of_schedule(
+    field: &Field<'_>,
+    schedule: &Schedule,
+    policy: &PolicySpec,
+    background: bool,
+) {
+    let list = field.find("schedule");
+    let list = list.filter(|list| matches!(list.node.value, Value::List(_)));
+    let list = list.and_then(|list| list.elements()).unwrap_or_default();
+    for (field, entry) in list.iter().zip(schedule.entries()) {
+        let missing = unenforced(
+            &entry.objective,
+            &policy.honours_for(background),
+            background,
+        );
+        // What is the base's is said there.
+        for part in missing {
+            if let Some(place) = field.find(part.part) {
+                place.warn(part.what(policy.name()), &part.help());
+            }
+        }
     }
 }
 

@@ -87,6 +87,7 @@ pub mod node;
 pub mod objective;
 pub mod policy;
 pub mod profile;
+pub mod schedule;
 pub mod section;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
@@ -95,4 +96,5 @@ pub use enforced::{Unenforced, honoured, unenforced};
 pub use field::Field;
 pub use library::Library;
 pub use names::Names;
+pub use schedule::Schedule;
 pub use section::Section;

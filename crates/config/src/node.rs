@@ -110,6 +110,29 @@ impl Node {
         Node { value, span: 0..0 }
     }
 
+    /// It as JSON. Dates are text there, as is what is too large for a number.
+    pub fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match &self.value {
+            Value::Text(text) | Value::Date(text) => text.as_str().into(),
+            Value::Integer(n) => {
+                i64::try_from(*n).map_or_else(|_| n.to_string().into(), Json::from)
+            }
+            Value::Float(text) => {
+                let number = text.parse::<f64>();
+                number.map_or_else(|_| text.as_str().into(), Json::from)
+            }
+            Value::Bool(b) => (*b).into(),
+            Value::Null => Json::Null,
+            Value::List(list) => list.iter().map(Node::to_json).collect::<Vec<_>>().into(),
+            Value::Table(entries) => {
+                let fields = entries.iter();
+                let fields = fields.map(|entry| (entry.key.clone(), entry.node.to_json()));
+                Json::Object(fields.collect())
+            }
+        }
+    }
+
     /// What it is, for messages: `a list`, `120`, `"oltp"`.
     pub fn describe(&self) -> String {
         match &self.value {

@@ -28,7 +28,13 @@ const GROUP_EXAMPLES: &str = "1 to 31 bytes of text: \"qfs\", or { name = \"qfs\
 const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
-/// Merges a change in JSON into an objective, and checks the whole. The control API's.
+const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its own; schedules are \
+                        for a daemon's configuration and its API";
+
+/// Merges a change in JSON into an objective, and checks the whole; [`schedule::merge`] takes schedules,
+/// too.
+///
+/// [`schedule::merge`]: crate::schedule::merge
 ///
 /// # Errors
 /// Everything wrong with it; the objective in force stays as it is.
@@ -136,42 +142,58 @@ fn parse_bytes_per_s(part: &str, whole: &str) -> Result<u64, (String, String)> {
     }
 }
 
-/// Reads an objective's table over `base`. `None`: something was wrong and has been reported.
+/// Reads an objective's table over `base`, where nothing changes by the clock. `None`: something was
+/// wrong and has been reported.
 pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
     let mut section = field.section()?;
+    let new = parts(&mut section, base);
+    let mut by_the_clock = false;
+    for key in ["timezone", "schedule"] {
+        if let Some(field) = section.take(key) {
+            by_the_clock = true;
+            field.error("there is no time of day here", NO_CLOCK);
+        }
+    }
+    section.finish();
+    validated(field, new.filter(|_| !by_the_clock)?)
+}
+
+/// Reads the parts of an objective over `base`; whether they go together is another question.
+pub(crate) fn parts(section: &mut Section<'_>, base: &Objective) -> Option<Objective> {
     let mut new = *base;
     // Every part is read, whatever became of the others.
     let good = [
-        set(&mut section, "reservation", rate, &mut new.reservation),
+        set(section, "reservation", rate, &mut new.reservation),
         set(
-            &mut section,
+            section,
             "limit",
             |field| limit(field, &base.limit),
             &mut new.limit,
         ),
-        set(&mut section, "target", rate, &mut new.target),
-        set(&mut section, "weight", weight, &mut new.weight),
+        set(section, "target", rate, &mut new.target),
+        set(section, "weight", weight, &mut new.weight),
         set(
-            &mut section,
+            section,
             "group",
             |field| group(field, base.group),
             &mut new.group,
         ),
-        set(&mut section, "latency", latency, &mut new.latency),
-        set(&mut section, "priority", priority, &mut new.priority),
+        set(section, "latency", latency, &mut new.latency),
+        set(section, "priority", priority, &mut new.priority),
         set(
-            &mut section,
+            section,
             "expects",
             |field| expects(field, &base.expects),
             &mut new.expects,
         ),
     ];
-    section.finish();
-    if good.contains(&false) {
-        return None;
-    }
-    match new.validate() {
-        Ok(()) => Some(new),
+    (!good.contains(&false)).then_some(new)
+}
+
+/// The objective that the table `field` is said to be, if its parts go together.
+pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objective> {
+    match objective.validate() {
+        Ok(()) => Some(objective),
         Err(error) => {
             refuse(field, &error);
             None
@@ -199,7 +221,7 @@ fn set<'a, T>(
 }
 
 /// Nothing, in JSON's words or in ours.
-fn is_none(field: &Field<'_>) -> bool {
+pub(crate) fn is_none(field: &Field<'_>) -> bool {
     field.is_null()
         || matches!(&field.node.value, Value::Text(text) if text.eq_ignore_ascii_case("none"))
 }

@@ -1,0 +1,279 @@
+//! Reading an objective with its schedule.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::{self, TimeZone};
+use serde_json::{Map, Value as Json};
+use tidegate_core::names::nearest;
+use tidegate_core::objective::Objective;
+
+use super::when::DAY_NAMES;
+use super::{Days, ENTRIES_MAX, Entry, Schedule, When};
+use crate::field::Field;
+use crate::node::Value;
+use crate::objective;
+use crate::section::Section;
+
+/// What of an entry says when it holds, and not what it changes.
+const WHEN: [&str; 5] = ["at", "from", "until", "days", "force"];
+const TIME: &str = "\"18:00\", on the clock of its timezone";
+const MOMENT: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
+const DAYS: &str = "a list such as [\"mon\", \"fri\"], of mon, tue, wed, thu, fri, sat and sun";
+/// Longer than any name of a time zone.
+const ZONE_MAX: usize = 64;
+
+/// Reads an objective's table over what was there, `schedule` and `timezone` with it. `None`:
+/// something was wrong and has been reported.
+pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
+    let mut section = field.section()?;
+    let base = objective::parts(&mut section, &was.base);
+    let zone = match section.take("timezone") {
+        Some(field) => zone(&field),
+        None => Some(was.zone.clone()),
+    };
+    let listed = listed(&mut section);
+    section.finish();
+    let base = base.and_then(|base| objective::validated(field, base));
+    let entries = match (listed, &base) {
+        // Of an objective that is refused the entries are read all the same.
+        (Some(listed), base) => entries(field, &listed, base.as_ref().unwrap_or(&was.base)),
+        (None, Some(base)) => rebased(field, &was.entries, base),
+        (None, None) => None,
+    };
+    Some(Schedule {
+        base: base?,
+        zone: zone?,
+        entries: entries?,
+    })
+}
+
+/// The entries that are named; `None`: those that are there stay.
+fn listed<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
+    let named = section.take("schedule")?;
+    Some(match objective::is_none(&named) {
+        true => Vec::new(),
+        false => section.take_tables("schedule"),
+    })
+}
+
+fn entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<Vec<Entry>> {
+    if listed.len() > ENTRIES_MAX {
+        let what = format!("{} entries are too many for a schedule", listed.len());
+        let place = field.find("schedule").unwrap_or_else(|| field.clone());
+        place.error(what, &format!("at most {ENTRIES_MAX}"));
+        return None;
+    }
+    let entries: Vec<_> = listed.iter().map(|field| entry(field, base)).collect();
+    entries.into_iter().collect()
+}
+
+/// The entries that are there, over another base.
+fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec<Entry>> {
+    let rebased = entries.iter().enumerate().map(|(i, entry)| {
+        match objective::merge(base, &Json::Object(entry.change.clone())) {
+            Ok(objective) => Some(Entry {
+                objective,
+                ..entry.clone()
+            }),
+            Err(errors) => {
+                let why = errors.0.first().map_or("refused", |error| &error.what);
+                field.error(
+                    format!(
+                        "entry {} of its schedule ({}) does not go with it: {why}",
+                        i + 1,
+                        entry.when
+                    ),
+                    "change that entry with it, or first",
+                );
+                None
+            }
+        }
+    });
+    // Every one is looked at.
+    let rebased: Vec<_> = rebased.collect();
+    rebased.into_iter().collect()
+}
+
+fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
+    let mut section = field.section()?;
+    let when = when(field, &mut section);
+    let force = section.read("force", false, Field::flag);
+    let parts = objective::parts(&mut section, base);
+    section.finish();
+    let change = change(field);
+    if change.is_empty() {
+        field.error(
+            "changes nothing",
+            "a part of an objective: target = \"50 MB/s\"",
+        );
+        return None;
+    }
+    Some(Entry {
+        when: when?,
+        force: force?,
+        objective: objective::validated(field, parts?)?,
+        change,
+    })
+}
+
+/// The keys that change something, as they are written.
+fn change(field: &Field<'_>) -> Map<String, Json> {
+    match field.node().to_json() {
+        Json::Object(mut keys) => {
+            keys.retain(|key, _| !WHEN.contains(&key.as_str()));
+            keys
+        }
+        _ => Map::new(),
+    }
+}
+
+fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
+    let (at, from) = (section.take("at"), section.take("from"));
+    let (until, days) = (section.take("until"), section.take("days"));
+    let weekly = from.as_ref().or(days.as_ref());
+    match (at, weekly, &until) {
+        (Some(at), None, until) => once(&at, until.as_ref()),
+        (None, None, None) => {
+            let allowed = "from = \"18:00\" and until = \"23:00\", or at = \"2026-12-01T18:00\"";
+            field.error("says not when it holds", allowed);
+            None
+        }
+        (None, ..) => {
+            let from = from.map_or(Some(Time::midnight()), |field| time(&field, false));
+            let until = until.map_or(Some(Time::midnight()), |field| time(&field, true));
+            let days = days.map_or(Some(Days::ALL), |field| some_days(&field));
+            Some(When::Weekly {
+                days: days?,
+                from: from?,
+                until: until?,
+            })
+        }
+        (Some(_), Some(weekly), _) => {
+            let what = "comes every week, and `at` comes once";
+            weekly.error(what, "at and until, or from, until and days");
+            None
+        }
+    }
+}
+
+fn once(at: &Field<'_>, until: Option<&Field<'_>>) -> Option<When> {
+    let begins = moment(at);
+    let until = match until {
+        Some(field) => {
+            let ends = moment(field)?;
+            if begins.is_some_and(|begins| ends <= begins) {
+                field.error(
+                    "ends before it begins",
+                    "a time after `at`, or leave it out",
+                );
+                return None;
+            }
+            Some(ends)
+        }
+        None => None,
+    };
+    Some(When::Once { at: begins?, until })
+}
+
+/// What stands in quotes, or is a date or a time of TOML's own.
+fn written<'a>(field: &Field<'a>) -> Option<&'a str> {
+    match &field.node().value {
+        Value::Text(text) | Value::Date(text) => Some(text.trim()),
+        _ => None,
+    }
+}
+
+/// A time of day; `24:00`, where something ends, is midnight.
+fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
+    let read = written(field).and_then(|text| match text {
+        "24:00" if is_end => Some(Time::midnight()),
+        text => parse_time(text),
+    });
+    if read.is_none() {
+        field.refuse("a time of day", TIME);
+    }
+    read
+}
+
+fn moment(field: &Field<'_>) -> Option<DateTime> {
+    let read = written(field).and_then(|text| {
+        let (date, time) = text.split_once(['T', ' '])?;
+        Some(parse_date(date)?.to_datetime(parse_time(time)?))
+    });
+    if read.is_none() {
+        field.refuse("a date and a time", MOMENT);
+    }
+    read
+}
+
+/// `18:00` or `18:00:30`. Nothing less strict: an offset that is passed over would be another time.
+fn parse_time(text: &str) -> Option<Time> {
+    let parts = digits(text, ':', &[2, 2, 2]).or_else(|| digits(text, ':', &[2, 2]))?;
+    let second = parts.get(2).copied().unwrap_or(0);
+    let small = |n: i16| i8::try_from(n).ok();
+    Time::new(small(parts[0])?, small(parts[1])?, small(second)?, 0).ok()
+}
+
+/// `2026-12-01`.
+fn parse_date(text: &str) -> Option<Date> {
+    let parts = digits(text, '-', &[4, 2, 2])?;
+    let small = |n: i16| i8::try_from(n).ok();
+    Date::new(parts[0], small(parts[1])?, small(parts[2])?).ok()
+}
+
+/// Numbers of exactly so many digits each.
+fn digits(text: &str, between: char, lengths: &[usize]) -> Option<Vec<i16>> {
+    let parts: Vec<&str> = text.split(between).collect();
+    let fits = |(part, length): (&&str, &usize)| {
+        part.len() == *length && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if parts.len() != lengths.len() || !parts.iter().zip(lengths).all(fits) {
+        return None;
+    }
+    parts.iter().map(|part| part.parse().ok()).collect()
+}
+
+fn some_days(field: &Field<'_>) -> Option<Days> {
+    let Value::List(list) = &field.node().value else {
+        field.refuse("days of the week", DAYS);
+        return None;
+    };
+    if list.is_empty() {
+        field.error("no day at all", DAYS);
+        return None;
+    }
+    let numbers = DAY_NAMES.map(|name| (name, name));
+    let named: Vec<_> = (field.elements()?.iter())
+        .map(|field| {
+            let name = field.choice(&numbers)?;
+            DAY_NAMES.iter().position(|other| *other == name)
+        })
+        .collect();
+    Days::of(named.into_iter().collect::<Option<Vec<_>>>()?)
+}
+
+/// A time zone by its name; nothing at all is the system's.
+fn zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
+    if objective::is_none(field) {
+        return Some(None);
+    }
+    let name = field.text()?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "+-_/".contains(c);
+    let found = (name.len() <= ZONE_MAX && name.chars().all(is_name))
+        .then(|| TimeZone::get(name).ok())
+        .flatten();
+    // One without a name could not be written down again.
+    let found = found.filter(|zone| zone.iana_name().is_some());
+    if found.is_none() {
+        let known: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
+        let near = nearest(name, known.iter().map(String::as_str));
+        let allowed = match near {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "a name of the IANA time zone database: \"Europe/Berlin\", \"UTC\"".to_owned(),
+        };
+        field.error(
+            format!("there is no time zone {}", field.describe()),
+            &allowed,
+        );
+    }
+    found.map(Some)
+}

@@ -1,0 +1,507 @@
+//! What holds when, and what is said of what cannot be.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tidegate_core::objective::{Objective, Rate};
+
+use super::*;
+use crate::document;
+
+fn schedule(words: Value) -> Schedule {
+    merge(&Schedule::default(), &words).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(words: Value) -> String {
+    let was = Schedule::default();
+    merge(&was, &words).expect_err("accepted").to_string()
+}
+
+/// A time of a zone, such as `2026-11-22T18:00+01:00`.
+fn time(text: &str) -> Timestamp {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// A week of Berlin with its rates; the base is 10 MB/s.
+fn berlin(entries: Value) -> Schedule {
+    schedule(json!({ "target": "10 MB/s", "timezone": "Europe/Berlin", "schedule": entries }))
+}
+
+/// The target in MB/s.
+fn mb(objective: &Objective) -> u64 {
+    objective.target.bytes_per_s.expect("there is one") / 1_000_000
+}
+
+fn mb_at(schedule: &Schedule, at: &str) -> u64 {
+    mb(schedule.at(time(at)).objective)
+}
+
+/// All that comes after a time, as far as `steps` of it.
+fn then(schedule: &Schedule, at: &str, steps: usize) -> Vec<(String, u64)> {
+    let mut now = time(at);
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        let Some(next) = schedule.next(now) else {
+            break;
+        };
+        let local = next.at.to_zoned(schedule.zone());
+        all.push((
+            local.strftime("%a %d %H:%M %z").to_string(),
+            mb(next.then.objective),
+        ));
+        now = next.at;
+    }
+    all
+}
+
+fn told(steps: &[(&str, u64)]) -> Vec<(String, u64)> {
+    let own = |(at, mb): &(&str, u64)| ((*at).to_owned(), *mb);
+    steps.iter().map(own).collect()
+}
+
+#[test]
+fn an_evening_of_every_day_begins_and_ends_on_the_second() {
+    let evening = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
+    for (at, mb) in [
+        ("2026-11-22T17:59:59+01:00", 10),
+        ("2026-11-22T18:00:00+01:00", 50),
+        ("2026-11-22T22:59:59+01:00", 50),
+        ("2026-11-22T23:00:00+01:00", 10),
+        // The same moment, said elsewhere.
+        ("2026-11-22T17:00:00Z", 50),
+    ] {
+        assert_eq!(mb_at(&evening, at), mb, "{at}");
+    }
+    assert_eq!(
+        then(&evening, "2026-11-22T12:00+01:00", 3),
+        told(&[
+            ("Sun 22 18:00 +0100", 50),
+            ("Sun 22 23:00 +0100", 10),
+            ("Mon 23 18:00 +0100", 50),
+        ])
+    );
+    let bound = evening.next_bound(time("2026-11-22T18:00+01:00"));
+    assert_eq!(bound, Some(time("2026-11-22T23:00+01:00")));
+}
+
+#[test]
+fn a_night_ends_on_the_next_day_and_belongs_to_the_day_it_begins_on() {
+    let night = berlin(json!([
+        { "from": "22:00", "until": "06:00", "days": ["sat"], "target": "50 MB/s" }
+    ]));
+    for (at, mb) in [
+        ("2026-11-21T03:00+01:00", 10),
+        ("2026-11-21T22:00+01:00", 50),
+        ("2026-11-22T05:59:59+01:00", 50),
+        ("2026-11-22T06:00+01:00", 10),
+        ("2026-11-22T22:30+01:00", 10),
+    ] {
+        assert_eq!(mb_at(&night, at), mb, "{at}");
+    }
+    let days = berlin(json!([{ "days": ["sat", "sun"], "target": "50 MB/s" }]));
+    assert_eq!(
+        then(&days, "2026-11-20T12:00+01:00", 2),
+        told(&[("Sat 21 00:00 +0100", 50), ("Mon 23 00:00 +0100", 10)]),
+        "whole days that follow each other are one"
+    );
+    let late = berlin(json!([{ "from": "18:00", "target": "50 MB/s" }]));
+    assert_eq!(mb_at(&late, "2026-11-22T23:59:59+01:00"), 50);
+    assert_eq!(mb_at(&late, "2026-11-23T00:00+01:00"), 10, "until midnight");
+    let same = berlin(json!([{ "from": "18:00", "until": "24:00", "target": "50 MB/s" }]));
+    assert_eq!(same, late);
+}
+
+#[test]
+fn hours_that_a_zone_leaves_out_or_has_twice_are_taken_as_documented() {
+    // 2026-03-29: 02:00 is followed by 03:00; 2026-10-25: 03:00 by 02:00.
+    let spring = "2026-03-28T12:00+01:00";
+    let autumn = "2026-10-24T12:00+02:00";
+    let within = berlin(json!([{ "from": "02:30", "until": "04:00", "target": "50 MB/s" }]));
+    assert_eq!(
+        then(&within, spring, 2),
+        told(&[("Sun 29 03:30 +0200", 50), ("Sun 29 04:00 +0200", 10)]),
+        "what is left out counts as later by the shift"
+    );
+    assert_eq!(
+        then(&within, autumn, 2),
+        told(&[("Sun 25 02:30 +0200", 50), ("Sun 25 04:00 +0100", 10)]),
+        "of what comes twice the first counts"
+    );
+    let across = berlin(json!([{ "from": "01:00", "until": "02:30", "target": "50 MB/s" }]));
+    assert_eq!(
+        then(&across, spring, 2),
+        told(&[("Sun 29 01:00 +0100", 50), ("Sun 29 03:30 +0200", 10)])
+    );
+    assert_eq!(
+        then(&across, autumn, 3),
+        told(&[
+            ("Sun 25 01:00 +0200", 50),
+            ("Sun 25 02:30 +0200", 10),
+            ("Mon 26 01:00 +0100", 50),
+        ]),
+        "it does not hold again at the second 02:00"
+    );
+    let inside = berlin(json!([
+        { "from": "02:30", "until": "03:00", "days": ["sun"], "target": "50 MB/s" }
+    ]));
+    assert_eq!(
+        then(&inside, spring, 1),
+        told(&[("Sun 05 02:30 +0200", 50)]),
+        "within the hour that is left out it does not hold, and is found a week later"
+    );
+    // 18:00 is 18:00, whatever it is elsewhere.
+    let evening = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
+    assert_eq!(
+        then(&evening, spring, 3),
+        told(&[
+            ("Sat 28 18:00 +0100", 50),
+            ("Sat 28 23:00 +0100", 10),
+            ("Sun 29 18:00 +0200", 50),
+        ])
+    );
+}
+
+#[test]
+fn what_comes_once_comes_once() {
+    let once = berlin(json!([
+        { "at": "2026-12-01T18:00", "until": "2026-12-03T06:00:30", "target": "50 MB/s" }
+    ]));
+    assert_eq!(
+        then(&once, "2026-06-01T00:00+02:00", 9),
+        told(&[("Tue 01 18:00 +0100", 50), ("Thu 03 06:00 +0100", 10)])
+    );
+    assert_eq!(once.is_over_at(0), Some(time("2026-12-03T06:00:30+01:00")));
+    let for_good = berlin(json!([{ "at": "2026-12-01 18:00", "target": "50 MB/s" }]));
+    assert_eq!(mb_at(&for_good, "2026-12-01T17:59:59+01:00"), 10);
+    assert_eq!(mb_at(&for_good, "2126-12-01T18:00+01:00"), 50);
+    assert_eq!(for_good.is_over_at(0), None);
+    assert_eq!(then(&for_good, "2027-01-01T00:00+01:00", 1), []);
+}
+
+#[test]
+fn of_entries_that_hold_the_last_one_is_in_force_over_the_base_alone() {
+    let both = berlin(json!([
+        { "from": "08:00", "until": "20:00", "target": "20 MB/s", "weight": 7 },
+        { "from": "12:00", "until": "13:00", "target": "30 MB/s" },
+        { "at": "2026-11-24T00:00", "until": "2026-11-25T00:00", "target": "40 MB/s" },
+    ]));
+    let at = |hour: &str| *both.at(time(&format!("2026-11-23T{hour}+01:00"))).objective;
+    assert_eq!((mb(&at("11:00")), at("11:00").weight), (20, 7));
+    assert_eq!((mb(&at("12:00")), at("12:00").weight), (30, 100));
+    assert_eq!(both.at(time("2026-11-23T12:00+01:00")).entry, Some(1));
+    assert_eq!(
+        then(&both, "2026-11-23T19:00+01:00", 4),
+        told(&[
+            ("Mon 23 20:00 +0100", 10),
+            ("Tue 24 00:00 +0100", 40),
+            ("Wed 25 00:00 +0100", 10),
+            ("Wed 25 08:00 +0100", 20),
+        ]),
+        "what is hidden changes nothing"
+    );
+}
+
+#[test]
+fn what_always_holds_never_changes() {
+    let always = berlin(
+        json!([{ "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+                                 "target": "50 MB/s" }]),
+    );
+    assert_eq!(mb_at(&always, "2026-11-22T00:00+01:00"), 50);
+    assert_eq!(always.next(time("2026-11-22T18:00+01:00")), None);
+    // Until something that comes once ends it, however far off.
+    let ends = berlin(json!([
+        { "from": "00:00", "target": "50 MB/s" },
+        { "at": "2028-01-01T00:00", "until": "2028-01-01T06:00", "target": "20 MB/s" },
+    ]));
+    assert_eq!(
+        then(&ends, "2026-11-22T18:00+01:00", 3),
+        told(&[("Sat 01 00:00 +0100", 20), ("Sat 01 06:00 +0100", 50)])
+    );
+}
+
+#[test]
+fn overlaps_are_found_where_they_are_no_exceptions() {
+    let overlaps = |entries: Value| berlin(entries).overlaps();
+    let at = |from: &str, until: &str, days: Value| json!({ "from": from, "until": until, "days": days, "weight": 7 });
+    let all = json!(["mon", "tue", "wed", "thu", "fri", "sat", "sun"]);
+    let day = |day: &str| json!([day]);
+    let once = |at: &str, until: &str| json!({ "at": at, "until": until, "weight": 7 });
+    for (a, b, meet) in [
+        (
+            at("08:00", "12:00", all.clone()),
+            at("12:00", "14:00", all.clone()),
+            false,
+        ),
+        (
+            at("08:00", "12:01", all.clone()),
+            at("12:00", "14:00", all.clone()),
+            true,
+        ),
+        (
+            at("08:00", "12:00", day("mon")),
+            at("08:00", "12:00", day("tue")),
+            false,
+        ),
+        (
+            at("22:00", "06:00", day("mon")),
+            at("05:00", "07:00", day("tue")),
+            true,
+        ),
+        (
+            at("22:00", "06:00", day("sun")),
+            at("05:00", "07:00", day("mon")),
+            true,
+        ),
+        (
+            at("22:00", "06:00", day("sun")),
+            at("06:00", "07:00", day("mon")),
+            false,
+        ),
+        (
+            once("2026-12-01T00:00", "2026-12-02T00:00"),
+            once("2026-12-02T00:00", "2026-12-03T00:00"),
+            false,
+        ),
+        (
+            once("2026-12-01T00:00", "2026-12-02T00:01"),
+            once("2026-12-02T00:00", "2026-12-03T00:00"),
+            true,
+        ),
+        // 2026-12-01 is a Tuesday.
+        (
+            once("2026-12-01T08:00", "2026-12-01T09:00"),
+            at("08:30", "10:00", day("tue")),
+            true,
+        ),
+        (
+            once("2026-12-01T08:00", "2026-12-01T09:00"),
+            at("09:00", "10:00", day("tue")),
+            false,
+        ),
+        (
+            once("2026-12-01T08:00", "2026-12-01T09:00"),
+            at("08:30", "10:00", day("wed")),
+            false,
+        ),
+        (
+            once("2026-12-01T02:00", "2026-12-01T03:00"),
+            at("22:00", "06:00", day("mon")),
+            true,
+        ),
+        (
+            once("2026-12-01T08:00", "2027-12-01T08:00"),
+            at("22:00", "23:00", day("sun")),
+            true,
+        ),
+        (
+            at("08:30", "10:00", day("tue")),
+            once("2026-12-01T08:00", "2026-12-01T09:00"),
+            false,
+        ),
+    ] {
+        let found = overlaps(json!([a, b]));
+        assert_eq!(!found.is_empty(), meet, "{a} and {b}: {found:?}");
+    }
+    let for_good = json!({ "at": "2026-12-01T00:00", "weight": 7 });
+    assert_eq!(
+        overlaps(json!([
+            for_good,
+            once("2027-01-01T00:00", "2027-01-02T00:00")
+        ])),
+        [(0, 1)]
+    );
+}
+
+#[test]
+fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
+    let was = berlin(json!([{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]));
+    let evening = time("2026-11-22T20:00+01:00");
+    let weight = merge(&was, &json!({ "weight": 7, "target": "20 MB/s" })).expect("good");
+    assert_eq!(weight.entries().len(), 1);
+    let now = weight.at(evening).objective;
+    assert_eq!(
+        (mb(now), now.weight),
+        (50, 7),
+        "the entry is merged with the new base"
+    );
+    assert_eq!(mb(weight.base()), 20);
+
+    let zone = merge(&was, &json!({ "timezone": "UTC" })).expect("good");
+    assert_eq!(mb_at(&zone, "2026-11-22T18:30+01:00"), 10);
+    assert_eq!(mb_at(&zone, "2026-11-22T18:30Z"), 50);
+    let none = merge(&was, &json!({ "schedule": null, "timezone": null })).expect("good");
+    assert!(none.is_constant());
+    assert_eq!(none, Schedule::from(*was.base()));
+    assert_eq!(none.next(evening), None);
+    let none = merge(&was, &json!({ "schedule": "none" })).expect("good");
+    assert_eq!(
+        (none.entries().len(), none.timezone()),
+        (0, Some("Europe/Berlin"))
+    );
+
+    let floor = berlin(json!([{ "from": "18:00", "limit": "20 MB/s" }]));
+    let said =
+        merge(&floor, &json!({ "reservation": "30 MB/s", "target": null })).expect_err("too much");
+    let said = said.to_string();
+    assert!(
+        said.contains("entry 1 of its schedule (18:00 to 00:00 every day)"),
+        "{said}"
+    );
+    assert!(said.contains("30 MB/s"), "{said}");
+}
+
+#[test]
+fn what_is_written_is_read_again_as_it_was() {
+    let words = json!([
+        { "from": "18:00", "until": "23:00:30", "days": ["mon", "fri"], "target": "50 MB/s" },
+        { "from": "00:00", "until": "00:00", "force": true, "limit": { "write": "20 MB/s" } },
+        { "at": "2026-12-01T18:00", "until": "2026-12-02T06:00", "target": null, "weight": 7 },
+    ]);
+    let read = berlin(words.clone());
+    assert_eq!(Value::from(read.words()), words);
+    let again = berlin(read.words().into());
+    assert_eq!(again, read);
+    assert!(read.entries()[1].force && !read.entries()[0].force);
+    let shown: Vec<String> = read.entries().iter().map(|e| e.when.to_string()).collect();
+    assert_eq!(
+        shown,
+        [
+            "18:00 to 23:00:30 on mon, fri",
+            "00:00 to 00:00 every day",
+            "2026-12-01 18:00 to 2026-12-02 06:00",
+        ]
+    );
+}
+
+#[test]
+fn dates_and_times_of_toml_need_no_quotes() {
+    let read = |text: &str| {
+        let loaded = document::read(text, "t.toml", |field| {
+            from_field(field, &Schedule::default())
+        });
+        loaded.unwrap_or_else(|error| panic!("{error}")).config
+    };
+    let quoted = read(
+        "timezone = \"UTC\"\n[[schedule]]\nfrom = \"18:00\"\nweight = 7\n\
+         [[schedule]]\nat = \"2026-12-01T18:00\"\nlimit = \"none\"\n",
+    );
+    let plain = read(
+        "timezone = \"UTC\"\n[[schedule]]\nfrom = 18:00:00\nweight = 7\n\
+         [[schedule]]\nat = 2026-12-01T18:00:00\nlimit = \"none\"\n",
+    );
+    assert_eq!(plain, quoted);
+    assert_eq!(quoted.entries()[1].objective, Objective::default());
+    assert_eq!(quoted.entries()[0].objective.target, Rate::NONE);
+}
+
+#[test]
+fn what_cannot_be_says_where_and_what_would_be_right() {
+    let one = |entry: Value| refused(json!({ "schedule": [entry] }));
+    for (entry, said) in [
+        (
+            json!({ "weight": 7 }),
+            "schedule[0]: says not when it holds",
+        ),
+        (json!({ "from": "18:00" }), "schedule[0]: changes nothing"),
+        (
+            json!({ "from": "6 pm", "weight": 7 }),
+            "schedule[0].from: found \"6 pm\", expected a time",
+        ),
+        (json!({ "from": "24:00", "weight": 7 }), "schedule[0].from"),
+        (
+            json!({ "until": "18:00Z", "weight": 7 }),
+            "schedule[0].until",
+        ),
+        (
+            json!({ "from": 18, "weight": 7 }),
+            "schedule[0].from: found 18",
+        ),
+        (
+            json!({ "days": ["mo"], "weight": 7 }),
+            "did you mean \"mon\"?",
+        ),
+        (
+            json!({ "days": [], "weight": 7 }),
+            "schedule[0].days: no day at all",
+        ),
+        (
+            json!({ "at": "2026-02-30T18:00", "weight": 7 }),
+            "schedule[0].at",
+        ),
+        (
+            json!({ "at": "2026-12-01T18:00+01:00", "weight": 7 }),
+            "schedule[0].at",
+        ),
+        (
+            json!({ "at": "2026-12-01", "weight": 7 }),
+            "\"2026-12-01T18:00\"",
+        ),
+        (
+            json!({ "at": "2026-12-01T18:00", "days": ["mon"], "weight": 7 }),
+            "schedule[0].days",
+        ),
+        (
+            json!({ "at": "2026-12-01T18:00", "until": "2026-12-01T18:00", "weight": 7 }),
+            "schedule[0].until: ends before it begins",
+        ),
+        (
+            json!({ "from": "18:00", "wieght": 7 }),
+            "did you mean `weight`?",
+        ),
+        (
+            json!({ "from": "18:00", "schedule": [] }),
+            "unknown key `schedule`",
+        ),
+        (
+            json!({ "from": "18:00", "target": 50 }),
+            "schedule[0].target: 50 is a bare number",
+        ),
+        (
+            json!({ "from": "18:00", "reservation": "9 IOPS", "limit": "5 IOPS" }),
+            "schedule[0].reservation",
+        ),
+    ] {
+        let found = one(entry.clone());
+        assert!(found.contains(said), "{entry}: {found}");
+    }
+    let zone = refused(json!({ "timezone": "Europe/Berln" }));
+    assert!(zone.contains("did you mean \"Europe/Berlin\"?"), "{zone}");
+    let zone = refused(json!({ "timezone": "../etc/passwd" }));
+    assert!(zone.contains("there is no time zone"), "{zone}");
+    let many = vec![json!({ "from": "18:00", "weight": 7 }); ENTRIES_MAX + 1];
+    let many = refused(json!({ "schedule": many }));
+    assert!(many.contains("65 entries are too many"), "{many}");
+    // Wherever there is no time of day.
+    let said = crate::objective::merge(&Objective::default(), &json!({ "schedule": [] }));
+    let said = said.expect_err("no clock").to_string();
+    assert!(said.contains("[[event]]"), "{said}");
+}
+
+proptest::proptest! {
+    /// Whatever holds is what the slow way finds: every second entry of a few days is asked.
+    #[test]
+    fn next_is_the_first_second_at_which_something_else_holds(
+        spans in proptest::collection::vec((0u32..24, 0u32..24, 0usize..7), 1..5),
+        start in 0i64..3 * 86400,
+    ) {
+        let entries: Vec<Value> = (spans.iter().enumerate())
+            .map(|(i, (from, until, day))| json!({
+                "from": format!("{from:02}:00"),
+                "until": format!("{until:02}:00"),
+                "days": [(when::DAY_NAMES[*day])],
+                "target": format!("{} MB/s", 20 + i % 2),
+            }))
+            .collect();
+        let schedule = berlin(entries.into());
+        // Around the end of summer time.
+        let now = time("2026-10-23T00:00+02:00") + jiff::SignedDuration::from_secs(start);
+        let is = *schedule.at(now).objective;
+        // Nothing begins or ends but at full hours.
+        let hour = now.as_second() / 3600 + 1;
+        let oracle = (hour..hour + 15 * 24)
+            .map(|hour| Timestamp::from_second(hour * 3600).expect("in range"))
+            .find(|at| *schedule.at(*at).objective != is);
+        proptest::prop_assert_eq!(schedule.next(now).map(|next| next.at), oracle);
+    }
+}
