@@ -1,8 +1,11 @@
 //! Whether what a configuration promises fits its devices: what [`tidegate_core::fit`] is told.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tidegate_core::fit::{self, Assumed, Tenant};
+use tidegate_core::objective::Objective;
 
-use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, VmConfig};
+use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
 /// A device as plans see it. `None`: it has no profile.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
@@ -25,11 +28,7 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
 
 /// Whose disks lie on a device, in the order of the configuration.
 pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
-    of_device(&config.vms, device)
-}
-
-fn of_device(vms: &[VmConfig], device: usize) -> Vec<Tenant<'_>> {
-    let on_it = vms.iter().filter(|vm| vm.device == device);
+    let on_it = config.vms.iter().filter(|vm| vm.device == device);
     on_it.map(tenant).collect()
 }
 
@@ -44,15 +43,50 @@ pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
     }
 }
 
-/// A warning for each device that cannot do what these VMs are promised on it. It is served all the same: whoever
-/// starts a daemon wants its VMs' disks, and each gets less rather than nothing.
+/// A VM as plans see it at another time.
+pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Tenant<'a> {
+    Tenant {
+        objective,
+        ..tenant(vm)
+    }
+}
+
+/// More changes by the clock than are looked at ahead: each is reckoned with all VMs of a device.
+const MOMENTS_MAX: usize = 256;
+
+/// When something else is promised by these schedules, as far as they are looked at ahead: the next week's
+/// changes, and those that come once, 256 at most.
+pub(crate) fn moments<'a>(
+    schedules: impl IntoIterator<Item = &'a Schedule>,
+    now: Timestamp,
+) -> Vec<Timestamp> {
+    let schedules = schedules.into_iter();
+    let mut all: Vec<_> = schedules
+        .flat_map(|schedule| schedule.bounds(now))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all.truncate(MOMENTS_MAX);
+    all
+}
+
+/// A time for people, where the host is.
+pub(crate) fn written(time: Timestamp, zone: TimeZone) -> String {
+    let local = time.to_zoned(zone);
+    local.strftime("%a %Y-%m-%d %H:%M %Z").to_string()
+}
+
+/// A warning for each device that cannot do what these VMs are promised on it, now or by their schedules. It is
+/// served all the same: whoever starts a daemon wants its VMs' disks, and each gets less rather than nothing.
 pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
-    let assumed = Assumed::default();
+    warnings_at(devices, vms, Timestamp::now())
+}
+
+fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Vec<Diagnostic> {
     (devices.iter().enumerate())
         .filter_map(|(index, it)| {
-            let tenants = of_device(vms, index);
-            let reason = fit::reckon(&device(it)?, &tenants, &assumed).reason(&tenants);
-            let what = Some(reason).filter(|reason| !reason.is_empty())?;
+            let vms: Vec<_> = vms.iter().filter(|vm| vm.device == index).collect();
+            let what = short_of(it, &vms, now)?;
             let mut warning = Diagnostic::error(what)
                 .warning()
                 .at(format!("device {:?}", it.name), &(0..0))
@@ -61,4 +95,66 @@ pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
             Some(warning)
         })
         .collect()
+}
+
+/// What a device has too little of, and from when on.
+fn short_of(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
+    let device = device(config)?;
+    let reason = |time: Timestamp| {
+        let tenants: Vec<_> = (vms.iter())
+            .map(|vm| tenant_with(vm, vm.promised_at(time)))
+            .collect();
+        let reason = fit::reckon(&device, &tenants, &Assumed::default()).reason(&tenants);
+        Some(reason).filter(|reason| !reason.is_empty())
+    };
+    if let Some(reason) = reason(now) {
+        return Some(reason);
+    }
+    let schedules = vms.iter().filter_map(|vm| vm.schedule.as_deref());
+    moments(schedules, now).into_iter().find_map(|time| {
+        let reason = reason(time)?;
+        let when = written(time, TimeZone::system());
+        Some(format!("from {when} on {reason}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config;
+
+    fn warned(schedule: &str) -> Vec<String> {
+        let text = format!(
+            "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"emulated\"\n\
+             model = \"hdd-7200-1tb\"\nprofile = \"hdd-7200-1tb\"\n\
+             [[vm]]\nname = \"a\"\n[vm.objective]\nreservation = \"20 IOPS\"\ntimezone = \"UTC\"\n\
+             [[vm.objective.schedule]]\n{schedule}\n[[vm.disk]]\nsize = \"1 GiB\"\n\
+             [[vm]]\nname = \"b\"\n[vm.objective]\nreservation = \"40 IOPS\"\ntimezone = \"UTC\"\n\
+             [[vm.objective.schedule]]\nfrom = \"20:00\"\nreservation = \"20 IOPS\"\n\
+             [[vm.disk]]\nsize = \"1 GiB\"\n"
+        );
+        let loaded = config::parse(&text, "t", Path::new("/")).unwrap_or_else(|e| panic!("{e}"));
+        let noon = "2026-11-22T12:00Z".parse().expect("a time");
+        let warnings = warnings_at(&loaded.config.devices, &loaded.config.vms, noon);
+        warnings.into_iter().map(|warning| warning.what).collect()
+    }
+
+    #[test]
+    fn what_does_not_fit_at_some_time_is_warned_of_with_that_time() {
+        let fits = "from = \"21:00\"\nreservation = \"40 IOPS\"";
+        assert_eq!(warned(fits), [""; 0], "the neighbour has less by then");
+        let too_much = warned("from = \"18:00\"\nreservation = \"5000 IOPS\"");
+        assert_eq!(too_much.len(), 1);
+        assert!(
+            too_much[0].starts_with("from Sun 2026-11-22 18:00 "),
+            "{too_much:?}"
+        );
+        let together = warned("at = \"2027-06-01T18:00\"\nreservation = \"5000 IOPS\"");
+        assert!(
+            together[0].starts_with("from Tue 2027-06-01 "),
+            "{together:?}"
+        );
+    }
 }

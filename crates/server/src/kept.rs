@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use tidegate_core::objective::Objective;
-
-use crate::config::{self, Config, ConfigErrors, Create, DeviceConfig, DiskConfig, VmConfig};
+use crate::config::{
+    self, Config, ConfigErrors, Create, DeviceConfig, DiskConfig, Schedule, VmConfig,
+};
 use crate::daemon::ControlError;
 use crate::store::{Scope, VmRecord};
 
@@ -54,10 +54,10 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
                 "an objective is kept of a VM that is not configured".to_owned(),
             ),
             (Scope::Objective, Some(configured)) => {
-                match kept_over(record, &configured.objective) {
-                    Ok(kept) if kept == configured.objective => continue,
+                match kept_over(record, &configured.promised()) {
+                    Ok(kept) if kept == configured.promised() => continue,
                     Ok(kept) => {
-                        configured.objective = kept;
+                        configured.promise(kept);
                         let what = "its kept objective wins over the configuration's";
                         (How::Well, what.to_owned())
                     }
@@ -77,9 +77,9 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
 
 /// The objective that is kept, over that of the configuration. A record names every part that there
 /// was when it was written, also what was not promised; what came to be since is the configuration's.
-fn kept_over(record: &VmRecord, configured: &Objective) -> Result<Objective, String> {
+fn kept_over(record: &VmRecord, configured: &Schedule) -> Result<Schedule, String> {
     let words = record.words()?;
-    config::objective::merge(configured, &words).map_err(|errors| in_line(&errors))
+    config::schedule::merge(configured, &words).map_err(|errors| in_line(&errors))
 }
 
 fn in_line(errors: &ConfigErrors) -> String {

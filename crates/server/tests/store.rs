@@ -13,7 +13,9 @@ use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_nbd::Command;
-use tidegate_server::config::{Config, DeviceKind, StoreConfig, VmConfig};
+use tidegate_server::config::{
+    Config, Create, DeviceKind, Schedule, StoreConfig, VmConfig, by_the_clock, schedule,
+};
 use tidegate_server::daemon::StartError;
 use tidegate_server::kept::{How, foresee};
 use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
@@ -451,4 +453,65 @@ fn of_many_vms_all_that_was_learnt_is_kept() {
         let kept = store.learnt("disk0", "flubber", name).expect("reads");
         assert_eq!(kept.as_deref(), Some(state), "{name}");
     }
+}
+
+/// All of the time, which is entry 1, with a weight.
+fn always(base: u32, entry: u32) -> serde_json::Value {
+    json!({ "weight": base, "schedule": [{ "from": "00:00", "weight": entry }] })
+}
+
+#[test]
+fn a_schedule_is_in_force_from_the_start_and_is_kept_with_its_objective() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
+    config.store = Some(kept_in(dir.path().join("tidegate.redb")));
+    let schedule = |words| schedule::merge(&Schedule::default(), &words).expect("good");
+    config.vms[0].promise(schedule(always(5, 50)));
+    let weights = |server: &Server, name: &str| {
+        let vm = server.handle.vm(name).expect("there");
+        let snapshot = wait(server.handle.look(name)).expect("there");
+        assert_eq!(
+            snapshot.objective, vm.objective,
+            "what is known is what is in force"
+        );
+        (vm.objective.weight, vm.promised().base().weight)
+    };
+    let server = Server::start(config.clone());
+    assert_eq!(weights(&server, "disk"), (50, 5));
+    // One of the configuration is kept by its objective, one that came by all of it.
+    let mut late = vm("late", 0, vec![disk("late", None, 1 << 20)]);
+    late.disks[0].create = Create::No;
+    late.promise(schedule(always(7, 70)));
+    wait(server.handle.add_vm(late)).expect("there is room");
+    let other = schedule(always(6, 60));
+    server.handle.set_schedule("disk", by_the_clock(other));
+    for name in ["disk", "late"] {
+        wait(server.handle.keep(name)).expect("there is a store");
+    }
+    server.stop().expect("ends in order");
+
+    let server = Server::start(config.clone());
+    assert_eq!(weights(&server, "disk"), (60, 6));
+    assert_eq!(weights(&server, "late"), (70, 7));
+    // That there is none is kept, too.
+    wait(server.handle.set_objective("disk", Objective::default())).expect("good");
+    server.handle.set_schedule("disk", None);
+    wait(server.handle.keep("disk")).expect("there is a store");
+    server.stop().expect("ends in order");
+    let server = Server::start(config.clone());
+    assert_eq!(weights(&server, "disk"), (100, 100));
+    server.stop().expect("ends in order");
+
+    // What was kept before there were schedules leaves them to the configuration.
+    let store = Store::open(dir.path().join("tidegate.redb")).expect("free");
+    let old = VmRecord::new(
+        "disk",
+        Scope::Objective,
+        &json!({ "weight": 8, "limit": null }),
+    );
+    store.put_vm(&old).expect("writes");
+    drop(store);
+    let server = Server::start(config);
+    assert_eq!(weights(&server, "disk"), (50, 8));
+    server.stop().expect("ends in order");
 }

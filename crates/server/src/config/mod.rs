@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tidegate_config::device::Steering;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
@@ -23,13 +24,16 @@ use crate::fault::Rule;
 mod device;
 pub mod fault;
 mod parse;
+mod promise;
 #[cfg(test)]
 mod tests;
 pub mod vm;
 
 pub use parse::DEFAULT_CONTROL_SOCKET;
+pub use promise::{by_the_clock, words};
 pub use tidegate_config::{
-    ConfigErrors, Diagnostic, Place, Severity, Unenforced, honoured, objective, policy, unenforced,
+    ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, honoured, objective, policy,
+    schedule, unenforced,
 };
 
 /// A configuration, and what is to be said about it.
@@ -78,6 +82,9 @@ pub fn fuzz(data: &[u8]) {
     }
     if let Ok(json) = serde_json::from_str(text) {
         let _ = objective::merge(&Objective::default(), &json);
+        if let Ok(schedule) = schedule::merge(&Schedule::default(), &json) {
+            let _ = (schedule.next(Timestamp::UNIX_EPOCH), schedule.overlaps());
+        }
         let _ = policy::read(&json);
         let _ = vm::from_json(&json, &[], Path::new("/"));
         let _ = vm::size_from_json(&json);
@@ -206,8 +213,10 @@ pub struct VmConfig {
     pub device: usize,
     /// A process of the host, such as a backup, not a VM: it has what the VMs leave.
     pub background: bool,
-    /// What it was promised.
+    /// What it is promised now; in a configuration that was read, outside of its schedule.
     pub objective: Objective,
+    /// What of that changes by the clock, and what does not; `None`: nothing does.
+    pub schedule: Option<Arc<Schedule>>,
     /// Its disks, at least one.
     pub disks: Vec<DiskConfig>,
 }

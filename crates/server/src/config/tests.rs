@@ -485,3 +485,31 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
     let loaded = parse_text(&text("[::ffff:127.0.0.1]:10809", "127.0.0.1:10810"));
     assert!(loaded.expect("both can be bound").warnings.is_empty());
 }
+
+#[test]
+fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
+    let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                [[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
+                [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\ntarget = \"50 MB/s\"\n\
+                [[vm.objective.schedule]]\nfrom = \"22:00\"\nuntil = \"06:00\"\nweight = 9\n\
+                [[vm.disk]]\nsize = \"1 MiB\"\n";
+    let Loaded { config, warnings } = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    let warned: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(
+        warned[0]
+            .contains("vm \"a\": objective.schedule[0].target: policy mclock enforces no target")
+    );
+    assert!(warned[0].contains("test.toml:14"), "{}", warned[0]);
+    let hides =
+        "entry 2 (22:00 to 06:00 every day) hides a part of entry 1 (18:00 to 23:00 every day)";
+    assert!(warned[1].contains(hides), "{}", warned[1]);
+    let vm = &config.vms[0];
+    assert_eq!(vm.objective.weight, 7, "the base");
+    let evening = "2026-11-22T20:00+01:00".parse().expect("a time");
+    assert_eq!(vm.promised_at(evening).target, Rate::bytes(50_000_000));
+    let mut there = vm.clone();
+    there.put_in_force(evening);
+    assert_eq!(there.objective.target, Rate::bytes(50_000_000));
+    assert_eq!(there.promised(), vm.promised());
+}

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnose::one_of;
 use tidegate_config::{Field, Names, Section, document, enforced};
-use tidegate_core::objective::Objective;
+use tidegate_core::policy::PolicySpec;
 use tidegate_device::units;
 
 use super::device::{Kind, Known};
 use super::{
-    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig, fault, objective, parse,
+    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, fault, parse,
+    promise, schedule,
 };
-use crate::control::view::ObjectiveView;
 
 /// More than any file system holds, and well below the largest offset there is.
 const SIZE_MAX: u64 = 1 << 60;
@@ -76,7 +76,7 @@ pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
         "name": vm.name,
         "device": device,
         "background": vm.background,
-        "objective": ObjectiveView::new(&vm.objective),
+        "objective": promise::words(&vm.promised()),
         "disk": disks,
     })
 }
@@ -161,16 +161,12 @@ fn read(
     let name = section.own_name("VM", "oltp", &mut seen.vms);
     let device = device(&mut section, devices);
     let background = section.read("background", false, Field::flag);
-    let objective = match section.take("objective") {
+    let promised = match section.take("objective") {
         Some(field) => {
-            let objective = objective::from_field(&field, &Objective::default());
             let policy = device.and_then(|device| devices[device].policy.as_ref());
-            if let (Some(objective), Some(policy)) = (&objective, policy) {
-                enforced::warn(&field, objective, policy, background.unwrap_or(false));
-            }
-            objective
+            promised(&field, policy, background.unwrap_or(false))
         }
-        None => Some(Objective::default()),
+        None => Some(Schedule::default()),
     };
     let fields = section.take_tables("disk");
     if fields.is_empty() {
@@ -181,13 +177,39 @@ fn read(
         .map(|field| disk(field, name.as_deref(), device, devices, seen, base))
         .collect();
     section.finish();
+    let promised = promised?;
     Some(VmConfig {
         name: name?,
         device: device?,
         background: background?,
-        objective: objective?,
+        objective: *promised.base(),
+        schedule: promise::by_the_clock(promised),
         disks: disks.into_iter().collect::<Option<_>>()?,
     })
+}
+
+/// What a VM is promised, and warnings of what of that is not as it seems. `policy`: that of the file,
+/// where there is one.
+fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) -> Option<Schedule> {
+    let promised = schedule::from_field(field, &Schedule::default())?;
+    let Some(policy) = policy else {
+        return Some(promised);
+    };
+    enforced::warn(field, promised.base(), policy, background);
+    enforced::warn_of_schedule(field, &promised, policy, background);
+    let overlaps = promised.overlaps();
+    let list = field.find("schedule").filter(|_| !overlaps.is_empty());
+    let places = list.and_then(|list| list.elements()).unwrap_or_default();
+    for (earlier, later) in overlaps {
+        let when = |at: usize| format!("entry {} ({})", at + 1, promised.entries()[at].when);
+        let what = format!("{} hides a part of {}", when(later), when(earlier));
+        let place = places.get(later).unwrap_or(field);
+        place.warn(
+            what,
+            "of entries that hold at a time the last one in the list is in force",
+        );
+    }
+    Some(promised)
 }
 
 /// Which device a VM lives on: the only one unless it says.
@@ -414,7 +436,8 @@ mod tests {
         let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
                     [[device]]\nname = \"m\"\nkind = \"memory\"\n\
                     [[vm]]\nname = \"a\"\ndevice = \"d\"\nbackground = true\n\
-                    objective = { limit = { total = \"500 IOPS @ 16 KiB\", write = \"3 MB/s\" }, weight = 7 }\n\
+                    objective = { limit = { total = \"500 IOPS @ 16 KiB\", write = \"3 MB/s\" }, weight = 7, \
+                    timezone = \"UTC\", schedule = [{ from = \"18:00\", days = [\"sat\"], target = \"5 MB/s\" }] }\n\
                     [[vm.disk]]\npath = \"a.raw\"\nsize = \"1000001 B\"\nblock_size = \"1 B\"\n\
                     create = \"preallocated\"\n\
                     [[vm.disk]]\npath = \"/b\"\nexport = \"b\"\nread_only = true\nformat = \"raw\"\n\

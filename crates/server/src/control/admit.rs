@@ -2,11 +2,12 @@
 //! device cannot keep beside the others.
 
 use axum::http::StatusCode;
+use jiff::Timestamp;
 use tidegate_core::fit::{self, Assumed, Tenant};
 use tidegate_core::objective::Objective;
 
 use super::error::{ApiError, ApiResult};
-use crate::config::{DeviceConfig, VmConfig};
+use crate::config::{DeviceConfig, Schedule, VmConfig};
 use crate::fitting;
 
 /// What would be in force for a VM, new or not, beside what is for the others.
@@ -22,52 +23,97 @@ pub(super) struct Proposal<'a> {
     /// A process of the host: it has what the VMs leave, and is promised nothing that could not
     /// be kept.
     pub(super) background: bool,
-    /// All of what it would be promised.
-    pub(super) objective: &'a Objective,
 }
 
-/// Refuses what does not fit, unless it is forced. Called before anything is opened or changed.
-/// Without a profile nobody knows what a device can do, and everything is taken in; and where too
-/// much is promised already, so is what makes that no worse.
-///
-/// # Errors
-/// 409 with what there is too little of, and the nearest objective that would fit.
-pub(super) fn check(proposal: &Proposal<'_>, force: bool) -> ApiResult<()> {
-    let Some((why, instead)) = refusal(proposal) else {
-        return Ok(());
-    };
-    let (vm, device) = (proposal.vm, proposal.device.name.as_str());
-    if force {
-        let why = format_args!("taken in by force though it does not fit: {why}");
-        tracing::warn!(vm, device, "{why}");
-        return Ok(());
+/// Why an objective does not fit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    /// What there is too little of.
+    pub(super) why: String,
+    /// The nearest objective that would fit.
+    instead: String,
+}
+
+impl Proposal<'_> {
+    /// Refuses what does not fit, now or at any time as far as its own and the others' schedules are
+    /// looked at ahead, unless it is forced. Called before anything is opened or changed. Without a
+    /// profile nobody knows what a device can do, and everything is taken in; and where too much is
+    /// promised already, so is what makes that no worse.
+    ///
+    /// # Errors
+    /// 409 with what there is too little of, and the nearest objective that would fit.
+    pub(super) fn check(&self, promised: &Schedule, now: Timestamp, force: bool) -> ApiResult<()> {
+        let Some(Refusal { why, instead }) = self.refusal(promised, now) else {
+            return Ok(());
+        };
+        let (vm, device) = (self.vm, self.device.name.as_str());
+        if force {
+            let why = format_args!("taken in by force though it does not fit: {why}");
+            tracing::warn!(vm, device, "{why}");
+            return Ok(());
+        }
+        tracing::info!(vm, device, "refused, it does not fit: {why}");
+        let error = ApiError::new(StatusCode::CONFLICT, format!("does not fit: {why}"), vm);
+        let instead = format!("{instead}; or ?force=true, to promise it all the same");
+        Err(error.allowing(instead))
     }
-    tracing::info!(vm, device, "refused, it does not fit: {why}");
-    let error = ApiError::new(StatusCode::CONFLICT, format!("does not fit: {why}"), vm);
-    let instead = format!("{instead}; or ?force=true, to promise it all the same");
-    Err(error.allowing(instead))
-}
 
-/// Why it does not fit, and what would.
-fn refusal(proposal: &Proposal<'_>) -> Option<(String, String)> {
-    let device = fitting::device(proposal.device)?;
-    let before: Vec<Tenant<'_>> = proposal.vms.iter().map(fitting::tenant).collect();
-    let there = before.iter().position(|vm| vm.name == proposal.vm);
-    let new = Tenant {
-        name: proposal.vm,
-        objective: proposal.objective,
-        background: proposal.background,
-        // Whether a new one's disks find room is seen when they are placed.
-        disk_bytes: there.map_or(0, |at| before[at].disk_bytes),
-    };
-    let mut after = before.clone();
-    let which = there.unwrap_or(before.len());
-    after.splice(which..(which + 1).min(before.len()), [new]);
-    let assumed = Assumed::default();
-    let was = fit::reckon(&device, &before, &assumed);
-    let would_be = fit::reckon(&device, &after, &assumed);
-    match would_be.is_worse_than(&was) {
-        true => fit::refusal(&device, &after, which, &assumed),
-        false => None,
+    fn refusal(&self, promised: &Schedule, now: Timestamp) -> Option<Refusal> {
+        // Nothing is reckoned for any time without one.
+        self.device.profile.as_ref()?;
+        // An entry that is to come by force is nobody's question.
+        let asked = |time: Timestamp| {
+            let then = promised.at(time);
+            let forced = then.entry.is_some_and(|at| promised.entries()[at].force);
+            (!forced).then_some(then.objective)
+        };
+        let at_once = asked(now).and_then(|objective| self.refusal_now(objective));
+        if at_once.is_some() {
+            return at_once;
+        }
+        let others = self.vms.iter().filter_map(|vm| vm.schedule.as_deref());
+        let moments = fitting::moments(others.chain([promised]), now);
+        moments.into_iter().find_map(|time| {
+            let mut refusal = self.beside(asked(time)?, |vm| vm.promised_at(time))?;
+            let when = fitting::written(time, promised.zone());
+            refusal.why = format!("from {when} on {}", refusal.why);
+            Some(refusal)
+        })
+    }
+
+    /// Why an objective does not fit beside what is in force now, if so.
+    pub(super) fn refusal_now(&self, objective: &Objective) -> Option<Refusal> {
+        self.beside(objective, |vm| &vm.objective)
+    }
+
+    /// Why an objective does not fit where the others have what `theirs` says.
+    fn beside<'a>(
+        &'a self,
+        objective: &'a Objective,
+        theirs: impl Fn(&'a VmConfig) -> &'a Objective,
+    ) -> Option<Refusal> {
+        let device = fitting::device(self.device)?;
+        let before: Vec<Tenant<'_>> = (self.vms.iter())
+            .map(|vm| fitting::tenant_with(vm, theirs(vm)))
+            .collect();
+        let there = before.iter().position(|vm| vm.name == self.vm);
+        let new = Tenant {
+            name: self.vm,
+            objective,
+            background: self.background,
+            // Whether a new one's disks find room is seen when they are placed.
+            disk_bytes: there.map_or(0, |at| before[at].disk_bytes),
+        };
+        let mut after = before.clone();
+        let which = there.unwrap_or(before.len());
+        after.splice(which..(which + 1).min(before.len()), [new]);
+        let assumed = Assumed::default();
+        let was = fit::reckon(&device, &before, &assumed);
+        let would_be = fit::reckon(&device, &after, &assumed);
+        if !would_be.is_worse_than(&was) {
+            return None;
+        }
+        let (why, instead) = fit::refusal(&device, &after, which, &assumed)?;
+        Some(Refusal { why, instead })
     }
 }

@@ -12,7 +12,7 @@ use super::error::{ApiError, ApiResult, json};
 use super::plane::Plane;
 use super::stats::{StatsView, VmStatsView};
 use super::tenants::Wish;
-use super::view::{DeviceView, PolicyInfoView, VmView};
+use super::view::{DeviceView, PolicyInfoView};
 use super::{ANSWER_WITHIN, Api, BODY_MAX};
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
@@ -137,17 +137,15 @@ pub(super) async fn set_policy<P: Plane>(
 
 pub(super) async fn vms<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
-    let views = all
-        .iter()
-        .flat_map(|device| device.vms.iter().map(VmView::new));
-    Ok(ok(&views.collect::<Vec<_>>()))
+    let vms = all.iter().flat_map(|device| &device.vms);
+    Ok(ok(&api.views(vms)))
 }
 
 pub(super) async fn vm<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
-    Ok(ok(&VmView::new(&api.look(&name).await?)))
+    Ok(ok(&api.view(&api.look(&name).await?)))
 }
 
 pub(super) async fn set_objective<P: Plane>(
@@ -162,11 +160,14 @@ pub(super) async fn set_objective<P: Plane>(
     let (own, vm) = (api.clone(), name.clone());
     // Read, merge and write without anybody in between.
     api.change(&name, async move {
-        let before = own.look(&vm).await?;
-        let objective = config::objective::merge(&before.objective, &change)?;
-        own.admit(&vm, None, before.background, &objective, wish)?;
-        let now = (own.promise(&vm, objective, before.objective, wish)).await?;
-        Ok(ok(&VmView::new(&now)))
+        let (config, _) = own.there(&vm).await?;
+        let was = config.promised();
+        let promised = config::schedule::merge(&was, &change)?;
+        own.admit(&vm, None, config.background, &promised, wish)?;
+        let now = own
+            .promise(&vm, promised.clone(), was.clone(), wish)
+            .await?;
+        Ok(ok(&own.changed(&now, &was, &promised)))
     })
     .await
 }
@@ -252,7 +253,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../faults, PUT and DELETE \
+        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../schedule and .../faults, PUT and DELETE \
          /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

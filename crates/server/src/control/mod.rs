@@ -8,6 +8,7 @@
 //!   GET, POST, DELETE /v1/disks/{export}/faults    DELETE /v1/disks/{export}/faults/{number}
 //!   GET   /healthz                 GET   /metrics
 //!
+//!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
 //!   PUT, DELETE         /v1/vms/{name}
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
@@ -23,6 +24,7 @@ mod error;
 mod faults;
 mod handlers;
 mod plane;
+mod schedule;
 pub mod stats;
 mod tenants;
 #[cfg(test)]
@@ -30,14 +32,14 @@ pub(crate) mod tests;
 pub mod view;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, patch, put};
+use axum::routing::{delete, get, patch, post, put};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 
 pub use error::{ErrorBody, Problem};
@@ -48,6 +50,7 @@ use crate::config::{ControlConfig, ListenAddress};
 use crate::daemon::DaemonHandle;
 use crate::reception::{BindError, Bound, Listener};
 use plane::Plane;
+use schedule::{Clock, Held};
 
 /// No request's body is larger: an objective has a few hundred bytes.
 const BODY_MAX: usize = 64 << 10;
@@ -71,6 +74,28 @@ pub(crate) struct Api<P> {
     plane: P,
     /// Held during a change.
     changing: Arc<Mutex<()>>,
+    clock: Clock,
+    /// A schedule has changed: when it is to be looked at may have.
+    rescheduled: Arc<Notify>,
+    held: Arc<std::sync::Mutex<Held>>,
+}
+
+impl<P> Api<P> {
+    fn new(plane: P, clock: Clock) -> Api<P> {
+        Api {
+            plane,
+            changing: Arc::default(),
+            clock,
+            rescheduled: Arc::default(),
+            held: Arc::default(),
+        }
+    }
+
+    /// The VMs that do not have what their schedules say.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // It is replaced whole, whoever panicked.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Binds the socket the configuration names.
@@ -82,15 +107,18 @@ pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
     Bound::new(&ListenAddress::Unix { path, mode })
 }
 
-/// Serves the API until the future is dropped; then the socket's file goes, too.
+/// Serves the API, and follows schedules, until the future is dropped; then the socket's file goes, too.
 ///
 /// # Errors
 /// When the runtime cannot take the socket.
 pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
     let listener = Listener::new(&bound)?;
-    let router = router(daemon);
-    // Its connections end with it.
+    let api = Api::new(daemon, Clock::system());
+    let router = router(api.clone());
+    // All of it ends with this.
     let mut connections = tokio::task::JoinSet::new();
+    let mut clockwork = tokio::task::JoinSet::new();
+    clockwork.spawn(api.follow_schedules());
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         match listener.accept().await {
@@ -125,8 +153,8 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router)
     }
 }
 
-fn router<P: Plane>(plane: P) -> Router {
-    use {handlers as h, tenants as t};
+fn router<P: Plane>(api: Api<P>) -> Router {
+    use {handlers as h, schedule as s, tenants as t};
     Router::new()
         .route("/v1/devices", get(h::devices::<P>))
         .route("/v1/devices/{name}", get(h::device::<P>))
@@ -146,6 +174,11 @@ fn router<P: Plane>(plane: P) -> Router {
         )
         .route("/v1/vms/{name}/objective", patch(h::set_objective::<P>))
         .route(
+            "/v1/vms/{name}/schedule",
+            post(s::add::<P>).delete(s::clear::<P>),
+        )
+        .route("/v1/vms/{name}/schedule/{number}", delete(s::remove::<P>))
+        .route(
             "/v1/disks/{export}/faults",
             get(faults::list::<P>)
                 .post(faults::add::<P>)
@@ -163,8 +196,5 @@ fn router<P: Plane>(plane: P) -> Router {
         .fallback(h::no_such_path)
         .method_not_allowed_fallback(h::no_such_method)
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(Api {
-            plane,
-            changing: Arc::default(),
-        })
+        .with_state(api)
 }

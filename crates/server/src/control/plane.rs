@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
-use crate::config::{DeviceConfig, DiskConfig, VmConfig};
+use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle};
 
 /// The daemon as the API sees it: devices by their number.
@@ -36,12 +37,18 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         device: usize,
     ) -> impl Future<Output = Result<DeviceSnapshot, ControlError>> + Send;
 
-    /// Replaces a VM's objective.
+    /// Replaces what a VM is promised now.
     fn set_objective(
         &self,
         vm: &str,
         objective: Objective,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// The VMs that are served now and have a schedule.
+    fn scheduled(&self) -> Vec<VmConfig>;
+
+    /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
+    fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>);
 
     /// Replaces a device's policy.
     fn set_policy(
@@ -155,6 +162,14 @@ impl Plane for DaemonHandle {
         objective: Objective,
     ) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::set_objective(self, vm, objective).await
+    }
+
+    fn scheduled(&self) -> Vec<VmConfig> {
+        DaemonHandle::scheduled(self)
+    }
+
+    fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
+        DaemonHandle::set_schedule(self, vm, schedule);
     }
 
     async fn set_policy(

@@ -8,19 +8,19 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_core::objective::Objective;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use super::admit::{self, Proposal};
+use super::admit::Proposal;
 use super::differ;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, ok, parse};
 use super::plane::Plane;
-use super::view::{ObjectiveView, VmView};
+use super::view::ObjectiveView;
 use super::{Api, CHANGED_WITHIN};
 use crate::command::VmSnapshot;
-use crate::config::{self, DiskConfig, VmConfig};
+use crate::config::{self, DiskConfig, Schedule, VmConfig};
+use crate::daemon::ControlError;
 
 const VM: &str =
     "{\"disk\": [{\"path\": \"/vm/oltp.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}]}";
@@ -97,7 +97,7 @@ impl<P: Plane> Api<P> {
     }
 
     /// A VM that is there, in the words of the configuration, and as it stands.
-    async fn there(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
+    pub(super) async fn there(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
         let now = self.look(name).await?;
         match self.plane.vm(name) {
             Some(config) => Ok((config, now)),
@@ -112,7 +112,7 @@ impl<P: Plane> Api<P> {
         vm: &str,
         device: Option<usize>,
         background: bool,
-        objective: &Objective,
+        promised: &Schedule,
         wish: Wish,
     ) -> ApiResult<()> {
         let device = device.or_else(|| self.plane.vm(vm).map(|vm| vm.device));
@@ -125,9 +125,8 @@ impl<P: Plane> Api<P> {
             vms: &self.plane.vms_of(index),
             vm,
             background,
-            objective,
         };
-        admit::check(&proposal, wish.force)
+        proposal.check(promised, self.clock.now(), wish.force)
     }
 
     /// Keeps a VM as it is now, where that was wished for.
@@ -141,13 +140,14 @@ impl<P: Plane> Api<P> {
         }
     }
 
-    async fn put_vm(&self, vm: VmConfig, wish: Wish) -> ApiResult<Response> {
+    async fn put_vm(&self, mut vm: VmConfig, wish: Wish) -> ApiResult<Response> {
         let name = vm.name.clone();
         if self.plane.vm(&name).is_some() {
             return self.keep_vm(vm, wish).await;
         }
         let (device, background) = (vm.device, vm.background);
-        self.admit(&name, Some(device), background, &vm.objective, wish)?;
+        self.admit(&name, Some(device), background, &vm.promised(), wish)?;
+        vm.put_in_force(self.clock.now());
         let added = self.plane.add_vm(vm).await;
         let now = added.map_err(|error| ApiError::control(&error, &name))?;
         if let Err(error) = self.keep(&name, wish).await {
@@ -156,8 +156,9 @@ impl<P: Plane> Api<P> {
             return Err(error);
         }
         let kept = wish.persist;
+        self.rescheduled.notify_one();
         tracing::info!(vm = name, device = now.device, kept, "VM added");
-        Ok(json(StatusCode::CREATED, &VmView::new(&now)))
+        Ok(json(StatusCode::CREATED, &self.view(&now)))
     }
 
     /// A VM that is there already is to be like this.
@@ -168,35 +169,44 @@ impl<P: Plane> Api<P> {
         if let Some(refusal) = differ::refuse(&vm.name, differences) {
             return Err(refusal);
         }
-        if now.objective == vm.objective {
+        let (was, promised) = (config.promised(), vm.promised());
+        if was == promised {
             self.keep(&vm.name, wish).await?;
-            return Ok(ok(&VmView::new(&now)));
+            return Ok(ok(&self.view(&now)));
         }
-        self.admit(&vm.name, None, vm.background, &vm.objective, wish)?;
-        let now = (self.promise(&vm.name, vm.objective, now.objective, wish)).await?;
-        Ok(ok(&VmView::new(&now)))
+        self.admit(&vm.name, None, vm.background, &promised, wish)?;
+        let now = self.promise(&vm.name, promised, was, wish).await?;
+        Ok(ok(&self.view(&now)))
     }
 
-    /// Puts an objective in force, in place of the one before. Part of a change: what the loop has
-    /// done is waited for, or it is in force and nobody knows.
+    /// Promises a VM something else than before, and puts in force what of it holds now. Part of a
+    /// change: what the loop has done is waited for, or it is in force and nobody knows.
     pub(super) async fn promise(
         &self,
         vm: &str,
-        objective: Objective,
-        before: Objective,
+        promised: Schedule,
+        before: Schedule,
         wish: Wish,
     ) -> ApiResult<VmSnapshot> {
-        let set = self.plane.set_objective(vm, objective).await;
+        let set = self.put_in_force(vm, promised).await;
         let now = set.map_err(|error| ApiError::control(&error, vm))?;
         if let Err(error) = self.keep(vm, wish).await {
             // It was asked for to stay, or not at all.
-            let _ = self.plane.set_objective(vm, before).await;
+            let _ = self.put_in_force(vm, before).await;
             return Err(error);
         }
         let view = ObjectiveView::new(&now.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
         let kept = wish.persist;
         tracing::info!(vm, %objective, kept, "objective changed");
+        Ok(now)
+    }
+
+    async fn put_in_force(&self, vm: &str, promised: Schedule) -> Result<VmSnapshot, ControlError> {
+        let objective = *promised.at(self.clock.now()).objective;
+        let now = self.plane.set_objective(vm, objective).await?;
+        self.plane.set_schedule(vm, config::by_the_clock(promised));
+        self.rescheduled.notify_one();
         Ok(now)
     }
 
@@ -208,7 +218,7 @@ impl<P: Plane> Api<P> {
                 Some(refusal) => Err(refusal),
                 None => {
                     self.keep(name, wish).await?;
-                    Ok(ok(&VmView::new(&now)))
+                    Ok(ok(&self.view(&now)))
                 }
             };
         }
@@ -220,7 +230,7 @@ impl<P: Plane> Api<P> {
             return Err(error);
         }
         tracing::info!(vm = name, export, kept = wish.persist, "disk added");
-        Ok(json(StatusCode::CREATED, &VmView::new(&now)))
+        Ok(json(StatusCode::CREATED, &self.view(&now)))
     }
 
     /// The disks of a VM of the configuration are the configuration's business.
@@ -273,7 +283,7 @@ impl<P: Plane> Api<P> {
         }
         // Its file has the new size whatever becomes of this.
         self.keep(name, wish).await?;
-        let mut view = VmView::new(&now);
+        let mut view = self.view(&now);
         if before == size {
             return Ok(ok(&view));
         }

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::command::{
     Command, CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
-use crate::config::{Config, DeviceConfig, VmConfig};
+use crate::config::{Config, DeviceConfig, Schedule, VmConfig};
 use crate::event_loop::{Files, LoopHandle};
 use crate::identity::LiesOn;
 use crate::reception::{Catalogue, Offer};
@@ -183,6 +183,18 @@ impl DaemonHandle {
         self.vms().clone()
     }
 
+    /// The VMs that are served now and have a schedule.
+    pub fn scheduled(&self) -> Vec<VmConfig> {
+        let vms = self.vms();
+        let scheduled = vms.iter().filter(|vm| vm.schedule.is_some());
+        scheduled.cloned().collect()
+    }
+
+    /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
+    pub fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
+        self.change_vm(vm, |vm| vm.schedule = schedule);
+    }
+
     /// What the disks of a device lie on now.
     pub(crate) fn lies_on(&self, device: usize) -> LiesOn {
         LiesOn::of(&self.devices()[device].config.kind, &self.vms_of(device))
@@ -258,7 +270,7 @@ impl DaemonHandle {
             .await??)
     }
 
-    /// Replaces a VM's objective; answers with what is in force.
+    /// Replaces what a VM is promised now, not its schedule; answers with what is in force.
     ///
     /// # Errors
     /// When there is no such VM, the engine refuses the objective, or the loop has ended.

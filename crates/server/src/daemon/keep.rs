@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 
 use tidegate_core::learnt::Blob;
@@ -20,7 +21,6 @@ use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
 use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, VmConfig};
-use crate::control::view::ObjectiveView;
 use crate::identity::Identity;
 use crate::kept::{self, How, Said};
 use crate::store::{Change, Scope, Store, StoreError, VmRecord};
@@ -152,7 +152,8 @@ impl DaemonHandle {
 
     /// Serves a VM that was served before.
     async fn serve_again(&self, vm: VmConfig) -> Result<(), ControlError> {
-        let there = kept::as_served_again(&vm);
+        let mut there = kept::as_served_again(&vm);
+        there.put_in_force(Timestamp::now());
         let now = self.add_vm(there).await?;
         self.change_vm(&vm.name, |served| {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
@@ -179,8 +180,7 @@ impl DaemonHandle {
             .ok_or_else(|| ControlError::UnknownVm(name.to_owned()))?;
         let record = match self.shared.configured.contains(name) {
             true => {
-                let words = serde_json::to_value(ObjectiveView::new(&vm.objective));
-                let words = words.unwrap_or_default();
+                let words = config::words(&vm.promised());
                 VmRecord::new(name, Scope::Objective, &words)
             }
             false => {

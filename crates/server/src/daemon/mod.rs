@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -134,6 +135,8 @@ impl Daemon {
         if let Some(store) = &store {
             keep::overlay(store, &mut config.vms);
         }
+        let now = Timestamp::now();
+        config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
         let mut files = Files::default();
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &mut files))

@@ -86,6 +86,7 @@ pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
         name: name.into(),
         device,
         objective: Objective::default(),
+        schedule: None,
         disks,
     }
 }

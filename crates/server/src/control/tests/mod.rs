@@ -3,6 +3,7 @@
 
 mod changes;
 mod planes;
+mod schedules;
 mod stuck;
 mod tenants;
 
@@ -25,7 +26,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
-use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, VmConfig};
+use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig};
 use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 use planes::{Pretended, pretended_vm};
@@ -77,11 +78,21 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
 }
 
 async fn ask(plane: &Pretended, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
+    let api = Api::new(plane.clone(), Clock::system());
+    ask_api(&api, method, path, body).await
+}
+
+async fn ask_api(
+    api: &Api<Pretended>,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (StatusCode, Value) {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .body(Body::from(body.to_owned()));
-    let answer = router(plane.clone())
+    let answer = router(api.clone())
         .oneshot(request.expect("good"))
         .await
         .expect("infallible");

@@ -60,6 +60,7 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
         device,
         background: false,
         objective,
+        schedule: None,
         disks: vec![DiskConfig {
             export: name.to_owned(),
             path: None,
@@ -253,6 +254,20 @@ impl Plane for Pretended {
             config.expect("the API looked it up").objective = objective;
         });
         Ok(self.change(vm, |vm| vm.objective = objective))
+    }
+
+    fn scheduled(&self) -> Vec<VmConfig> {
+        self.vms(|vms| {
+            let scheduled = vms.iter().filter(|vm| vm.schedule.is_some());
+            scheduled.cloned().collect()
+        })
+    }
+
+    fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").schedule = schedule;
+        });
     }
 
     async fn change_faults(

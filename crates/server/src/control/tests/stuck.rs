@@ -42,11 +42,8 @@ async fn an_objective_is_carried_through_even_if_its_asker_hangs_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_that_is_stuck_does_not_hang_the_next() {
-    let changing = Arc::<tokio::sync::Mutex<()>>::default();
-    let api = Api {
-        plane: Pretended::new(),
-        changing: changing.clone(),
-    };
+    let api = Api::new(Pretended::new(), Clock::system());
+    let changing = api.changing.clone();
     let stuck = changing.lock().await;
     let error = api.alone("oltp").await.expect_err("it is held");
     assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);

@@ -5,6 +5,7 @@ mod device;
 mod fault;
 mod objective;
 mod policy;
+mod schedule;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::objective::Objective;
@@ -18,6 +19,7 @@ pub use device::{CapView, CostView, CostsView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
 pub use objective::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
+pub use schedule::{NextView, ScheduleView};
 
 /// A device as it stands.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -118,6 +120,9 @@ pub struct VmView {
     pub background: bool,
     /// The objective in force.
     pub objective: ObjectiveView,
+    /// What of it changes by the clock; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleView>,
     /// What of it the policy in force does not enforce.
     pub not_enforced: Vec<PartView>,
     /// Its disks.
@@ -196,7 +201,7 @@ impl DeviceView {
 }
 
 impl VmView {
-    /// Shows a snapshot.
+    /// Shows a snapshot, which knows of no schedule.
     pub fn new(snapshot: &VmSnapshot) -> VmView {
         VmView {
             name: snapshot.name.clone(),
@@ -204,6 +209,7 @@ impl VmView {
             policy: snapshot.policy.clone(),
             background: snapshot.background,
             objective: ObjectiveView::new(&snapshot.objective),
+            schedule: None,
             not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
             disks: (snapshot.disks.iter())
                 .map(|disk| DiskView {

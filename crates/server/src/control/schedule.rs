@@ -1,0 +1,310 @@
+//! Objectives that change by the clock.
+//!
+//! ```text
+//!   clock --look--> what each schedule says now --differs--> admit --fits--> in force
+//!     ^                                                        |
+//!     +------ at the next beginning or end, a minute at most <-+- does not: as it was, said
+//! ```
+//!
+//! What is to be in force follows from the time alone, so a look at the clock is all there is: whether
+//! it was set, went on while the host slept, or a change was made in between. A look sleeps for a
+//! minute at most, for a clock that is set tells nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tidegate_core::objective::Objective;
+
+use super::Api;
+use super::admit::Proposal;
+use super::error::{ApiError, ApiResult};
+use super::handlers::{Body, in_time, ok, parse};
+use super::plane::Plane;
+use super::tenants::Wish;
+use super::view::{ObjectiveView, ScheduleView, VmView};
+use crate::command::VmSnapshot;
+use crate::config::{self, Schedule, VmConfig};
+use crate::fitting::written;
+
+/// How long a look at the clock may be ago.
+const LOOK_WITHIN: Duration = Duration::from_secs(60);
+/// What is due and could not be done, because another change took long, is tried again after this.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const ENTRY: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
+
+/// What time of day it is.
+#[derive(Clone)]
+pub(crate) struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The system's.
+    pub(super) fn system() -> Clock {
+        Clock(Arc::new(Timestamp::now))
+    }
+
+    /// One of a test's own.
+    #[cfg(test)]
+    pub(super) fn of(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
+        Clock(Arc::new(now))
+    }
+
+    /// What it shows.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}
+
+/// By VM, why what its schedule says is not in force.
+pub(super) type Held = BTreeMap<String, String>;
+/// By device, why it does nothing.
+type Silent = BTreeMap<usize, String>;
+
+impl<P: Plane> Api<P> {
+    /// Puts in force what schedules say, each at its time, until it is dropped.
+    pub(super) async fn follow_schedules(self) {
+        loop {
+            let wait = self.look_at_the_clock().await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.rescheduled.notified() => {}
+            }
+        }
+    }
+
+    /// Puts in force what is due; how long nothing will be.
+    async fn look_at_the_clock(&self) -> Duration {
+        match self.due().is_empty() {
+            true => self.held().clear(),
+            false => {
+                if self.change_what_is_due().await.is_err() {
+                    return AGAIN_AFTER;
+                }
+            }
+        }
+        let now = self.clock.now();
+        let scheduled = self.plane.scheduled();
+        let bounds = scheduled.iter().filter_map(|vm| {
+            let schedule = vm.schedule.as_deref()?;
+            schedule.next_bound(now)
+        });
+        let left = bounds.min().map(|at| now.duration_until(at));
+        let left = left.map_or(LOOK_WITHIN, |left| left.unsigned_abs());
+        left.min(LOOK_WITHIN)
+    }
+
+    /// The VMs whose schedules say something else than is in force.
+    fn due(&self) -> Vec<VmConfig> {
+        let now = self.clock.now();
+        let mut scheduled = self.plane.scheduled();
+        scheduled.retain(|vm| vm.promised_at(now) != &vm.objective);
+        scheduled
+    }
+
+    /// As a change, which nobody else changes anything beside. What does not fit yet may do so once
+    /// another has given something back.
+    async fn change_what_is_due(&self) -> ApiResult<()> {
+        let _one_at_a_time = self.alone("schedule").await?;
+        let (mut held, mut silent) = (Held::new(), Silent::new());
+        loop {
+            let due = self.due();
+            let before = due.len();
+            held.clear();
+            for vm in due {
+                if let Err(why) = self.change_by_the_clock(&vm, &mut silent).await {
+                    held.insert(vm.name, why);
+                }
+            }
+            if held.is_empty() || held.len() == before {
+                break;
+            }
+        }
+        let mut known = self.held();
+        for (vm, why) in held.iter().filter(|(vm, why)| known.get(*vm) != Some(*why)) {
+            tracing::warn!(vm, "what its schedule says is not in force: {why}");
+        }
+        *known = held;
+        Ok(())
+    }
+
+    /// Puts in force what a VM's schedule says now; or why that is not to be. `silent` are devices that
+    /// do not do what they are told: a thousand VMs shall not wait for the same one.
+    async fn change_by_the_clock(&self, vm: &VmConfig, silent: &mut Silent) -> Result<(), String> {
+        if let Some(why) = silent.get(&vm.device) {
+            return Err(why.clone());
+        }
+        let promised = vm.promised();
+        let then = promised.at(self.clock.now());
+        let entry = then.entry.map(|at| &promised.entries()[at]);
+        // Without any of them it has what it was promised first, and keeps no more than that.
+        if entry.is_some_and(|entry| !entry.force)
+            && let Some(refusal) = self.refusal_now(vm, then.objective)
+        {
+            return Err(refusal);
+        }
+        let set = self.plane.set_objective(&vm.name, *then.objective);
+        let now = in_time(&vm.name, set).await;
+        let now = now.map_err(|error| {
+            let why = error.body.error.what;
+            if error.status == StatusCode::SERVICE_UNAVAILABLE {
+                silent.insert(vm.device, why.clone());
+            }
+            why
+        })?;
+        let view = ObjectiveView::new(&now.objective);
+        let objective = serde_json::to_string(&view).unwrap_or_default();
+        let by = entry.map_or("the end of an entry".to_owned(), |entry| {
+            entry.when.to_string()
+        });
+        tracing::info!(vm = vm.name, by, %objective, "objective changed by its schedule");
+        Ok(())
+    }
+
+    fn refusal_now(&self, vm: &VmConfig, objective: &Objective) -> Option<String> {
+        let configs = self.plane.device_configs();
+        let proposal = Proposal {
+            device: configs.get(vm.device)?,
+            vms: &self.plane.vms_of(vm.device),
+            vm: &vm.name,
+            background: vm.background,
+        };
+        let refusal = proposal.refusal_now(objective)?;
+        Some(format!("it does not fit: {}", refusal.why))
+    }
+
+    /// A VM as it stands, with its schedule.
+    pub(super) fn view(&self, snapshot: &VmSnapshot) -> VmView {
+        let config = self.plane.vm(&snapshot.name);
+        self.view_with(
+            snapshot,
+            config.and_then(|config| config.schedule).as_deref(),
+        )
+    }
+
+    /// VMs as they stand, with their schedules.
+    pub(super) fn views<'a>(&self, all: impl Iterator<Item = &'a VmSnapshot>) -> Vec<VmView> {
+        let scheduled = self.plane.scheduled().into_iter();
+        let schedules: BTreeMap<_, _> = scheduled.map(|vm| (vm.name, vm.schedule)).collect();
+        let schedule = |vm: &VmSnapshot| schedules.get(&vm.name).and_then(Option::as_deref);
+        all.map(|vm| self.view_with(vm, schedule(vm))).collect()
+    }
+
+    fn view_with(&self, snapshot: &VmSnapshot, schedule: Option<&Schedule>) -> VmView {
+        let mut view = VmView::new(snapshot);
+        view.schedule = schedule.map(|schedule| {
+            let held = self.held().get(&snapshot.name).cloned();
+            ScheduleView::new(schedule, self.clock.now(), held)
+        });
+        view
+    }
+
+    /// A VM whose objective was changed; what of the change shows later is noted.
+    pub(super) fn changed(&self, snapshot: &VmSnapshot, was: &Schedule, is: &Schedule) -> VmView {
+        let mut view = self.view(snapshot);
+        let now = self.clock.now();
+        if let Some(at) = is.at(now).entry
+            && is.base() != was.base()
+        {
+            let entry = &is.entries()[at].when;
+            let end = is.next(now).map(|next| written(next.at, is.zone()));
+            let end = end.map_or(String::new(), |end| {
+                format!(", until {end} as things stand")
+            });
+            view.notes.push(format!(
+                "entry {} of its schedule is in force ({entry}){end}: what it changes itself is \
+                 as it says until then",
+                at + 1
+            ));
+        }
+        view
+    }
+
+    async fn reschedule(
+        &self,
+        name: &str,
+        wish: Wish,
+        change: impl FnOnce(&Schedule) -> ApiResult<Value> + Send + 'static,
+    ) -> ApiResult<Response> {
+        let (own, vm) = (self.clone(), name.to_owned());
+        self.change(name, async move {
+            let (config, _) = own.there(&vm).await?;
+            let was = config.promised();
+            let promised = config::schedule::merge(&was, &change(&was)?)?;
+            own.admit(&vm, None, config.background, &promised, wish)?;
+            let now = own.promise(&vm, promised, was, wish).await?;
+            Ok(ok(&own.view(&now)))
+        })
+        .await
+    }
+}
+
+pub(super) async fn add<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let mut entry = parse(body, ENTRY)?;
+    let zone = entry
+        .as_object_mut()
+        .and_then(|entry| entry.remove("timezone"));
+    api.reschedule(&name, wish, move |was| {
+        let mut entries = was.words();
+        entries.push(entry);
+        let mut change = json!({ "schedule": entries });
+        if let Some(zone) = zone {
+            change["timezone"] = zone;
+        }
+        Ok(change)
+    })
+    .await
+}
+
+pub(super) async fn clear<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    let nothing = json!({ "schedule": null, "timezone": null });
+    api.reschedule(&name, wish, |_| Ok(nothing)).await
+}
+
+pub(super) async fn remove<P: Plane>(
+    State(api): State<Api<P>>,
+    Path((name, number)): Path<(String, String)>,
+    uri: Uri,
+) -> ApiResult<Response> {
+    let wish = Wish::read(&uri)?;
+    api.reschedule(&name, wish, move |was| {
+        let mut entries = was.words();
+        let place = number
+            .parse()
+            .ok()
+            .and_then(|number: usize| number.checked_sub(1));
+        let Some(place) = place.filter(|place| *place < entries.len()) else {
+            let what = format!("its schedule has no entry {number}");
+            let error = ApiError::new(StatusCode::NOT_FOUND, what, "schedule");
+            return Err(error.allowing(match entries.len() {
+                0 => "it has none at all".to_owned(),
+                n => format!("1 to {n}, as GET shows them"),
+            }));
+        };
+        entries.remove(place);
+        Ok(json!({ "schedule": entries }))
+    })
+    .await
+}

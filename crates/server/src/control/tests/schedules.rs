@@ -1,0 +1,277 @@
+//! Objectives that change by the clock, on a clock of the tests' own.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::*;
+
+/// A clock that goes with the runtime's, which does not wait, and can be set.
+#[derive(Clone)]
+struct Wall {
+    began: Timestamp,
+    start: Instant,
+    /// Seconds that it was set ahead by.
+    set: Arc<AtomicI64>,
+}
+
+impl Wall {
+    fn at(text: &str) -> Wall {
+        Wall {
+            began: text.parse().expect("a time"),
+            start: Instant::now(),
+            set: Arc::default(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let gone = SignedDuration::try_from(self.start.elapsed()).expect("short");
+        self.began + gone + SignedDuration::from_secs(self.set.load(Ordering::Relaxed))
+    }
+
+    fn clock(&self) -> Clock {
+        let wall = self.clone();
+        Clock::of(move || wall.now())
+    }
+}
+
+/// A daemon whose schedules are followed, and its wall clock.
+fn daemon(at: &str) -> (Api<Pretended>, Wall) {
+    with(Pretended::new(), at)
+}
+
+fn with(plane: Pretended, at: &str) -> (Api<Pretended>, Wall) {
+    let wall = Wall::at(at);
+    let api = Api::new(plane, wall.clock());
+    tokio::spawn(api.clone().follow_schedules());
+    (api, wall)
+}
+
+async fn minutes(minutes: u64) {
+    tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
+    // Who wakes at the same time goes first.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
+async fn patch(api: &Api<Pretended>, vm: &str, change: Value) -> Value {
+    let path = format!("/v1/vms/{vm}/objective");
+    let (status, body) = ask_api(api, "PATCH", &path, &change.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    body
+}
+
+async fn show(api: &Api<Pretended>, vm: &str) -> Value {
+    ask_api(api, "GET", &format!("/v1/vms/{vm}"), "").await.1
+}
+
+async fn target(api: &Api<Pretended>, vm: &str) -> Value {
+    show(api, vm).await["objective"]["target"].clone()
+}
+
+fn evening() -> Value {
+    json!({
+        "target": "10 MB/s", "timezone": "Europe/Berlin",
+        "schedule": [{ "from": "18:00", "until": "23:00", "target": "50 MB/s" }]
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_comes_in_force_at_its_time_and_goes_at_its_end() {
+    let (api, _) = daemon("2026-11-22T17:50+01:00");
+    let vm = patch(&api, "oltp", evening()).await;
+    assert_eq!(vm["objective"]["target"], "10 MB/s");
+    assert_eq!(
+        vm["objective"]["reservation"], "120 IOPS",
+        "what was there stays"
+    );
+    let schedule = &vm["schedule"];
+    assert_eq!(schedule["timezone"], "Europe/Berlin");
+    assert_eq!(schedule["entry"], Value::Null);
+    assert_eq!(schedule["entries"], evening()["schedule"]);
+    assert_eq!(
+        schedule["next"]["at"],
+        "2026-11-22T18:00:00+01:00[Europe/Berlin]"
+    );
+    assert_eq!(schedule["next"]["in_s"], 600);
+    assert_eq!(schedule["next"]["objective"]["target"], "50 MB/s");
+
+    minutes(9).await;
+    assert_eq!(target(&api, "oltp").await, "10 MB/s");
+    minutes(1).await;
+    let vm = show(&api, "oltp").await;
+    assert_eq!(vm["objective"]["target"], "50 MB/s");
+    assert_eq!(vm["schedule"]["entry"], 1);
+    assert_eq!(vm["schedule"]["base"]["target"], "10 MB/s");
+    assert_eq!(vm["schedule"]["next"]["entry"], Value::Null);
+    minutes(5 * 60).await;
+    assert_eq!(target(&api, "oltp").await, "10 MB/s");
+    minutes(19 * 60).await;
+    assert_eq!(target(&api, "oltp").await, "50 MB/s", "and every day");
+    let (_, all) = ask_api(&api, "GET", "/v1/vms", "").await;
+    assert_eq!(all[0]["schedule"]["entry"], 1, "{all}");
+    assert_eq!(all[1].get("schedule"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_one_of_the_base_and_says_so_while_an_entry_is_in_force() {
+    let (api, _) = daemon("2026-11-22T20:00+01:00");
+    let vm = patch(&api, "oltp", evening()).await;
+    assert_eq!(
+        vm["objective"]["target"], "50 MB/s",
+        "an entry that holds is in force at once"
+    );
+    let vm = patch(&api, "oltp", json!({ "target": "20 MB/s", "weight": 7 })).await;
+    let objective = &vm["objective"];
+    assert_eq!(
+        (&objective["target"], &objective["weight"]),
+        (&json!("50 MB/s"), &json!(7))
+    );
+    let note = vm["notes"][0].as_str().expect("a note");
+    assert!(note.contains("entry 1") && note.contains("23:00"), "{note}");
+    minutes(180).await;
+    assert_eq!(target(&api, "oltp").await, "20 MB/s");
+    let vm = patch(&api, "oltp", json!({ "weight": 8 })).await;
+    assert_eq!(vm.get("notes"), None, "{vm}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_or_slept_is_followed_within_a_minute() {
+    let (api, wall) = daemon("2026-11-22T12:00+01:00");
+    patch(&api, "oltp", evening()).await;
+    minutes(3).await;
+    // The host slept until 19:00.
+    wall.set.store(7 * 3600, Ordering::Relaxed);
+    minutes(1).await;
+    assert_eq!(target(&api, "oltp").await, "50 MB/s");
+    // And its clock was wrong.
+    wall.set.store(0, Ordering::Relaxed);
+    minutes(1).await;
+    assert_eq!(target(&api, "oltp").await, "10 MB/s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_are_added_and_taken_away_one_by_one() {
+    let (api, _) = daemon("2026-11-22T12:00Z");
+    let path = "/v1/vms/bulk/schedule";
+    let entry = json!({ "from": "18:00", "weight": 7, "timezone": "UTC" });
+    let (status, vm) = ask_api(&api, "POST", path, &entry.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{vm}");
+    let once = json!({ "at": "2026-11-22T13:00", "until": "2026-11-22T14:00", "weight": 9 });
+    let (_, vm) = ask_api(&api, "POST", path, &once.to_string()).await;
+    assert_eq!(
+        vm["schedule"]["entries"].as_array().map(Vec::len),
+        Some(2),
+        "{vm}"
+    );
+    assert_eq!(vm["schedule"]["timezone"], "UTC");
+    minutes(60).await;
+    assert_eq!(show(&api, "bulk").await["objective"]["weight"], 9);
+
+    let wrong = json!({ "from": "18:00", "wieght": 7 });
+    let (status, said) = ask_api(&api, "POST", path, &wrong.to_string()).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(said["error"]["where"], "schedule[2]", "{said}");
+    for (number, status) in [("3", 404), ("0", 404), ("x", 404), ("2", 200)] {
+        let (found, said) = ask_api(&api, "DELETE", &format!("{path}/{number}"), "").await;
+        assert_eq!(found.as_u16(), status, "{number}: {said}");
+    }
+    let vm = show(&api, "bulk").await;
+    assert_eq!(vm["objective"]["weight"], 100, "what held is gone at once");
+    assert_eq!(vm["schedule"]["entries"].as_array().map(Vec::len), Some(1));
+    let (_, vm) = ask_api(&api, "DELETE", path, "").await;
+    assert_eq!(vm.get("schedule"), None, "{vm}");
+    minutes(24 * 60).await;
+    assert_eq!(show(&api, "bulk").await["objective"]["weight"], 100);
+    let (status, _) = ask_api(&api, "POST", "/v1/vms/nobody/schedule", "{}").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_added_has_what_its_schedule_says() {
+    let (api, _) = daemon("2026-11-22T20:00+01:00");
+    let mut vm = json!({ "device": "disk0", "disk": [{ "size": "1 MiB" }] });
+    vm["objective"] = evening();
+    let (status, now) = ask_api(&api, "PUT", "/v1/vms/new", &vm.to_string()).await;
+    assert_eq!(status, StatusCode::CREATED, "{now}");
+    assert_eq!(now["objective"]["target"], "50 MB/s");
+    let (status, again) = ask_api(&api, "PUT", "/v1/vms/new", &vm.to_string()).await;
+    assert_eq!(
+        (status, &again["objective"]),
+        (StatusCode::OK, &now["objective"])
+    );
+    minutes(180).await;
+    assert_eq!(target(&api, "new").await, "10 MB/s");
+}
+
+/// Random requests at 200 a second, of which 160 may be promised.
+fn slow() -> Pretended {
+    let mut plane = Pretended::new();
+    let curve = Curve::new(&[(4096, 200.0)]).expect("a curve");
+    let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
+    plane.3 = Some(Arc::new(profile));
+    plane
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_not_fit_at_its_time_is_refused_when_it_is_asked_for() {
+    let (api, _) = with(slow(), "2026-11-22T12:00Z");
+    // 120 IOPS are oltp's.
+    let path = "/v1/vms/bulk/schedule";
+    let too_much = json!({ "from": "18:00", "reservation": "100 IOPS", "timezone": "UTC" });
+    let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{said}");
+    let what = said["error"]["what"].as_str().expect("text");
+    assert!(what.contains("from Sun 2026-11-22 18:00 UTC on"), "{what}");
+    assert_eq!(show(&api, "bulk").await.get("schedule"), None);
+    // Once oltp has less by then it fits.
+    let less = json!({ "from": "18:00", "reservation": "20 IOPS", "timezone": "UTC" });
+    let (status, _) = ask_api(&api, "POST", "/v1/vms/oltp/schedule", &less.to_string()).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    // In whatever order they come.
+    minutes(6 * 60).await;
+    for (vm, iops) in [("oltp", "20 IOPS"), ("bulk", "100 IOPS")] {
+        assert_eq!(show(&api, vm).await["objective"]["reservation"], iops);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
+    let (api, _) = with(slow(), "2026-11-22T12:00Z");
+    let path = "/v1/vms/bulk/schedule?force=true";
+    let entry = json!({ "from": "18:00", "reservation": "100 IOPS", "timezone": "UTC" });
+    let (status, said) = ask_api(&api, "POST", path, &entry.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    minutes(6 * 60).await;
+    let vm = show(&api, "bulk").await;
+    assert_eq!(vm["objective"]["reservation"], Value::Null);
+    assert_eq!(vm["schedule"]["entry"], 1);
+    let held = vm["schedule"]["held"].as_str().expect("why");
+    assert!(held.contains("does not fit"), "{held}");
+    patch(&api, "oltp", json!({ "reservation": "20 IOPS" })).await;
+    minutes(1).await;
+    let vm = show(&api, "bulk").await;
+    assert_eq!(vm["objective"]["reservation"], "100 IOPS");
+    assert_eq!(vm["schedule"].get("held"), None, "{vm}");
+    // It goes back to its base whatever the others have.
+    minutes(6 * 60).await;
+    assert_eq!(
+        show(&api, "bulk").await["objective"]["reservation"],
+        Value::Null
+    );
+
+    // One that is to come by force comes.
+    let forced = json!({
+        "at": "2026-11-23T12:00", "reservation": "190 IOPS", "force": true, "timezone": "UTC"
+    });
+    let (status, said) = ask_api(&api, "POST", "/v1/vms/oltp/schedule", &forced.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{said}");
+    minutes(24 * 60).await;
+    assert_eq!(
+        show(&api, "oltp").await["objective"]["reservation"],
+        "190 IOPS"
+    );
+}
