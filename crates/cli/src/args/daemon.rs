@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand, ValueHint};
 
+use super::schedule::ScheduleCommand;
 use super::value::{parse_disk, parse_interval, parse_param, parse_weight, whole};
 
 #[derive(Debug, Subcommand)]
@@ -21,13 +22,23 @@ pub(crate) enum VmCommand {
         override_usage = "tidegate vm set <NAME> <--PART VALUE>...",
         after_help = "What is not named stays as it is; \"none\" takes a part away. The \
                             change lasts until\nthe daemon ends; with --persist it wins over the \
-                            configuration from then on.\n\nExamples:
+                            configuration from then on. Where a schedule has an entry in\n\
+                            force, what that says holds until it ends.\n\nExamples:
   tidegate vm set oltp --reservation \"120 IOPS @ 16 KiB\" --latency \"30 ms\"
   tidegate vm set bulk --limit \"500 IOPS, 40 MB/s\" --burst \"2000 IOPS\" --burst-length \"10 s\"
   tidegate vm set bulk --limit none --weight 50
   tidegate vm set bulk --weight 50 --persist"
     )]
     Set(Box<ObjectiveArgs>),
+    /// What of a VM's promise changes by the clock
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate vm schedule add dss --from 18:00 --until 23:00 --target \"50 MB/s\"
+  tidegate vm schedule list dss
+  tidegate vm schedule clear dss 1"
+    )]
+    Schedule(ScheduleCommand),
     /// Serve one more VM, now
     #[command(
         override_usage = "tidegate vm add <NAME> --disk <KEY=VALUE,...>... [OPTIONS]\n       \

@@ -6,6 +6,7 @@ mod daemon;
 mod disk;
 mod plan;
 mod profile;
+mod schedule;
 mod simulator;
 mod trace;
 mod value;
@@ -28,6 +29,7 @@ pub(crate) use daemon::{
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
+pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{all_policies, parse_policy};

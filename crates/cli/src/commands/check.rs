@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::Value;
 use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
@@ -57,6 +58,11 @@ struct Vm<'a> {
     device: &'a str,
     policy: PolicyView,
     objective: ObjectiveView,
+    /// What of it changes by the clock.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    schedule: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timezone: Option<String>,
     exports: Vec<&'a str>,
     /// What of it the store keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,6 +214,8 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device: &device(tenant).name,
             policy: PolicyView::new(&device(tenant).policy),
             objective: ObjectiveView::new(&tenant.objective),
+            schedule: Vec::new(),
+            timezone: None,
             exports: Vec::new(),
             kept: None,
         });
@@ -262,6 +270,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         mut warnings,
     } = loaded;
     warnings.extend(missing(&config));
+    warnings.extend(over(&config));
     let kept = Kept::of(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
     if out.is_json() {
@@ -279,6 +288,8 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
                 device: &config.devices[it.device].name,
                 policy,
                 objective,
+                schedule: (it.schedule.as_ref()).map_or_else(Vec::new, |schedule| schedule.words()),
+                timezone: it.promised().timezone().map(str::to_owned),
                 exports: it.disks.iter().map(|disk| disk.export.as_str()).collect(),
                 kept: kept.part(&it.name),
             }
@@ -363,6 +374,11 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
 
 fn promise(vm: &VmConfig, kept: &Kept) -> String {
     let promise = show::promise(vm.background, &ObjectiveView::new(&vm.objective));
+    let promise = match vm.promised().entries().len() {
+        0 => promise,
+        1 => format!("{promise}; 1 entry by the clock"),
+        n => format!("{promise}; {n} entries by the clock"),
+    };
     match kept.part(&vm.name) {
         None => promise,
         Some(Part::Vm) => format!("{promise} (VM persisted)"),
@@ -429,6 +445,19 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
     let store = (config.store.as_ref())
         .and_then(|store| nowhere("store.path".to_owned(), &store.path, &store.place));
     disks.chain(listeners).chain(control).chain(store).collect()
+}
+
+/// Entries of schedules that hold no more, and never will.
+fn over(config: &Config) -> Vec<Diagnostic> {
+    let of_vm = |vm: &VmConfig| {
+        let field = format!("vm {:?}: objective.schedule", vm.name);
+        let said = vm.entries_over().into_iter().map(|(number, when)| {
+            let what = format!("entry {number} ({when}) is over for good");
+            warning(field.clone(), what, "take it out".to_owned(), &None)
+        });
+        said.collect::<Vec<_>>()
+    };
+    config.vms.iter().flat_map(of_vm).collect()
 }
 
 fn warning(field: String, what: String, help: String, place: &Option<Place>) -> Diagnostic {

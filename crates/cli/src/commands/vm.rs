@@ -1,5 +1,6 @@
 //! `tidegate vm`: who is served, and what was promised.
 
+mod schedule;
 mod tenants;
 
 use anyhow::Result;
@@ -19,6 +20,7 @@ pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()
         VmCommand::List => list(client, out),
         VmCommand::Show { name } => show_one(&name, client, out),
         VmCommand::Set(args) => set(&args, client, out),
+        VmCommand::Schedule(command) => schedule::run(&command, client, out),
         VmCommand::Add(args) => tenants::add(&args, client, out),
         VmCommand::Remove(args) => tenants::remove(&args, client, out),
         VmCommand::Resize(args) => tenants::resize(&args, client, out),
@@ -181,6 +183,9 @@ fn describe(vm: &VmView) -> Table {
         let parts = [reads, expects.access.clone(), expects.size.clone()];
         let said: Vec<String> = parts.into_iter().flatten().collect();
         table.fact("expected to be", said.join(", "));
+    }
+    if let Some(schedule) = &vm.schedule {
+        schedule::facts(&mut table, schedule);
     }
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };

@@ -17,6 +17,7 @@ mod guest_linux;
 mod listing;
 mod patterns;
 mod resizing;
+mod schedules;
 mod tenants;
 mod tool;
 mod verify;

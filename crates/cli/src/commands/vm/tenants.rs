@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use tidegate_config::node::{Node, Value as NodeValue};
 use tidegate_config::{Field, document};
 use tidegate_report::{Cell, Table, Tone};
 use tidegate_server::control::Removed;
@@ -100,28 +99,9 @@ fn from_file(file: &Path) -> Result<Vec<Value>> {
             section.error("there is no VM in it", "a [[vm]], as in the configuration");
         }
         section.finish();
-        Some(vms.iter().map(|vm| as_json(vm.node())).collect())
+        Some(vms.iter().map(|vm| vm.node().to_json()).collect())
     })?;
     Ok(loaded.config)
-}
-
-fn as_json(node: &Node) -> Value {
-    match &node.value {
-        NodeValue::Text(text) | NodeValue::Date(text) => json!(text),
-        NodeValue::Integer(n) => match i64::try_from(*n) {
-            Ok(n) => json!(n),
-            Err(_) => json!(n.to_string()),
-        },
-        NodeValue::Float(text) => text.parse::<f64>().map_or(json!(text), |n| json!(n)),
-        NodeValue::Bool(b) => json!(b),
-        NodeValue::Null => Value::Null,
-        NodeValue::List(list) => list.iter().map(as_json).collect::<Vec<_>>().into(),
-        NodeValue::Table(entries) => {
-            let entries = entries.iter();
-            let fields = entries.map(|entry| (entry.key.clone(), as_json(&entry.node)));
-            Value::Object(fields.collect())
-        }
-    }
 }
 
 pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<()> {

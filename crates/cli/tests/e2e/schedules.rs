@@ -1,0 +1,103 @@
+//! Objectives that change by the clock, through the command line.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::control::{tidegate, tidegate_json};
+use crate::daemon::{Backing, Daemon, wait_for};
+
+fn start() -> Daemon {
+    let config = [
+        "[store]\npath = \"kept.redb\"\n".to_owned(),
+        Backing::Memory.device("policy = \"limit\""),
+        "[[vm]]\nname = \"a\"\n[vm.objective]\nlimit = \"100 IOPS\"\ntimezone = \"UTC\"\n"
+            .to_owned(),
+        Backing::Memory.disk("a", "16 MiB", ""),
+    ];
+    Daemon::start(&config.concat())
+}
+
+fn limit(daemon: &Daemon) -> Value {
+    let vm = tidegate_json(daemon, &["vm", "show", "a"]);
+    vm["objective"]["limit"]["total"].clone()
+}
+
+/// So many seconds from now, on a clock in UTC.
+fn seconds_ahead(seconds: i64) -> String {
+    let then = Timestamp::now() + SignedDuration::from_secs(seconds);
+    then.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+}
+
+#[test]
+fn an_entry_comes_in_force_at_its_second_and_is_told_before_and_then() {
+    let daemon = start();
+    let (at, until) = (seconds_ahead(3), seconds_ahead(5));
+    let add = [
+        "vm", "schedule", "add", "a", "--at", &at, "--until", &until, "--limit", "500 IOPS",
+    ];
+    let vm = tidegate_json(&daemon, &add);
+    assert_eq!(vm["objective"]["limit"]["total"], "100 IOPS", "{vm}");
+    assert_eq!(
+        vm["schedule"]["next"]["objective"]["limit"]["total"], "500 IOPS",
+        "{vm}"
+    );
+    let shown = tidegate(&daemon, &["vm", "show", "a"]);
+    let next = format!(
+        "at {} (UTC): at most 500 IOPS",
+        at.replace('T', " ").trim_end_matches(":00")
+    );
+    assert!(
+        shown.contains("next change") && shown.contains(&next),
+        "{next}: {shown}"
+    );
+
+    wait_for("the entry to come in force", || {
+        limit(&daemon) == "500 IOPS"
+    });
+    let begins: Timestamp = format!("{at}Z").parse().expect("a time");
+    assert!(Timestamp::now() >= begins, "before its time");
+    let list = tidegate(&daemon, &["vm", "schedule", "list", "a"]);
+    assert!(
+        list.contains("limit 500 IOPS") && list.contains("UTC"),
+        "{list}"
+    );
+    wait_for("its end", || limit(&daemon) == "100 IOPS");
+    let ends: Timestamp = format!("{until}Z").parse().expect("a time");
+    assert!(Timestamp::now() >= ends, "before its end");
+    assert!(daemon.logged(&["objective changed by its schedule", "500 IOPS"]));
+    assert!(daemon.logged(&["objective changed by its schedule", "the end of an entry"]));
+    daemon.stop();
+}
+
+#[test]
+fn a_schedule_that_is_persisted_survives_a_crash() {
+    let daemon = start();
+    let add = [
+        "vm",
+        "schedule",
+        "add",
+        "a",
+        "--from",
+        "00:00",
+        "--limit",
+        "500 IOPS",
+        "--persist",
+    ];
+    let vm = tidegate_json(&daemon, &add);
+    assert_eq!(vm["objective"]["limit"]["total"], "500 IOPS", "{vm}");
+    let set = ["vm", "set", "a", "--limit", "200 IOPS", "--persist"];
+    let vm = tidegate_json(&daemon, &set);
+    assert_eq!(vm["objective"]["limit"]["total"], "500 IOPS", "{vm}");
+    let note = vm["notes"][0].as_str().expect("a note");
+    assert!(note.contains("entry 1"), "{note}");
+    let daemon = daemon.crash();
+    assert_eq!(limit(&daemon), "500 IOPS");
+    let clear = ["vm", "schedule", "clear", "a", "1", "--persist"];
+    let vm = tidegate_json(&daemon, &clear);
+    assert_eq!(vm["objective"]["limit"]["total"], "200 IOPS", "{vm}");
+    let daemon = daemon.restart();
+    assert_eq!(limit(&daemon), "200 IOPS");
+    let none = tidegate(&daemon, &["vm", "schedule", "list", "a"]);
+    assert!(!none.contains("500 IOPS"), "{none}");
+    daemon.stop();
+}
