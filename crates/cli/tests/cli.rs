@@ -226,6 +226,33 @@ fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
 }
 
 #[test]
+fn a_schedule_is_shown_by_check_which_warns_of_what_is_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let entries = "timezone = \"Europe/Berlin\"\n\
+                   [[vm.objective.schedule]]\nfrom = \"18:00\"\nreservation = \"200 IOPS\"\n\
+                   [[vm.objective.schedule]]\nat = \"2020-01-01T00:00\"\nuntil = \"2020-01-02T00:00\"\n\
+                   reservation = \"300 IOPS\"\n";
+    let config = CONFIG.replace("latency = \"30 ms\"\n", entries);
+    std::fs::write(&path, config).expect("writable");
+    let path = path.to_str().expect("plain");
+    let checked = tidegate(&["check", path]);
+    let shown = stdout(&checked);
+    assert!(
+        shown.contains("at least 120 IOPS; 2 entries by the clock"),
+        "{shown}"
+    );
+    let warned = stderr(&checked);
+    let over = "entry 2 (2020-01-01 00:00 to 2020-01-02 00:00) is over for good";
+    assert!(warned.contains(over), "{warned}");
+    let json = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    let vm = &report["vms"][0];
+    assert_eq!(vm["timezone"], "Europe/Berlin", "{vm}");
+    assert_eq!(vm["schedule"][0]["reservation"], "200 IOPS", "{vm}");
+}
+
+#[test]
 fn a_broken_configuration_is_located_and_ends_with_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("broken.toml");

@@ -85,7 +85,7 @@ impl<P: Plane> Api<P> {
     }
 
     /// Puts in force what is due; how long nothing will be.
-    async fn look_at_the_clock(&self) -> Duration {
+    pub(super) async fn look_at_the_clock(&self) -> Duration {
         match self.due().is_empty() {
             true => self.held().clear(),
             false => {

@@ -275,3 +275,30 @@ async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
         "190 IOPS"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_does_not_answer_is_waited_for_once_and_told_of_by_all_its_vms() {
+    let plane = Pretended::new();
+    plane.with(|devices| {
+        let mut vms = snapshot("disk1", &["slow", "behind"]).vms;
+        devices[1].vms.append(&mut vms);
+    });
+    for name in ["slow", "behind"] {
+        let mut vm = pretended_vm(name, 1, Objective::default());
+        let words = json!({ "timezone": "UTC", "schedule": [{ "from": "18:00", "weight": 7 }] });
+        vm.promise(crate::config::schedule::merge(&Schedule::default(), &words).expect("good"));
+        plane.vms(|vms| vms.push(vm));
+    }
+    let wall = Wall::at("2026-11-22T18:30Z");
+    let api = Api::new(plane, wall.clock());
+    let began = Instant::now();
+    let left = api.look_at_the_clock().await;
+    assert_eq!(began.elapsed(), ANSWER_WITHIN);
+    assert_eq!(left, Duration::from_secs(60), "then it is tried again");
+    for name in ["slow", "behind"] {
+        let vm = show(&api, name).await;
+        let held = vm["schedule"]["held"].as_str().expect("why");
+        assert!(held.contains("did not answer in 5 s"), "{name}: {held}");
+        assert_eq!(vm["objective"]["weight"], 100);
+    }
+}
