@@ -51,11 +51,12 @@ pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Ten
     }
 }
 
-/// More changes by the clock than are looked at ahead: each is reckoned with all VMs of a device.
-const MOMENTS_MAX: usize = 256;
+/// So many changes by the clock are looked at ahead. Each is reckoned with all VMs of a device, on the
+/// control thread, which has more to do.
+const MOMENTS_MAX: usize = 128;
 
 /// When something else is promised by these schedules, as far as they are looked at ahead: the next week's
-/// changes, and those that come once, 256 at most.
+/// changes, and those that come once, 128 at most.
 pub(crate) fn moments<'a>(
     schedules: impl IntoIterator<Item = &'a Schedule>,
     now: Timestamp,

@@ -108,9 +108,9 @@ impl Proposal<'_> {
         let which = there.unwrap_or(before.len());
         after.splice(which..(which + 1).min(before.len()), [new]);
         let assumed = Assumed::default();
-        let was = fit::reckon(&device, &before, &assumed);
         let would_be = fit::reckon(&device, &after, &assumed);
-        if !would_be.is_worse_than(&was) {
+        // With a schedule there are many times to reckon for, at most of which all is well.
+        if would_be.fits() || !would_be.is_worse_than(&fit::reckon(&device, &before, &assumed)) {
             return None;
         }
         let (why, instead) = fit::refusal(&device, &after, which, &assumed)?;
