@@ -478,6 +478,36 @@ fn what_cannot_be_says_where_and_what_would_be_right() {
     assert!(said.contains("[[event]]"), "{said}");
 }
 
+#[test]
+fn the_ends_of_time_are_nothing_special() {
+    let ends = berlin(json!([
+        { "at": "0000-01-01T00:00", "until": "9999-12-31T23:59:59", "weight": 7 },
+        { "at": "9999-12-31T23:59", "weight": 8 },
+        { "from": "23:00", "until": "22:59:59", "weight": 9 },
+    ]));
+    for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
+        for zone in ["Europe/Berlin", "Pacific/Kiritimati", "Pacific/Apia", "UTC"] {
+            let there = merge(&ends, &json!({ "timezone": zone })).expect("a zone");
+            let next = there.next(now);
+            assert!(next.is_none_or(|next| next.at > now), "{zone}: {next:?}");
+            assert!(there.next_bound(now).is_none_or(|at| at > now));
+            assert!(there.bounds(now).iter().all(|at| *at > now));
+        }
+    }
+    assert_eq!(
+        ends.overlaps(),
+        [(0, 1), (0, 2)],
+        "no day comes after the last"
+    );
+    // Apia had no 2011-12-30: the day from midnight to midnight did not hold.
+    let apia = schedule(json!({ "timezone": "Pacific/Apia", "target": "10 MB/s",
+        "schedule": [{ "days": ["fri"], "target": "50 MB/s" }] }));
+    assert_eq!(
+        then(&apia, "2011-12-29T12:00-10:00", 1),
+        told(&[("Fri 06 00:00 +1400", 50)])
+    );
+}
+
 proptest::proptest! {
     /// Whatever holds is what the slow way finds: every second entry of a few days is asked.
     #[test]
