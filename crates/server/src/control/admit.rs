@@ -34,6 +34,17 @@ pub(super) struct Refusal {
     instead: String,
 }
 
+/// Whether a device can keep all that its VMs are promised at a time.
+pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) -> bool {
+    let Some(device) = fitting::device(device) else {
+        return true;
+    };
+    let tenants: Vec<_> = (vms.iter())
+        .map(|vm| fitting::tenant_with(vm, vm.promised_at(time)))
+        .collect();
+    fit::reckon(&device, &tenants, &Assumed::default()).fits()
+}
+
 impl Proposal<'_> {
     /// Refuses what does not fit, now or at any time as far as its own and the others' schedules are
     /// looked at ahead, unless it is forced. Called before anything is opened or changed. Without a

@@ -10,7 +10,7 @@
 //! it was set, went on while the host slept, or a change was made in between. A look sleeps for a
 //! minute at most, for a clock that is set tells nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tidegate_core::objective::Objective;
 
 use super::Api;
-use super::admit::Proposal;
+use super::admit::{self, Proposal};
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse};
 use super::plane::Plane;
@@ -69,8 +69,15 @@ impl fmt::Debug for Clock {
 
 /// By VM, why what its schedule says is not in force.
 pub(super) type Held = BTreeMap<String, String>;
-/// By device, why it does nothing.
-type Silent = BTreeMap<usize, String>;
+
+/// What is known of devices while what is due is changed.
+#[derive(Default)]
+struct Round {
+    /// Those that can keep all of it.
+    fits: BTreeSet<usize>,
+    /// Those that do not do what they are told, and why: a thousand VMs shall not wait for the same one.
+    silent: BTreeMap<usize, String>,
+}
 
 impl<P: Plane> Api<P> {
     /// Puts in force what schedules say, each at its time, until it is dropped.
@@ -86,6 +93,8 @@ impl<P: Plane> Api<P> {
 
     /// Puts in force what is due; how long nothing will be.
     pub(super) async fn look_at_the_clock(&self) -> Duration {
+        // What begins while something is changed is looked at once that is done.
+        let began = self.clock.now();
         match self.due().is_empty() {
             true => self.held().clear(),
             false => {
@@ -94,15 +103,14 @@ impl<P: Plane> Api<P> {
                 }
             }
         }
-        let now = self.clock.now();
         let scheduled = self.plane.scheduled();
-        let bounds = scheduled.iter().filter_map(|vm| {
-            let schedule = vm.schedule.as_deref()?;
-            schedule.next_bound(now)
-        });
-        let left = bounds.min().map(|at| now.duration_until(at));
-        let left = left.map_or(LOOK_WITHIN, |left| left.unsigned_abs());
-        left.min(LOOK_WITHIN)
+        let schedules = scheduled.iter().filter_map(|vm| vm.schedule.as_deref());
+        let bounds = schedules.filter_map(|schedule| schedule.next_bound(began));
+        bounds.min().map_or(LOOK_WITHIN, |at| {
+            let left = Duration::try_from(self.clock.now().duration_until(at));
+            // Before now is at once.
+            left.unwrap_or_default().min(LOOK_WITHIN)
+        })
     }
 
     /// The VMs whose schedules say something else than is in force.
@@ -117,13 +125,15 @@ impl<P: Plane> Api<P> {
     /// another has given something back.
     async fn change_what_is_due(&self) -> ApiResult<()> {
         let _one_at_a_time = self.alone("schedule").await?;
-        let (mut held, mut silent) = (Held::new(), Silent::new());
+        let mut round = Round::default();
+        let mut held = Held::new();
+        round.fits = self.fits_together(&self.due());
         loop {
             let due = self.due();
             let before = due.len();
             held.clear();
             for vm in due {
-                if let Err(why) = self.change_by_the_clock(&vm, &mut silent).await {
+                if let Err(why) = self.change_by_the_clock(&vm, &mut round).await {
                     held.insert(vm.name, why);
                 }
             }
@@ -139,10 +149,22 @@ impl<P: Plane> Api<P> {
         Ok(())
     }
 
-    /// Puts in force what a VM's schedule says now; or why that is not to be. `silent` are devices that
-    /// do not do what they are told: a thousand VMs shall not wait for the same one.
-    async fn change_by_the_clock(&self, vm: &VmConfig, silent: &mut Silent) -> Result<(), String> {
-        if let Some(why) = silent.get(&vm.device) {
+    /// The devices that can keep all that is due together. A thousand VMs whose evening begins at the
+    /// same time are not reckoned one by one.
+    fn fits_together(&self, due: &[VmConfig]) -> BTreeSet<usize> {
+        let now = self.clock.now();
+        let devices: BTreeSet<usize> = due.iter().map(|vm| vm.device).collect();
+        let configs = self.plane.device_configs();
+        let fits = |at: &usize| {
+            let vms = self.plane.vms_of(*at);
+            (configs.get(*at)).is_some_and(|device| admit::fits_at(device, &vms, now))
+        };
+        devices.into_iter().filter(fits).collect()
+    }
+
+    /// Puts in force what a VM's schedule says now; or why that is not to be.
+    async fn change_by_the_clock(&self, vm: &VmConfig, round: &mut Round) -> Result<(), String> {
+        if let Some(why) = round.silent.get(&vm.device) {
             return Err(why.clone());
         }
         let promised = vm.promised();
@@ -150,6 +172,7 @@ impl<P: Plane> Api<P> {
         let entry = then.entry.map(|at| &promised.entries()[at]);
         // Without any of them it has what it was promised first, and keeps no more than that.
         if entry.is_some_and(|entry| !entry.force)
+            && !round.fits.contains(&vm.device)
             && let Some(refusal) = self.refusal_now(vm, then.objective)
         {
             return Err(refusal);
@@ -159,7 +182,7 @@ impl<P: Plane> Api<P> {
         let now = now.map_err(|error| {
             let why = error.body.error.what;
             if error.status == StatusCode::SERVICE_UNAVAILABLE {
-                silent.insert(vm.device, why.clone());
+                round.silent.insert(vm.device, why.clone());
             }
             why
         })?;
