@@ -63,8 +63,10 @@ fn an_entry_comes_in_force_at_its_second_and_is_told_before_and_then() {
     wait_for("its end", || limit(&daemon) == "100 IOPS");
     let ends: Timestamp = format!("{until}Z").parse().expect("a time");
     assert!(Timestamp::now() >= ends, "before its end");
-    assert!(daemon.logged(&["objective changed by its schedule", "500 IOPS"]));
-    assert!(daemon.logged(&["objective changed by its schedule", "the end of an entry"]));
+    let logged = |what| daemon.logged(&["objective changed by its schedule", what]);
+    wait_for("the log to say both", || {
+        logged("500 IOPS") && logged("the end of an entry")
+    });
     daemon.stop();
 }
 
