@@ -5,6 +5,7 @@ use crate::estimator::CostEstimator;
 use crate::objective::Objective;
 use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
+use crate::seconds::Seconds;
 use crate::stats::{Ledger, VmStats};
 use crate::time::Nanos;
 use core::cell::Ref;
@@ -220,6 +221,39 @@ impl Facts {
     pub fn stats(&self, vm: VmId) -> Ref<'_, VmStats> {
         let of_vm = &self.vms[vm.index()];
         self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
+    }
+
+    /// What a VM moved in each of the last seconds, up to `now`.
+    pub(crate) fn seconds(&self, now: Nanos, vm: VmId) -> Seconds {
+        let (of_vm, ledger) = (&self.vms[vm.index()], &self.ledgers[vm.index()]);
+        let second = Seconds::number(now.max(self.now));
+        let asks = of_vm.requests > 0;
+        ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
+    }
+
+    /// Counts what a VM moves from the next second on.
+    pub(crate) fn begin_seconds(&mut self, vm: usize) {
+        let (of_vm, ledger) = (&mut self.vms[vm], &mut self.ledgers[vm]);
+        of_vm.second = Seconds::number(self.now);
+        ledger.begin_seconds(of_vm.second, of_vm.arrived, of_vm.answered);
+    }
+
+    /// A VM is about to be answered, or to have a request inside after none: it may be another second.
+    /// `asked`: it had something inside ever since it was told of a second, else nothing.
+    #[inline]
+    pub(crate) fn pass_seconds(&mut self, vm: usize, asked: bool) {
+        let second = Seconds::number(self.now);
+        if self.vms[vm].second != second {
+            self.close_seconds(vm, second, asked);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn close_seconds(&mut self, vm: usize, second: u32, asked: bool) {
+        let (of_vm, ledger) = (&mut self.vms[vm], &mut self.ledgers[vm]);
+        of_vm.second = second;
+        ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
     }
 
     /// Guest requests of a VM that wait.

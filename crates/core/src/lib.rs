@@ -51,6 +51,7 @@ pub mod random;
 pub mod regulate;
 pub mod request;
 pub mod roles;
+pub mod seconds;
 mod slots;
 pub mod starvation;
 pub mod stats;

@@ -17,6 +17,9 @@
 //! assert_eq!(precision::variability(&seconds), Some(95_238));
 //! ```
 
+/// The statistical interval of beta where nobody says another, in seconds: that of the paper's section 5.
+pub const INTERVAL_S: u32 = 30;
+
 /// One: what a quotient of 1 is in millionths.
 pub const MILLION: u64 = 1_000_000;
 
@@ -53,6 +56,46 @@ pub fn variability(samples: &[u64]) -> Option<u64> {
     (moved > 0).then(|| millionths(off, moved * seconds))
 }
 
+/// All three, of the seconds that are known of a VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Precision {
+    /// Seconds that count: those in which the VM had something outstanding.
+    pub seconds: u32,
+    /// Seconds of the same time in which it had nothing outstanding at all, which do not.
+    pub idle: u32,
+    /// Seconds of a statistical interval.
+    pub interval: u32,
+    /// What the VM is to have, in bytes a second; `None`: no bandwidth is held.
+    pub target: Option<u64>,
+    /// What it had on average, in bytes a second, rounded down; `None`: no second counts.
+    pub mean: Option<u64>,
+    /// B over all of them, in millionths.
+    pub error: Option<i64>,
+    /// Beta over the whole intervals that end with the last second, in millionths.
+    pub absolute_error: Option<u64>,
+    /// V over all of them, in millionths.
+    pub variability: Option<u64>,
+}
+
+impl Precision {
+    /// Of these samples, the oldest first, beside so many idle seconds.
+    pub fn of(samples: &[u64], idle: u32, target: Option<u64>, interval: u32) -> Precision {
+        let left_over = samples.len().checked_rem(interval as usize).unwrap_or(0);
+        let whole = &samples[left_over..];
+        let mean = sum(samples).checked_div(samples.len() as u128);
+        Precision {
+            seconds: samples.len() as u32,
+            idle,
+            interval,
+            target,
+            mean: mean.map(|mean| mean as u64),
+            error: target.and_then(|target| error(samples, target)),
+            absolute_error: target.and_then(|of| absolute_error(whole, of, interval as usize)),
+            variability: variability(samples),
+        }
+    }
+}
+
 fn sum(samples: &[u64]) -> u128 {
     samples.iter().map(|&one| u128::from(one)).sum()
 }
@@ -84,6 +127,24 @@ mod tests {
         assert_eq!(absolute_error(&[5, 5], 0, 1), None);
         assert_eq!(variability(&[]), None);
         assert_eq!(variability(&[0, 0]), None);
+    }
+
+    #[test]
+    fn intervals_end_with_the_last_second_and_without_a_target_only_v_is_known() {
+        let samples = [9, 10, 10, 20, 20];
+        let known = Precision::of(&samples, 3, Some(10), 2);
+        assert_eq!((known.seconds, known.idle, known.mean), (5, 3, Some(13)));
+        assert_eq!(known.error, Some(380_000));
+        // 10 and 10, 20 and 20.
+        assert_eq!(known.absolute_error, Some(500_000));
+        let free = Precision::of(&samples, 3, None, 2);
+        let none = (free.error, free.absolute_error);
+        assert_eq!((none, free.variability), ((None, None), known.variability));
+        let nothing = Precision::of(&[], 3, Some(10), 0);
+        assert_eq!(
+            (nothing.mean, nothing.error, nothing.variability),
+            (None, None, None)
+        );
     }
 
     #[test]

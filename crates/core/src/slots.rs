@@ -276,6 +276,9 @@ pub(crate) struct Vm {
     /// Guest requests that came, and that were answered, modulo 2^32: see [`Ledger`].
     pub arrived: u32,
     pub answered: u32,
+    /// The second of its last answer, or of the request that ended a quiet time: see
+    /// [`Seconds`](crate::seconds::Seconds).
+    pub second: u32,
     /// How long each lane has been shut in all; of one that is, less the time it was shut.
     pub shut_sum: [u64; 2],
     /// When its last outstanding request was answered.

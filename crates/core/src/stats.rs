@@ -6,6 +6,7 @@
 //! anybody reads. What is read is always complete.
 
 use crate::request::{Account, Lane, Op, VmId};
+use crate::seconds::Seconds;
 use crate::time::Nanos;
 use core::cell::{Ref, RefCell};
 
@@ -202,6 +203,7 @@ pub(crate) struct Ledger {
     answers: [Answer; ANSWERS],
     /// Readers count what is open too, and to them it must not matter: hence the cell.
     counted: RefCell<Counted>,
+    seconds: Seconds,
 }
 
 #[derive(Clone, Default)]
@@ -230,6 +232,7 @@ impl Default for Ledger {
             arrivals: [arrival; ARRIVALS],
             answers: [answer; ANSWERS],
             counted: RefCell::default(),
+            seconds: Seconds::default(),
         }
     }
 }
@@ -262,6 +265,26 @@ impl Ledger {
     /// For what is rare enough to be counted at once.
     pub(crate) fn at_once(&mut self) -> &mut VmStats {
         &mut self.counted.get_mut().stats
+    }
+
+    /// From the next second on it is counted what moves in each.
+    pub(crate) fn begin_seconds(&mut self, second: u32, arrivals: u32, answers: u32) {
+        let total = self.read(arrivals, answers).total_bytes();
+        self.seconds.begin(second, total);
+    }
+
+    /// It is this second now, and what is written down so far came before.
+    pub(crate) fn pass_seconds(&mut self, second: u32, asked: bool, arrivals: u32, answers: u32) {
+        let total = self.read(arrivals, answers).total_bytes();
+        self.seconds.pass(second, total, asked);
+    }
+
+    /// What moved in the last seconds, up to this one.
+    pub(crate) fn seconds(&self, second: u32, asked: bool, arrivals: u32, answers: u32) -> Seconds {
+        let mut seconds = self.seconds.clone();
+        let total = self.read(arrivals, answers).total_bytes();
+        seconds.pass(second, total, asked);
+        seconds
     }
 
     /// The statistics, complete. `arrivals` and `answers`: how many there were.
@@ -299,8 +322,8 @@ impl Counted {
 }
 
 impl VmStats {
-    /// Memory of its histograms; the rest lies in its ledger.
-    pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>();
+    /// Memory of its histograms and of its last seconds; the rest lies in its ledger.
+    pub(crate) const HEAP_BYTES: usize = 5 * size_of::<[u32; BUCKETS]>() + Seconds::HEAP_BYTES;
 
     /// Counters of one operation.
     pub fn op(&self, op: Op) -> &OpCount {

@@ -134,6 +134,9 @@ impl Engine {
     /// Counts the request; returns whether it may continue one that came shortly before.
     #[inline(always)]
     fn note_arrival(&mut self, of: Accepted, op: Op, len: u32) -> bool {
+        if self.facts.vms[of.vm as usize].requests == 0 {
+            self.facts.pass_seconds(of.vm as usize, false);
+        }
         let of_vm = &mut self.facts.vms[of.vm as usize];
         let ledger = &mut self.facts.ledgers[of.vm as usize];
         of_vm.requests += 1;

@@ -69,6 +69,7 @@ impl Engine {
         self.facts.objectives[slot] = *objective;
         self.facts.allocations[slot] = 0;
         self.facts.ledgers[slot] = Ledger::default();
+        self.facts.begin_seconds(slot);
         let id = VmId { index, generation };
         if let Some(estimator) = &mut self.facts.estimator {
             estimator.forget(id);
@@ -97,7 +98,11 @@ impl Engine {
         self.advance(now);
         self.check_vm(vm)?;
         objective.validate()?;
-        self.facts.objectives[vm.index()] = *objective;
+        let before = core::mem::replace(&mut self.facts.objectives[vm.index()], *objective);
+        if before.target.bytes_per_s != objective.target.bytes_per_s {
+            // What came of another target says nothing of this one.
+            self.facts.begin_seconds(vm.index());
+        }
         self.tell_limits(&Event::VmChanged(vm));
         self.emit(&Event::VmChanged(vm));
         Ok(())

@@ -146,6 +146,8 @@ impl Engine {
     /// Answers a request: it leaves the engine here.
     #[inline(always)]
     pub(super) fn finish(&mut self, slot: u32) {
+        let vm = self.facts.hot[slot as usize].vm;
+        self.facts.pass_seconds(vm as usize, true);
         let Facts {
             now,
             device,
@@ -156,7 +158,7 @@ impl Engine {
             ..
         } = &mut self.facts;
         let (this, cold) = (&mut hot[slot as usize], &cold[slot as usize]);
-        let (vm, op, len) = (this.vm, this.op, this.len);
+        let (op, len) = (this.op, this.len);
         let behind = match cold.behind {
             NIL => None,
             other => Some(vms[other as usize].id(other)),

@@ -57,6 +57,7 @@ use crate::policy::{PolicySpec, Roles};
 use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
 use crate::roles::{Regulator, Stage, Waits};
+use crate::seconds::Seconds;
 use crate::stats::{Ledger, VmStats};
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
@@ -291,6 +292,12 @@ impl Engine {
     /// has gone.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'_, VmStats> {
         self.facts.stats(vm)
+    }
+
+    /// What a VM moved in each of the last seconds up to `now`, for its precision. Begins anew when its
+    /// `target` in bytes a second is another one. Panics as [`Engine::vm_stats`].
+    pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
+        self.facts.seconds(now, vm)
     }
 
     /// The objective in force.

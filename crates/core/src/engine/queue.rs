@@ -63,6 +63,7 @@ impl Vm {
             largest_io: 0,
             arrived: 0,
             answered: 0,
+            second: 0,
             shut_sum: [0; 2],
             quiet_since: Nanos::MAX,
             edges: Edges::NONE,
