@@ -306,7 +306,10 @@ impl Driver {
         }
         let whole = bytes == self.learnt;
         let blob = Blob::from_bytes(bytes);
-        let refused = self.engine.import_learnt(self.now, [(vm, &blob)]);
+        let refused = match byte % 2 {
+            0 => self.engine.import_learnt(self.now, [(vm, &blob)]),
+            _ => self.engine.import_moved(self.now, [(vm, &blob)]),
+        };
         let again = self.engine.export_learnt(vm);
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");

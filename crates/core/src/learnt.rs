@@ -98,6 +98,13 @@ impl Blob {
         &self.0
     }
 
+    /// The name of the part that wrote it; `None`: it is not one.
+    pub fn part(&self) -> Option<&str> {
+        let (&[format, length], rest) = self.0.split_first_chunk()?;
+        let name = rest.get(..length.into()).filter(|_| format == FORMAT)?;
+        core::str::from_utf8(name).ok()
+    }
+
     /// Adds a number.
     pub fn push_u64(&mut self, value: u64) -> &mut Blob {
         self.0.extend_from_slice(&value.to_le_bytes());
@@ -226,6 +233,7 @@ mod tests {
             fields.end()?;
             Ok::<_, BlobError>(read)
         };
+        assert_eq!(blob.part(), Some("thermostat"));
         let whole = blob.as_bytes();
         assert_eq!(read(whole), Ok((u64::MAX - 1, (-0.0_f64).to_bits())));
         for length in 0..whole.len() {

@@ -574,6 +574,15 @@ pub trait Controller: Send {
         Err(BlobError::Unwanted("the controller learns nothing"))
     }
 
+    /// The same of a VM whose disks lie elsewhere now: what was learnt of them is found out anew, and what
+    /// was learnt of the VM is taken over. Unless a controller says otherwise, that is all of it.
+    ///
+    /// # Errors
+    /// As [`Controller::import`].
+    fn import_moved(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        self.import(facts, vm, learnt)
+    }
+
     /// All that there is to import has been: knobs may be turned for it.
     fn imported(&mut self, _facts: &Facts, _out: &mut Knobs) {}
 }

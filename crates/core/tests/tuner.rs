@@ -335,6 +335,47 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
 }
 
 #[test]
+fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over() {
+    let mut here = world(&spec("vcup-drr", PAPER), disk);
+    let guest = here.guest(&precise(Rate::bytes(30 * MB)));
+    here.load(guest, Op::Read, 128 * KIB, 8);
+    here.run(200 * SECOND);
+    let learnt = here.engine.export_learnt(guest.vm).expect("it is there");
+    let learnt = learnt.expect("it was profiled");
+    let was = tuning(&here, guest);
+    // A disk of which one page comes to three times as much.
+    let faster = |io: &DeviceIo| 60_000 + u64::from(io.len) * 4;
+    let mut there = world(&spec("vcup-drr", PAPER), faster);
+    let moved = there.guest(&precise(Rate::bytes(30 * MB)));
+    let refused = there
+        .engine
+        .import_moved(there.time(), [(moved.vm, &learnt)]);
+    assert_eq!(refused, []);
+    let is = tuning(&there, moved);
+    assert_eq!(
+        (is.window, is.settled, is.aim),
+        (was.window, was.settled, was.aim)
+    );
+    assert_eq!((is.range, is.profiling), (None, Some((0, 11))));
+    there.load(moved, Op::Read, 128 * KIB, 8);
+    there.run(12 * SECOND);
+    let range = tuning(&there, moved).range.expect("it was profiled again");
+    assert!(range.lowest > 45 * MB, "{range:?}");
+    // Where no bandwidths are measured none are kept of another disk either.
+    let mut plain = world(&spec("vcup-drr", &[]), faster);
+    let plainly = plain.guest(&precise(Rate::bytes(30 * MB)));
+    let refused = plain
+        .engine
+        .import_moved(plain.time(), [(plainly.vm, &learnt)]);
+    assert_eq!(refused, []);
+    let is = tuning(&plain, plainly);
+    assert_eq!(
+        (is.range, is.profiling, is.window),
+        (None, None, was.window)
+    );
+}
+
+#[test]
 fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
     let mut world = world(&spec("vcup-drr", PAPER), disk);
     let guest = world.guest(&precise(Rate::bytes(30 * MB)));

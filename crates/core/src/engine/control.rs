@@ -243,12 +243,32 @@ impl Engine {
         now: Nanos,
         learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
     ) -> Vec<(VmId, BlobError)> {
+        self.take_over(now, learnt, false)
+    }
+
+    /// The same of VMs whose disks lie elsewhere than where it was learnt: what was learnt of the disks is
+    /// found out anew, the rest is taken over.
+    pub fn import_moved<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+    ) -> Vec<(VmId, BlobError)> {
+        self.take_over(now, learnt, true)
+    }
+
+    fn take_over<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+        moved: bool,
+    ) -> Vec<(VmId, BlobError)> {
         self.advance(now);
         let mut refused = Vec::new();
         for (vm, blob) in learnt {
             let taken = match (self.check_vm(vm), &mut self.roles.controller) {
                 (Err(_), _) => Err(BlobError::Unwanted("the VM is not there (any more)")),
                 (_, None) => Err(BlobError::Unwanted("the policy has no controller")),
+                (_, Some(controller)) if moved => controller.import_moved(&self.facts, vm, blob),
                 (_, Some(controller)) => controller.import(&self.facts, vm, blob),
             };
             refused.extend(taken.err().map(|error| (vm, error)));

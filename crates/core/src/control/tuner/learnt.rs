@@ -52,6 +52,14 @@ impl Tuner {
         Some(blob)
     }
 
+    /// As [`Tuner::import`], of a VM whose disks lie elsewhere: of those the bandwidths by merge limit are
+    /// measured anew, if they are to be at all (section 4.4).
+    pub(super) fn import_moved(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        self.import(learnt)?;
+        self.profile_anew();
+        Ok(())
+    }
+
     /// # Errors
     /// When it is not a tuner's, or says what cannot be; nothing has changed then.
     pub(super) fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {

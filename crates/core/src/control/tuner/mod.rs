@@ -190,6 +190,13 @@ impl Controller for Tuners {
         }
     }
 
+    fn import_moved(&mut self, _facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        match self.of(vm) {
+            Some(tuner) => tuner.import_moved(learnt),
+            None => Err(BlobError::Unwanted("the VM has no target")),
+        }
+    }
+
     fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
         for (slot, tuner) in self.vms.iter_mut().enumerate() {
             let Some(tuner) = tuner else { continue };

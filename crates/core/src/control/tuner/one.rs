@@ -338,6 +338,14 @@ impl Tuner {
         self.begin_tuning();
     }
 
+    /// The bandwidths by merge limit are those of another disk.
+    pub(super) fn profile_anew(&mut self) {
+        self.profiling = self.params.profiling && self.aim.is_some();
+        self.range = Range::new(if self.profiling { self.top } else { 0 });
+        self.action.top = self.top;
+        self.begin_tuning();
+    }
+
     /// What was learnt elsewhere is in force.
     pub(super) fn go_on(&mut self) {
         self.learnt = true;
