@@ -89,6 +89,7 @@ pub mod policy;
 pub mod profile;
 pub mod schedule;
 pub mod section;
+pub mod told;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};
 pub use document::Loaded;

@@ -7,9 +7,12 @@ use tidegate_core::estimator::Learnt;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
+use tidegate_core::precision::Precision;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
+use tidegate_core::seconds::Seconds;
 use tidegate_core::stats::VmStats;
+use tidegate_core::tuning::Tuning;
 use tidegate_core::watch::{Drift, LearntCap};
 use tidegate_nbd::Export;
 use tokio::sync::oneshot;
@@ -322,6 +325,18 @@ pub struct VmSnapshot {
     pub in_flight: u32,
     /// Since it was added.
     pub stats: Box<VmStats>,
+    /// What it moved in each of the last seconds.
+    pub seconds: Seconds,
+    /// How it is tuned to its target; `None`: it is not.
+    pub tuning: Option<Tuning>,
+}
+
+impl VmSnapshot {
+    /// How precisely its bandwidth was held of late, with statistical intervals of so many seconds.
+    pub fn precision(&self, interval: u32) -> Precision {
+        self.seconds
+            .precision(self.objective.target.bytes_per_s, interval)
+    }
 }
 
 /// A disk as it stands.

@@ -13,7 +13,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::estimator::LearntKind;
+use tidegate_core::precision::{INTERVAL_S, MILLION};
 use tidegate_core::request::{Lane, Op};
+use tidegate_core::roles::Throttle;
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 use tidegate_core::watch::{Drift, Parting};
@@ -270,6 +272,81 @@ static OF_VM: &[Metric<VmSnapshot>] = &[
         "Guest requests whose client vanished before they started",
         Read::Counter(|vm| vm.stats.cancelled as f64),
     ),
+    plain(
+        "precision_error_ratio",
+        "B: by how much the bandwidth of the last five minutes is above the target, relative to it; absent \
+         without a target in bytes a second",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
+    ),
+    plain(
+        "precision_absolute_error_ratio",
+        "Beta: the mean of |B| over intervals of 30 s in which the VM had something outstanding",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
+    ),
+    plain(
+        "precision_variability_ratio",
+        "V: how far its seconds of the last five minutes are off their mean on average, relative to it; \
+         absent where nothing moved",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
+    ),
+    plain(
+        "inadequate",
+        "1 where the VM asks for its target and the device does not do it; absent where nothing tunes it",
+        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
+    ),
+    plain(
+        "inadequate_bytes_per_second",
+        "What the VM had of late, where that is less than its target because the device does not do more",
+        Read::Maybe(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
+    ),
+    plain(
+        "tuning_aim_bytes_per_second",
+        "What the VM's tuner aims at, so that its target comes out",
+        Read::Maybe(|vm| Some(vm.tuning?.aim? as f64)),
+    ),
+    bytes(
+        "tuning_merge_limit",
+        "The largest device I/O that the VM's tuner lets it have now",
+        Read::Maybe(|vm| Some(vm.tuning?.merge_limit?.into())),
+    ),
+    plain(
+        "tuning_throttle_bytes_per_second",
+        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit holds it",
+        Read::Maybe(|vm| match vm.tuning?.throttle {
+            Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
+            Throttle::Off | Throttle::Ios(_) => None,
+        }),
+    ),
+    plain(
+        "tuning_throttle_iops",
+        "How many device I/Os a second the VM may have; absent where its target names none",
+        Read::Maybe(|vm| match vm.tuning?.throttle {
+            Throttle::Ios(thousandths) => Some(thousandths as f64 / 1000.0),
+            Throttle::Off | Throttle::Exactly(_) | Throttle::AtMost(_) => None,
+        }),
+    ),
+    seconds(
+        "tuning_window",
+        "How long each action of the VM's tuner holds",
+        Read::Maybe(|vm| Some(vm.tuning?.window.as_secs_f64())),
+    ),
+    plain(
+        "tuning_settled",
+        "1 where the VM's tuner looks for no better window",
+        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
+    ),
+    plain(
+        "tuning_range_bytes_per_second",
+        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: no more \
+         than the highest can be promised",
+        Read::Gauges("end", |vm| {
+            let range = vm.tuning.and_then(|tuning| tuning.range);
+            let ends = range.map(|range| [("lowest", range.lowest), ("highest", range.highest)]);
+            let ends = ends.into_iter().flatten();
+            ends.map(|(end, bytes)| (end.to_owned(), bytes as f64))
+                .collect()
+        }),
+    ),
     seconds(
         "spent",
         "Where the time of guest requests went: regulated (own limit or credits), queued (others were \
@@ -302,6 +379,11 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
         Read::Counter(|disk| disk.faults_injected as f64),
     ),
 ];
+
+/// Of millionths.
+fn ratio(millionths: f64) -> f64 {
+    millionths / MILLION as f64
+}
 
 fn by_op(vm: &VmSnapshot, of: fn(&VmSnapshot, Op) -> u64) -> Vec<(&'static str, f64)> {
     Op::ALL

@@ -1,8 +1,9 @@
 //! What a simulation found out, as plain data.
 
-use crate::host::{DeviceTally, Distances, Judged, Kept, Tally};
+use crate::host::{DeviceTally, Distances, Held, Judged, Kept, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
+use tidegate_config::told::{PrecisionView, TuningView};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -87,6 +88,12 @@ pub struct VmReport {
     pub waits: Waits,
     /// Promises, and whether they were kept.
     pub promises: Vec<Promise>,
+    /// How precisely its bandwidth was held over the whole seconds after the warm-up, at most the last day
+    /// of them, or since its target in bytes a second was another one.
+    pub precision: PrecisionView,
+    /// How it is tuned at the end; `None`: it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningView>,
 }
 
 /// Rates and latencies over a span of time.
@@ -202,12 +209,14 @@ impl Waits {
 }
 
 impl VmReport {
-    /// Of a tenant, over `span`; `judged`: what it was promised, one after the other.
+    /// Of a tenant, over `span`; `judged`: what it was promised, one after the other; `held`: how
+    /// precisely.
     pub fn new(
         tenant: &Tenant,
         device: &str,
         tally: &Tally,
         judged: &[Judged],
+        held: &Held,
         span: Nanos,
     ) -> VmReport {
         VmReport {
@@ -218,6 +227,8 @@ impl VmReport {
             rates: Rates::new(tally, span),
             waits: Waits::new(tally),
             promises: promises(judged),
+            precision: PrecisionView::new(&held.precision),
+            tuning: held.tuning.as_ref().map(TuningView::new),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All devices of a scenario, side by side through virtual time.
 
-use crate::host::{Host, Tally};
+use crate::host::{Held, Host, Tally};
 use crate::report::{DeviceReport, Rates, Report, Row, VmReport};
 use crate::scenario::Scenario;
 use tidegate_core::time::Nanos;
@@ -155,6 +155,7 @@ impl World {
         let span = self.now.since(scenario.warm_up);
         let mut judged = vec![Vec::new(); scenario.tenants.len()];
         let mut totals: Vec<(usize, &Tally)> = Vec::new();
+        let mut held: Vec<(usize, Held)> = Vec::new();
         let leaves = scenario
             .tenants
             .iter()
@@ -163,16 +164,19 @@ impl World {
         for host in &self.hosts {
             host.judge(|tenant, all| judged[tenant] = all);
             totals.extend(host.tallies());
+            held.extend(host.held());
             host.ends()
                 .for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
         }
         totals.sort_by_key(|(tenant, _)| *tenant);
+        held.sort_by_key(|(tenant, _)| *tenant);
         let totals = totals.into_iter().map(|(tenant, here)| {
             let all = self.interval.as_ref().map(|it| &it.totals[tenant]);
             all.unwrap_or(here)
         });
         let devices = scenario.devices.iter().zip(&self.hosts);
-        let vms = scenario.tenants.iter().zip(totals.zip(&judged));
+        let found = totals.zip(&judged).zip(held);
+        let vms = scenario.tenants.iter().zip(found);
         Report {
             title: scenario.title.clone(),
             seed: scenario.seed,
@@ -188,13 +192,13 @@ impl World {
                 .collect(),
             vms: vms
                 .zip(ends)
-                .map(|((tenant, (tally, judged)), end)| {
+                .map(|((tenant, ((tally, judged), (_, held))), end)| {
                     let device = &scenario.devices[tenant.device].name;
                     // Its rates are those of the time in which it had something to do.
                     let first = tenant.jobs.iter().map(|job| job.start).min();
                     let began = tenant.arrives + first.unwrap_or_default();
                     let span = end.since(began.max(scenario.warm_up));
-                    VmReport::new(tenant, device, tally, judged, span)
+                    VmReport::new(tenant, device, tally, judged, &held, span)
                 })
                 .collect(),
             requests: self.answered(),

@@ -263,16 +263,21 @@ pub(crate) enum PolicyCommand {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("view").args(["follow", "precision"]))]
 pub(crate) struct StatsArgs {
     /// Only this VM
     pub(crate) vm: Option<String>,
     /// Rates of each interval instead of totals, until interrupted
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Time between two looks, such as "500 ms"
-    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval,
-          requires = "follow")]
-    pub(crate) interval: Duration,
+    /// How precisely bandwidths were held in the last five minutes: B, beta and V
+    #[arg(long)]
+    pub(crate) precision: bool,
+    /// With --follow the time between two looks, such as "500 ms" [default: 1 s]; with --precision
+    /// the statistical interval of beta, whole seconds [default: 30 s]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval,
+          requires = "view")]
+    pub(crate) interval: Option<Duration>,
     /// End after so many intervals
     #[arg(long, value_name = "N", requires = "follow", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) count: Option<u64>,

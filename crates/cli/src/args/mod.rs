@@ -238,8 +238,14 @@ pub(crate) enum Command {
     /// What was counted for each VM
     #[command(
         after_help = "Queue time is what scheduling and limits cost; service time is the \
-                            device's.\n\nExamples:\n  tidegate stats\n  tidegate stats --follow \
-                            --interval \"2 s\"\n  tidegate stats --follow -o json | jq '.vms[].iops'"
+                            device's.\n\nPrecision: B is the error of the mean against the \
+                            target, beta the mean of |B| over statistical\nintervals, V how far \
+                            seconds are off their mean on average; seconds in which a VM had \
+                            nothing\noutstanding are left out.\n\nExamples:
+  tidegate stats
+  tidegate stats --follow --interval \"2 s\"
+  tidegate stats --precision --interval \"10 s\"
+  tidegate stats --follow -o json | jq '.vms[].iops'"
     )]
     Stats(StatsArgs),
     /// Simulate a scenario, or a fio job file, in virtual time

@@ -7,6 +7,7 @@ mod device;
 mod disk;
 mod plan;
 mod policy;
+mod precise;
 mod profile;
 mod reproduce;
 mod serve;

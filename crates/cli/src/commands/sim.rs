@@ -7,6 +7,7 @@ use tidegate_report::{Align, Cell, Table, Tone, count, csv_record, duration, per
 use tidegate_sim::report::{Promise, Rates, Report, Row, VmReport};
 use tidegate_sim::world::World;
 
+use super::precise;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::Patient;
@@ -213,7 +214,14 @@ fn table(report: &Report, out: Output) -> String {
         head,
         devices(report).render(out.style()),
         vms(report).render(out.style()),
+        precision(report).render(out.style()),
     ];
+    let tuned: Vec<_> = (report.vms.iter())
+        .filter_map(|vm| Some((vm.name.as_str(), vm.tuning.as_ref()?)))
+        .collect();
+    if !tuned.is_empty() {
+        parts.push(precise::tunings(&tuned).render(out.style()));
+    }
     let promises = promises(&report.vms);
     if !promises.is_empty() {
         parts.push(promises.render(out.style()));
@@ -278,6 +286,12 @@ fn vms(report: &Report) -> Table {
         ]);
     }
     table
+}
+
+fn precision(report: &Report) -> Table {
+    let vms = report.vms.iter();
+    let vms: Vec<_> = vms.map(|vm| (vm.name.as_str(), &vm.precision)).collect();
+    precise::table(&vms)
 }
 
 fn promises(vms: &[VmReport]) -> Table {

@@ -1,30 +1,32 @@
 //! `tidegate stats`: who got what, since the start or in each interval.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
+use tidegate_config::told::PrecisionView;
 use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration};
 use tidegate_server::control::stats::{StatsView, VmStatsView};
 use tidegate_server::control::view::{ObjectiveView, VmView};
 
-use super::show;
+use super::{precise, show};
 use crate::args::StatsArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
 pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    if args.follow {
-        follow(args, client, out)
-    } else {
-        totals(args, client, out)
+    match (args.follow, args.precision) {
+        (true, _) => follow(args, client, out),
+        (false, true) => precision(args, client, out),
+        (false, false) => totals(args, client, out),
     }
 }
 
 /// What was counted, of the VM that was asked for.
-fn look(args: &StatsArgs, client: &Client, buckets: bool) -> Result<StatsView> {
-    let mut stats: StatsView = read(client.get(&format!("/v1/stats?buckets={buckets}"))?)?;
+fn look(args: &StatsArgs, client: &Client, query: &str) -> Result<StatsView> {
+    let mut stats: StatsView = read(client.get(&format!("/v1/stats{query}"))?)?;
     if let Some(wanted) = &args.vm {
         let known: Vec<String> = stats.vms.iter().map(|vm| vm.vm.clone()).collect();
         stats.vms.retain(|vm| vm.vm == *wanted);
@@ -39,7 +41,7 @@ fn look(args: &StatsArgs, client: &Client, buckets: bool) -> Result<StatsView> {
 }
 
 fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    let stats = look(args, client, false)?;
+    let stats = look(args, client, "")?;
     if out.is_json() {
         return out.json(&stats);
     }
@@ -95,6 +97,39 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+/// How precisely each VM was served of late.
+fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
+    let query = match args.interval {
+        Some(interval) => format!("?interval={}ns", interval.as_nanos()),
+        None => String::new(),
+    };
+    let stats = look(args, client, &query)?;
+    let vms: Vec<_> = (stats.vms.iter())
+        .map(|vm| (vm.vm.as_str(), &vm.precision))
+        .collect();
+    if out.is_json() {
+        let vms = vms.iter().map(|&(vm, &precision)| VmPrecision {
+            vm: vm.to_owned(),
+            precision,
+        });
+        let vms = vms.collect();
+        return out.json(&Precisions { vms });
+    }
+    Ok(out.table(&precise::table(&vms))?)
+}
+
+#[derive(Serialize)]
+struct Precisions {
+    vms: Vec<VmPrecision>,
+}
+
+#[derive(Serialize)]
+struct VmPrecision {
+    vm: String,
+    #[serde(flatten)]
+    precision: PrecisionView,
 }
 
 /// One interval of one VM.
@@ -162,13 +197,15 @@ impl Interval {
 }
 
 fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    let mut before = look(args, client, true)?;
+    const BUCKETS: &str = "?buckets=true";
+    let every = args.interval.unwrap_or(Duration::from_secs(1));
+    let mut before = look(args, client, BUCKETS)?;
     let in_place = !out.is_json() && std::io::stdout().is_terminal();
     let mut drawn = 0;
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        std::thread::sleep(args.interval);
-        let now = look(args, client, true)?;
+        std::thread::sleep(every);
+        let now = look(args, client, BUCKETS)?;
         // Asked each time: `vm set` may have changed what was promised.
         let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
         let vms: Vec<Interval> = (now.vms.iter())

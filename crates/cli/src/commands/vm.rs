@@ -10,7 +10,7 @@ use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, p
 use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
 use tidegate_server::control::view::VmView;
 
-use super::show;
+use super::{precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -66,14 +66,21 @@ fn list(client: &Client, out: Output) -> Result<()> {
 }
 
 fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
-    let answer = client.get(&format!("/v1/vms/{}", escape(name)))?;
+    let mut answer = client.get(&format!("/v1/vms/{}", escape(name)))?;
+    let stats: StatsView = read(client.get("/v1/stats")?)?;
+    let stats = stats.vms.iter().find(|stats| stats.vm == name);
     if out.is_json() {
+        if let Some(stats) = stats {
+            answer["precision"] = serde_json::to_value(stats.precision)?;
+        }
         return out.json(&answer);
     }
-    let vm: VmView = read(answer)?;
-    let stats: StatsView = read(client.get("/v1/stats")?)?;
-    out.table(&describe(&vm))?;
-    match stats.vms.iter().find(|stats| stats.vm == vm.name) {
+    let mut table = describe(&read(answer)?);
+    if let Some(stats) = stats.filter(|stats| stats.precision.seconds > 0) {
+        table.fact("last 5 minutes", precise::in_line(&stats.precision));
+    }
+    out.table(&table)?;
+    match stats {
         Some(stats) => Ok(out.text(&history(stats, out.style()))?),
         None => Ok(()),
     }
@@ -214,6 +221,9 @@ fn describe(vm: &VmView) -> Table {
     table.fact("clients", vm.clients.to_string());
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
     table.fact("requests now", now);
+    if let Some(tuning) = &vm.tuning {
+        precise::facts(&mut table, tuning);
+    }
     for note in &vm.notes {
         table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
     }

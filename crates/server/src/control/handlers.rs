@@ -7,6 +7,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use tidegate_core::precision::INTERVAL_S;
+use tidegate_core::seconds::KEPT;
+use tidegate_core::time::Nanos;
+use tidegate_device::units;
 
 use super::error::{ApiError, ApiResult, json};
 use super::plane::Plane;
@@ -193,17 +197,39 @@ pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
 pub(super) struct StatsQuery {
     #[serde(default)]
     buckets: bool,
+    interval: Option<String>,
+}
+
+impl StatsQuery {
+    /// The statistical interval, in seconds.
+    fn interval(&self) -> ApiResult<u32> {
+        let Some(text) = &self.interval else {
+            return Ok(INTERVAL_S);
+        };
+        let refused = |what: String| {
+            let allowed = format!("whole seconds up to {KEPT} s, such as ?interval=10s");
+            ApiError::new(StatusCode::BAD_REQUEST, what, "interval").allowing(allowed)
+        };
+        let time = units::parse_duration(text).map_err(|error| refused(error.to_string()))?;
+        let seconds = time.0 / Nanos::SECOND.0;
+        let whole = time.0.is_multiple_of(Nanos::SECOND.0);
+        match whole && (1..=KEPT as u64).contains(&seconds) {
+            true => Ok(seconds as u32),
+            false => Err(refused(format!("{text:?} is no statistical interval"))),
+        }
+    }
 }
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
     let query = Query::<StatsQuery>::try_from_uri(&uri).map_err(|rejection| {
         ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
-            .allowing("?buckets=true or ?buckets=false")
+            .allowing("?buckets=true, ?buckets=false or ?interval=10s")
     })?;
+    let interval = query.interval()?;
     let all = api.snapshots().await?;
     let vms = all
         .iter()
-        .flat_map(|device| VmStatsView::all(device, query.buckets));
+        .flat_map(|device| VmStatsView::all(device, query.buckets, interval));
     Ok(ok(&StatsView { vms: vms.collect() }))
 }
 

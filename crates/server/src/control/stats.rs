@@ -1,6 +1,7 @@
 //! `/v1/stats`: what was counted for each VM since the daemon started.
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::told::PrecisionView;
 use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::stats::{Histogram, VmStats};
 
@@ -56,6 +57,8 @@ pub struct VmStatsView {
     pub waited_behind: Vec<BehindView>,
     /// How many requests of which size; a flush has none and is counted in the first class.
     pub sizes: Vec<SizeView>,
+    /// How precisely its bandwidth was held in the last five minutes, or since it has the target it has.
+    pub precision: PrecisionView,
 }
 
 /// Counters of one operation.
@@ -150,17 +153,23 @@ pub fn op_name(op: Op) -> &'static str {
 }
 
 impl VmStatsView {
-    /// Shows what was counted for the VMs of a device.
-    pub fn all(device: &DeviceSnapshot, buckets: bool) -> Vec<VmStatsView> {
+    /// Shows what was counted for the VMs of a device; `interval`: the statistical interval of beta in
+    /// seconds, 1 to [`KEPT`](tidegate_core::seconds::KEPT).
+    pub fn all(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
         device
             .vms
             .iter()
-            .map(|vm| VmStatsView::new(device, vm, buckets))
+            .map(|vm| VmStatsView::new(device, vm, buckets, interval))
             .collect()
     }
 
     /// Shows what was counted for a VM of a device.
-    pub fn new(device: &DeviceSnapshot, vm: &VmSnapshot, buckets: bool) -> VmStatsView {
+    pub fn new(
+        device: &DeviceSnapshot,
+        vm: &VmSnapshot,
+        buckets: bool,
+        interval: u32,
+    ) -> VmStatsView {
         let stats: &VmStats = &vm.stats;
         let by_direction = |of: &dyn Fn(Lane) -> TimeView| ByDirection {
             read: of(Lane::Read),
@@ -198,6 +207,7 @@ impl VmStatsView {
                 })
                 .collect(),
             sizes: sizes(stats),
+            precision: PrecisionView::new(&vm.precision(interval)),
         }
     }
 

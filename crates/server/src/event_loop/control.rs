@@ -152,6 +152,8 @@ impl Loop {
             pending: self.engine.pending(vm.id),
             in_flight: self.engine.in_flight(vm.id),
             stats: Box::new(self.engine.vm_stats(vm.id).clone()),
+            seconds: self.engine.vm_seconds(self.now, vm.id),
+            tuning: self.engine.tuning(vm.id),
         }
     }
 

@@ -14,6 +14,7 @@
 //! The clock is read once a turn. Nothing here is shared with another thread but the channel
 //! the commands come through. After warm-up nothing is allocated for a request.
 
+mod adequacy;
 mod answer;
 mod block_status;
 mod client;
@@ -49,6 +50,7 @@ use crate::backing::extents::Surveyor;
 use crate::buffer::{Buffer, Mem, Pool, Region};
 use crate::command::Command;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
+use adequacy::Adequacy;
 use client::Clients;
 use device::Device;
 use leave::Leaving;
@@ -129,6 +131,8 @@ struct Vm {
     payload: u64,
     /// It was removed.
     leaving: bool,
+    /// What was said of whether the device does its target.
+    adequacy: Adequacy,
 }
 
 /// See the module's documentation.
@@ -276,6 +280,7 @@ impl Loop {
         self.plumbing.trim(4096);
         self.cut_off_stuck();
         self.tell_notices();
+        self.tell_adequacy();
     }
 }
 

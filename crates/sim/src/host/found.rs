@@ -6,9 +6,11 @@ use super::guest::Worker;
 use super::{DeviceTally, Guest, Host};
 use tidegate_core::engine::Engine;
 use tidegate_core::objective::Objective;
+use tidegate_core::precision::{INTERVAL_S, Precision};
 use tidegate_core::request::Op;
 use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
+use tidegate_core::tuning::Tuning;
 
 /// Promises, and how far they were kept while they were in force.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +21,26 @@ pub struct Judged {
     pub kept: Kept,
 }
 
+/// How precisely a tenant's bandwidth was held, and how it is tuned to that.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Since the warm-up, or since its target was another one.
+    pub precision: Precision,
+    /// As it stands; `None`: nothing tunes it, or it has left.
+    pub tuning: Option<Tuning>,
+}
+
 impl Host {
     /// A second is over: promises are judged by the second.
     pub(crate) fn second(&mut self) {
         for guest in &mut self.guests {
             let asks = guest.engine.is_some() && guest.outstanding > 0;
             guest.watch.second(asks);
+            let ended = guest.last_answer < self.now && guest.is_over(&self.workers);
+            if guest.engine.is_none() || ended {
+                guest.seconds.leave_out();
+            }
+            guest.seconds.second(asks);
         }
     }
 
@@ -35,6 +51,7 @@ impl Host {
         for guest in &mut self.guests {
             guest.tally.clear();
             guest.watch.forget(second);
+            guest.seconds.forget(second);
             guest.rest.past.clear();
         }
     }
@@ -57,10 +74,7 @@ impl Host {
 
     /// Every tenant by its place in the scenario that has done all it was to do, and when it had.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
-        let over = |guest: &&Guest| {
-            let mut workers = guest.workers.clone();
-            guest.outstanding == 0 && workers.all(|w| self.workers[w as usize].is_over())
-        };
+        let over = |guest: &&Guest| guest.is_over(&self.workers);
         let done = self.guests.iter().filter(over);
         done.map(|guest| (guest.rest.index, guest.last_answer))
     }
@@ -88,6 +102,19 @@ impl Host {
             });
             each(guest.rest.index, all);
         }
+    }
+
+    /// Every tenant by its place in the scenario, with how precisely it was served.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, Held)> {
+        self.guests.iter().map(|guest| {
+            let target = guest.rest.objective.target.bytes_per_s;
+            let engine = &self.engines[guest.host];
+            let held = Held {
+                precision: guest.seconds.precision(target, INTERVAL_S),
+                tuning: guest.engine.and_then(|(vm, _)| engine.tuning(vm)),
+            };
+            (guest.rest.index, held)
+        })
     }
 
     /// Waits of its policy for requests that might come.

@@ -21,12 +21,13 @@ mod found;
 mod guest;
 mod passage;
 mod path;
+mod seconds;
 mod setup;
 mod slots;
 
 pub use count::{Kept, Tally};
 pub use distance::Distances;
-pub use found::Judged;
+pub use found::{Held, Judged};
 
 use crate::scenario::{Action, Change, Delay};
 use count::Watch;
@@ -35,6 +36,7 @@ use exchange::Messages;
 use guest::{Step, Worker};
 use path::Way;
 use rand_pcg::Pcg64Mcg;
+use seconds::Seconds;
 use slots::Slots;
 use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
@@ -65,6 +67,7 @@ struct Guest {
     rng: Pcg64Mcg,
     tally: Tally,
     watch: Watch,
+    seconds: Seconds,
     /// Requests the engine had no room for, in order.
     refused: VecDeque<u32>,
     /// It is in the host's line.
@@ -86,12 +89,22 @@ struct Rest {
 }
 
 impl Guest {
+    /// It has done all it was to do.
+    fn is_over(&self, workers: &[Worker]) -> bool {
+        let mut own = self.workers.clone();
+        self.outstanding == 0 && own.all(|w| workers[w as usize].is_over())
+    }
+
     /// From now on it is promised this.
     fn promise(&mut self, objective: &Objective) {
         let before = core::mem::replace(&mut self.rest.objective, *objective);
         if let Some(kept) = self.watch.promise(objective) {
             let objective = before;
             self.rest.past.push(Judged { objective, kept });
+        }
+        if before.target.bytes_per_s != objective.target.bytes_per_s {
+            // What came of another target says nothing of this one.
+            self.seconds.forget(false);
         }
     }
 }
@@ -240,6 +253,9 @@ impl Host {
 
     fn arrive(&mut self, guest: u32) {
         let this = &mut self.guests[guest as usize];
+        if self.now > Nanos::ZERO {
+            this.seconds.leave_out();
+        }
         let engine = &mut self.engines[this.host];
         let added = match this.rest.background {
             true => engine.add_background(self.now, &this.rest.objective),

@@ -37,6 +37,7 @@ impl Host {
         };
         let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
         guest.outstanding += 1;
+        guest.seconds.asked();
         match &guest.delay.submit {
             Some(delay) => {
                 let at = self.now + delay.draw(&mut guest.rng);
@@ -175,6 +176,9 @@ impl Host {
         match ended {
             Ok(()) => {
                 guest.tally.answered(io.op, io.len, latency);
+                if matches!(io.op, Op::Read | Op::Write) {
+                    guest.seconds.moved(io.len);
+                }
                 if io.op != Op::Flush {
                     guest.watch.answered(io.len, latency);
                 }

@@ -6,6 +6,7 @@ use super::events::{Event, Events};
 use super::exchange::Messages;
 use super::guest::Worker;
 use super::path::Way;
+use super::seconds::Seconds;
 use super::{DeviceTally, Guest, Host, Rest};
 use crate::scenario::{Action, Device, Scenario, Tenant};
 use crate::seed::generator;
@@ -104,6 +105,7 @@ impl Host {
             rng: generator(seed, &tenant.name, 0),
             tally: Tally::default(),
             watch: Watch::new(&tenant.objective),
+            seconds: Seconds::default(),
             refused: VecDeque::new(),
             in_line: false,
             rest: Box::new(Rest {

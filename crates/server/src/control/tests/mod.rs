@@ -6,6 +6,7 @@ mod planes;
 mod schedules;
 mod stuck;
 mod tenants;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         pending: 0,
         in_flight: 0,
         stats: Box::new(VmStats::default()),
+        seconds: Default::default(),
+        tuning: None,
     };
     DeviceSnapshot {
         name: name.to_owned(),

@@ -8,6 +8,7 @@ mod policy;
 mod schedule;
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::told::TuningView;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Honours;
 
@@ -133,6 +134,9 @@ pub struct VmView {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
+    /// How it is tuned to its target; absent where nothing tunes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningView>,
     /// What somebody has to do for the change that was just made to last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -223,6 +227,7 @@ impl VmView {
             clients: snapshot.clients,
             pending: snapshot.pending,
             in_flight: snapshot.in_flight,
+            tuning: snapshot.tuning.as_ref().map(TuningView::new),
             notes: Vec::new(),
         }
     }

@@ -36,6 +36,7 @@ pub(in super::super) fn add_vm(
         disks: Vec::new(),
         payload: 0,
         leaving: false,
+        adequacy: Default::default(),
     }))
 }
 

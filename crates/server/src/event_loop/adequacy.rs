@@ -1,0 +1,121 @@
+//! Whether the device does what a VM is to have precisely: told when it does not, and when it does again.
+
+use tidegate_core::time::Nanos;
+use tidegate_core::tuning::{Inadequate, Tuning};
+use tidegate_device::units::format_bandwidth;
+
+use super::Loop;
+
+/// Of one VM nothing is said again so soon, however often it changes.
+const QUIET: Nanos = Nanos::from_secs(60);
+
+/// What was said of a VM last.
+#[derive(Debug, Default)]
+pub(super) struct Adequacy {
+    short: bool,
+    /// When; `None`: nothing was said yet.
+    said: Option<Nanos>,
+}
+
+/// What is to be said now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Say {
+    Short(Inadequate),
+    Enough,
+}
+
+impl Adequacy {
+    fn look(&mut self, now: Nanos, tuning: Option<&Tuning>) -> Option<Say> {
+        let Some(tuning) = tuning else {
+            // It has no target any more.
+            *self = Adequacy::default();
+            return None;
+        };
+        let short = tuning.inadequate;
+        let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
+        if short.is_some() == self.short || lately {
+            return None;
+        }
+        (self.short, self.said) = (short.is_some(), Some(now));
+        Some(short.map_or(Say::Enough, Say::Short))
+    }
+}
+
+impl Loop {
+    /// Logs of which VMs the device does not do what they are to have, or does again, since the last time.
+    pub(super) fn tell_adequacy(&mut self) {
+        if self.engine.policy().parts().0.is_none() {
+            return;
+        }
+        let device = self.name.as_str();
+        for vm in self.vms.values_mut() {
+            let tuning = self.engine.tuning(vm.id);
+            let Some(say) = vm.adequacy.look(self.now, tuning.as_ref()) else {
+                continue;
+            };
+            let vm_name = vm.name.as_str();
+            match say {
+                Say::Short(short) => tracing::warn!(
+                    device,
+                    vm = vm_name,
+                    target = %self.engine.objective(vm.id).target,
+                    can_be_had = format_bandwidth(short.bytes_per_s),
+                    ios_per_s = short.ios_per_s / 1000,
+                    "capacity is inadequate: the VM asks for its target and the device does not do \
+                     it; lower the target, or move somebody to another device"
+                ),
+                Say::Enough => tracing::info!(
+                    device,
+                    vm = vm_name,
+                    "capacity is adequate again: the device does the VM's target"
+                ),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::roles::Throttle;
+
+    fn tuning(short: bool) -> Tuning {
+        let inadequate = Inadequate {
+            since: Nanos::SECOND,
+            bytes_per_s: 5,
+            ios_per_s: 7000,
+        };
+        Tuning {
+            merge_limit: None,
+            throttle: Throttle::Off,
+            window: Nanos::SECOND,
+            settled: true,
+            aim: None,
+            range: None,
+            profiling: None,
+            precision: None,
+            inadequate: short.then_some(inadequate),
+        }
+    }
+
+    #[test]
+    fn a_change_is_said_once_and_no_more_often_than_once_a_minute() {
+        let mut adequacy = Adequacy::default();
+        let mut look = |second, short: Option<bool>| {
+            let tuning = short.map(tuning);
+            let say = adequacy.look(Nanos::from_secs(second), tuning.as_ref());
+            say.map(|say| say != Say::Enough)
+        };
+        assert_eq!(look(5, Some(false)), None, "that it does is no news");
+        assert_eq!(look(6, Some(true)), Some(true));
+        assert_eq!(look(7, Some(true)), None);
+        for second in 8..66 {
+            assert_eq!(look(second, Some(second % 2 == 0)), None, "{second}");
+        }
+        assert_eq!(look(66, Some(true)), None, "as it was said");
+        assert_eq!(look(67, Some(false)), Some(false));
+        assert_eq!(look(200, Some(true)), Some(true));
+        assert_eq!(look(201, None), None);
+        assert_eq!(look(202, Some(true)), Some(true), "of another target");
+    }
+}
