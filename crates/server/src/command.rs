@@ -167,6 +167,24 @@ pub enum Command {
         /// The VM as it stands, and the disk's export.
         reply: Reply<(VmSnapshot, Vec<Export>)>,
     },
+    /// What the policy's controller has learnt of one VM.
+    ExportVm {
+        /// The VM's name.
+        vm: String,
+        /// The answer; nothing where nothing was learnt.
+        reply: Reply<Option<Blob>>,
+    },
+    /// Has the policy's controller go on with what was learnt of one VM.
+    ImportVm {
+        /// The VM's name.
+        vm: String,
+        /// What was learnt.
+        learnt: Blob,
+        /// Its disks lie elsewhere than where it was learnt.
+        moved: bool,
+        /// The VM as it stands.
+        reply: Reply<VmSnapshot>,
+    },
     /// Has the policy's controller go on with what was learnt of some VMs, by their names.
     ImportLearnt(Vec<(String, Blob)>),
     /// Has the engine go on with what was learnt of the device.

@@ -20,6 +20,7 @@ pub mod help;
 mod identity;
 mod keeper;
 pub mod kept;
+pub mod learnt_file;
 pub mod metrics;
 pub mod profile;
 pub mod reception;

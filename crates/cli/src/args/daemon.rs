@@ -78,6 +78,46 @@ pub(crate) enum VmCommand {
   tidegate vm resize dss logs \"10 GiB\" --shrink      what lies beyond is lost"
     )]
     Resize(ResizeArgs),
+    /// Write what the policy has learnt of a VM into a file
+    #[command(
+        after_help = "It is a small file of JSON. Another daemon goes on with it (vm import) where the VM was moved, \
+                      or\nthis one where it was served anew. Without FILE it is printed.\n\nExamples:
+  tidegate vm export oltp oltp.learnt.json
+  tidegate vm export oltp | ssh other 'cat > oltp.learnt.json'"
+    )]
+    Export {
+        /// The VM's name
+        name: String,
+        /// Where to; a file that is there is replaced
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Have the policy go on with what was learnt of a VM
+    #[command(
+        after_help = "What was learnt of the VM holds wherever it is. What was learnt of its disks (bandwidths by merge \
+                      limit)\nis taken over where they are on the same device as then, which the file tells; else \
+                      it is found out\nanew. A file that was changed, or that another controller wrote, is \
+                      refused.\n\nExamples:
+  tidegate vm import oltp oltp.learnt.json
+  tidegate vm import oltp oltp.learnt.json --disk-moved     its storage was migrated, too
+  tidegate vm import oltp oltp.learnt.json --same-disk      on NFS, say: nothing tells, but you know"
+    )]
+    Import(ImportArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ImportArgs {
+    /// The VM's name
+    pub(crate) name: String,
+    /// What `vm export` wrote
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Its disks lie elsewhere than where it was learnt, whatever the file says
+    #[arg(long)]
+    pub(crate) disk_moved: bool,
+    /// Its disks lie where they did, whatever the file says
+    #[arg(long, conflicts_with = "disk_moved")]
+    pub(crate) same_disk: bool,
 }
 
 #[derive(Debug, ClapArgs)]

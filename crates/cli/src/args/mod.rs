@@ -23,8 +23,8 @@ use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use agent::AgentArgs;
 pub(crate) use daemon::{
-    AddArgs, DeviceCommand, DiskArg, ObjectiveArgs, PartArgs, PolicyCommand, RemoveArgs,
-    ResizeArgs, StatsArgs, VmCommand,
+    AddArgs, DeviceCommand, DiskArg, ImportArgs, ObjectiveArgs, PartArgs, PolicyCommand,
+    RemoveArgs, ResizeArgs, StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use plan::PlanArgs;
@@ -446,6 +446,8 @@ mod tests {
             ("vm add", true, true, false),
             ("vm remove", true, true, false),
             ("vm resize", true, true, false),
+            ("vm export", true, true, false),
+            ("vm import", true, true, false),
             ("device show", true, true, false),
             ("disk fault add", true, true, false),
             ("disk fault list", true, true, false),

@@ -1,5 +1,6 @@
 //! `tidegate vm`: who is served, and what was promised.
 
+mod learnt;
 mod schedule;
 mod tenants;
 
@@ -24,6 +25,8 @@ pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()
         VmCommand::Add(args) => tenants::add(&args, client, out),
         VmCommand::Remove(args) => tenants::remove(&args, client, out),
         VmCommand::Resize(args) => tenants::resize(&args, client, out),
+        VmCommand::Export { name, file } => learnt::export(&name, file.as_deref(), client, out),
+        VmCommand::Import(args) => learnt::import(&args, client, out),
     }
 }
 

@@ -20,6 +20,7 @@ mod resizing;
 mod schedules;
 mod tenants;
 mod tool;
+mod tuning;
 mod verify;
 
 /// Runs a test function, which takes a [`daemon::Backing`], once on each kind of backing.

@@ -88,6 +88,7 @@ impl ApiError {
             | ControlError::LastDisk(_)
             | ControlError::NoStore
             | ControlError::Configured(_)
+            | ControlError::Learnt { .. }
             | ControlError::Disk { .. } => StatusCode::CONFLICT,
             ControlError::Store { .. } | ControlError::NotDurable(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -97,6 +98,9 @@ impl ApiError {
         let api = ApiError::new(status, error.to_string(), at);
         match error {
             ControlError::Disk {
+                help: Some(help), ..
+            }
+            | ControlError::Learnt {
                 help: Some(help), ..
             }
             | ControlError::Store {

@@ -279,7 +279,7 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to look; PUT .../policy, PATCH .../objective, POST and DELETE .../schedule and .../faults, PUT and DELETE \
-         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
+        "GET to look; PUT .../policy, PATCH .../objective, PUT .../learnt, POST and DELETE .../schedule and .../faults, \
+         PUT and DELETE /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

@@ -9,7 +9,7 @@
 //!   GET   /healthz                 GET   /metrics
 //!
 //!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
-//!   PUT, DELETE         /v1/vms/{name}
+//!   PUT, DELETE         /v1/vms/{name}             GET, PUT  /v1/vms/{name}/learnt
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
 //!
@@ -23,6 +23,7 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
+mod learnt;
 mod plane;
 mod schedule;
 pub mod stats;
@@ -52,8 +53,9 @@ use crate::reception::{BindError, Bound, Listener};
 use plane::Plane;
 use schedule::{Clock, Held};
 
-/// No request's body is larger: an objective has a few hundred bytes.
-const BODY_MAX: usize = 64 << 10;
+/// No request's body is larger: an objective has a few hundred bytes, what was learnt of a VM at most some
+/// ten thousand.
+const BODY_MAX: usize = 128 << 10;
 /// A loop that has not answered by then is stuck; its VMs' I/O may be as well.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What a change of who is served may take before its asker is told to look again: files are made
@@ -178,6 +180,10 @@ fn router<P: Plane>(api: Api<P>) -> Router {
             post(s::add::<P>).delete(s::clear::<P>),
         )
         .route("/v1/vms/{name}/schedule/{number}", delete(s::remove::<P>))
+        .route(
+            "/v1/vms/{name}/learnt",
+            get(learnt::export::<P>).put(learnt::import::<P>),
+        )
         .route(
             "/v1/disks/{export}/faults",
             get(faults::list::<P>)

@@ -9,7 +9,8 @@ use tidegate_core::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
-use crate::daemon::{ControlError, DaemonHandle};
+use crate::daemon::{ControlError, DaemonHandle, Disks};
+use crate::learnt_file::LearntFile;
 
 /// The daemon as the API sees it: devices by their number.
 pub(crate) trait Plane: Clone + Send + Sync + 'static {
@@ -118,6 +119,17 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
 
     /// Whether a VM is in the configuration.
     fn is_configured(&self, vm: &str) -> bool;
+
+    /// What the policy has learnt of a VM.
+    fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
+
+    /// Has the policy go on with what was learnt of a VM; what somebody ought to know of it.
+    fn import_vm(
+        &self,
+        vm: &str,
+        file: &LearntFile,
+        disks: Disks,
+    ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
 
     /// What is wrong beside what the devices' snapshots show.
     fn problems(&self) -> Vec<String>;
@@ -238,6 +250,19 @@ impl Plane for DaemonHandle {
 
     fn is_configured(&self, vm: &str) -> bool {
         DaemonHandle::is_configured(self, vm)
+    }
+
+    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
+        DaemonHandle::export_vm(self, vm).await
+    }
+
+    async fn import_vm(
+        &self,
+        vm: &str,
+        file: &LearntFile,
+        disks: Disks,
+    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
+        DaemonHandle::import_vm(self, vm, file, disks).await
     }
 
     fn problems(&self) -> Vec<String> {

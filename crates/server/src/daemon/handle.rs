@@ -121,6 +121,14 @@ pub enum ControlError {
         /// What would help.
         help: Option<String>,
     },
+    /// What was learnt of a VM cannot be had, or be taken over.
+    #[error("{what}")]
+    Learnt {
+        /// Why.
+        what: String,
+        /// What would help.
+        help: Option<String>,
+    },
     /// The loop refused.
     #[error(transparent)]
     Refused(#[from] CommandError),

@@ -26,9 +26,11 @@ use crate::store::{Store, StoreError};
 
 mod handle;
 mod keep;
+mod learnt;
 mod tenants;
 
 pub use handle::{ControlError, DaemonHandle, DeviceEntry};
+pub use learnt::Disks;
 
 /// Why the daemon did not start. Nothing was left behind.
 #[derive(Debug, thiserror::Error)]

@@ -205,7 +205,7 @@ impl DaemonHandle {
         });
     }
 
-    fn known(&self, vm: &str) -> Result<VmConfig, ControlError> {
+    pub(super) fn known(&self, vm: &str) -> Result<VmConfig, ControlError> {
         self.vm(vm)
             .ok_or_else(|| ControlError::UnknownVm(vm.to_owned()))
     }

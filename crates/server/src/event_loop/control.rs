@@ -82,6 +82,13 @@ impl Loop {
                 size,
                 reply,
             } => answer_ended(reply.send(self.finish_resize(&vm, &export, size))),
+            Command::ExportVm { vm, reply } => answer_ended(reply.send(self.export_vm(&vm))),
+            Command::ImportVm {
+                vm,
+                learnt,
+                moved,
+                reply,
+            } => answer_ended(reply.send(self.import_vm(&vm, &learnt, moved))),
             Command::ImportLearnt(learnt) => self.import_learnt(&learnt),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
             Command::Adopt(adopted) => self.adopt(*adopted),

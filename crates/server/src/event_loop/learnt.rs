@@ -4,7 +4,7 @@
 use tidegate_core::learnt::Blob;
 
 use super::{Loop, Vm};
-use crate::command::{DeviceLearnt, LearntPart};
+use crate::command::{CommandError, DeviceLearnt, LearntPart, VmSnapshot};
 
 /// VMs that are looked at in one turn.
 const AT_ONCE: usize = 64;
@@ -50,6 +50,32 @@ impl Loop {
         }
         let vms = vms - refused.len();
         tracing::info!(%device, vms, "the policy goes on with what it had learnt");
+    }
+
+    /// What was learnt of one VM.
+    pub(super) fn export_vm(&self, vm: &str) -> Result<Option<Blob>, CommandError> {
+        let vm = &self.vms[self.vm_named(vm)?];
+        let learnt = self.engine.export_learnt(vm.id);
+        learnt.map_err(|error| CommandError::Refused(error.to_string()))
+    }
+
+    /// Has the policy's controller go on with what was learnt of one VM. `moved`: of disks that lie elsewhere.
+    pub(super) fn import_vm(
+        &mut self,
+        vm: &str,
+        learnt: &Blob,
+        moved: bool,
+    ) -> Result<VmSnapshot, CommandError> {
+        let index = self.vm_named(vm)?;
+        let learnt = [(self.vms[index].id, learnt)];
+        let refused = match moved {
+            true => self.engine.import_moved(self.now, learnt),
+            false => self.engine.import_learnt(self.now, learnt),
+        };
+        match refused.into_iter().next() {
+            Some((_, error)) => Err(CommandError::Refused(format!("not taken over: {error}"))),
+            None => Ok(self.vm_snapshot(index)),
+        }
     }
 
     fn export_device(&self) -> Vec<(DeviceLearnt, Option<Blob>)> {

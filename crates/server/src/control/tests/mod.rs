@@ -2,6 +2,7 @@
 //! changes nothing.
 
 mod changes;
+mod learnt;
 mod planes;
 mod schedules;
 mod stuck;
@@ -17,6 +18,7 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_core::engine::{Engine, EngineConfig};
+use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::{Curve, Profile};
@@ -28,9 +30,11 @@ use tower::ServiceExt;
 use super::*;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig};
-use crate::daemon::ControlError;
+use crate::daemon::{ControlError, Disks};
 use crate::fault::{RuleSnapshot, State};
-use planes::{Pretended, pretended_vm};
+use crate::identity::Identity;
+use crate::learnt_file::LearntFile;
+use planes::{Pretended, learnt_file, pretended_vm};
 
 /// A device under mClock, its first VM with a reservation and a latency.
 pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {

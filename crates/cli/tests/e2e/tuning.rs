@@ -1,0 +1,136 @@
+//! How a VM is tuned to its target and how precisely that comes out, as its users see it; and what was
+//! learnt of it, taken to another daemon.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::control::{tidegate, tidegate_json};
+use crate::daemon::{Backing, Daemon, wait_for};
+use crate::tool::{Running, arg, fio, have};
+
+/// A hard disk, whose VM is to have what no such disk does; everything that is learnt is learnt soon.
+fn config() -> String {
+    let policy = "policy = { name = \"vcup-drr\", statistical_interval = \"1 s\", window_max = \
+                  \"100 ms\", profiling = true, max_ml = 2 }";
+    let objective = "[vm.objective]\ntarget = \"200 MB/s\"\n";
+    let (device, vm) = (
+        Backing::Emulated.device(policy),
+        Backing::Emulated.vm("a", "64 MiB", ""),
+    );
+    format!("{device}{vm}{objective}")
+}
+
+/// Runs a command that has to fail; what it says.
+fn refused(daemon: &Daemon, args: &[&str]) -> String {
+    let socket = daemon.path("control.sock");
+    let args = [&["--socket", arg(&socket)], args].concat();
+    let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &args).wait();
+    assert_eq!(done.status.code(), Some(1), "{args:?}: {}", done.err);
+    done.err
+}
+
+fn shown(daemon: &Daemon) -> Value {
+    tidegate_json(daemon, &["vm", "show", "a"])
+}
+
+#[test]
+fn what_is_tuned_is_told_and_goes_to_another_daemon() {
+    if !have(&["fio"]) {
+        return;
+    }
+    let here = Daemon::start(&config());
+    let file = here.path("learnt.json");
+    let export = ["vm", "export", "a", arg(&file)];
+    let said = refused(&here, &export);
+    assert!(said.contains("has learnt nothing of VM \"a\""), "{said}");
+    assert!(said.contains("vcup"), "{said}");
+    assert!(!file.exists());
+
+    let load = [
+        "--rw=randread",
+        "--bs=64k",
+        "--iodepth=8",
+        "--time_based",
+        "--runtime=60",
+    ];
+    let mut load = fio(here.scratch(), &here.uri("a"), &load);
+    wait_for("the capacity to be found too small", || {
+        !shown(&here)["tuning"]["inadequate"].is_null()
+    });
+    wait_for("that to be logged", || {
+        here.logged(&["capacity is inadequate", "vm=\"a\"", "200 MB/s"])
+    });
+    wait_for("whole seconds", || {
+        shown(&here)["precision"]["seconds"].as_u64() > Some(2)
+    });
+    let vm = shown(&here);
+    let error = vm["precision"]["error_percent"].as_f64();
+    assert!(error.is_some_and(|error| error < -50.0), "{vm}");
+    let said = tidegate(&here, &["vm", "show", "a"]);
+    for part in [
+        "inadequate: it asks for its target",
+        "can be promised",
+        "merge limit",
+        "B -",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = tidegate(&here, &["stats", "--precision", "--interval", "2 s"]);
+    assert!(
+        said.contains("BETA, 2 s") && said.contains("200 MB/s"),
+        "{said}"
+    );
+    let stats = tidegate_json(&here, &["stats", "a", "--precision"]);
+    assert_eq!(stats["vms"][0]["vm"], "a", "{stats}");
+    assert_eq!(stats["vms"][0]["interval_s"], 30);
+    let said = refused(&here, &["stats", "--precision", "--interval", "500 ms"]);
+    assert!(said.contains("whole seconds up to 300 s"), "{said}");
+
+    let said = tidegate(&here, &export);
+    assert!(said.contains("tuner, policy vcup-drr"), "{said}");
+    load.kill();
+    let printed = tidegate(&here, &["vm", "export", "a"]);
+    assert!(
+        printed.contains("\"format\": \"tidegate-learnt\""),
+        "{printed}"
+    );
+    let range = shown(&here)["tuning"]["range"].clone();
+    assert!(range.is_object(), "{range}");
+
+    let there = Daemon::start(&config());
+    let text = fs::read_to_string(&file).expect("it was written");
+    let import = |text: &str| {
+        let file = there.path("learnt.json");
+        fs::write(&file, text).expect("the directory is ours");
+        file
+    };
+    for (text, said) in [
+        (text.replace("\"a\"", "\"b\""), "changed or damaged"),
+        (text[..text.len() / 2].to_owned(), "not JSON"),
+        (
+            text.replace("\"version\": 1", "\"version\": 2"),
+            "version 2",
+        ),
+    ] {
+        let file = import(&text);
+        let refused = refused(&there, &["vm", "import", "a", arg(&file)]);
+        assert!(refused.contains(said), "{said}: {refused}");
+    }
+    assert_eq!(
+        shown(&there)["tuning"]["range"],
+        Value::Null,
+        "nothing has changed"
+    );
+    let file = import(&text);
+    let vm = tidegate_json(&there, &["vm", "import", "a", arg(&file)]);
+    assert_eq!(vm["tuning"]["range"], range, "{vm}");
+    let vm = tidegate_json(&there, &["vm", "import", "a", arg(&file), "--disk-moved"]);
+    assert_eq!(vm["tuning"]["range"], Value::Null, "{vm}");
+    assert_eq!(vm["tuning"]["profiling"]["done"], 0);
+    tidegate(&there, &["policy", "set", "disk", "mclock"]);
+    let said = refused(&there, &["vm", "import", "a", arg(&file)]);
+    assert!(said.contains("the policy has no controller"), "{said}");
+    there.stop();
+    here.stop();
+}

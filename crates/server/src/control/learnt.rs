@@ -1,0 +1,61 @@
+//! What the policy has learnt of a VM: read as a file, and written from one.
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::Api;
+use super::error::{ApiError, ApiResult};
+use super::handlers::{Body, in_time, ok, parse};
+use super::plane::Plane;
+use super::view::VmView;
+use crate::daemon::Disks;
+use crate::learnt_file::LearntFile;
+
+const FILE: &str = "what GET /v1/vms/{name}/learnt answers";
+
+/// What a `PUT` may be asked with.
+#[derive(Clone, Copy, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Wish {
+    disks: Disks,
+}
+
+pub(super) async fn export<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    // Of one that is not there it is said which are.
+    api.look(&name).await?;
+    Ok(ok(&in_time(&name, api.plane.export_vm(&name)).await?))
+}
+
+pub(super) async fn import<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Query::<Wish>::try_from_uri(&uri).map_err(|rejection| {
+        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
+            .allowing("?disks=same, ?disks=moved or ?disks=tell")
+    })?;
+    let body = parse(body, FILE)?;
+    let file = LearntFile::read(&body).map_err(|error| {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        ApiError::new(status, error.to_string(), "body").allowing(FILE)
+    })?;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        own.look(&vm).await?;
+        let imported = in_time(&vm, own.plane.import_vm(&vm, &file, wish.disks)).await?;
+        let (now, notes) = imported;
+        let (controller, from) = (&file.controller, &file.vm);
+        tracing::info!(vm, controller, from, "goes on with what was learnt");
+        let mut view = VmView::new(&now);
+        view.notes = notes;
+        Ok(ok(&view))
+    })
+    .await
+}

@@ -1,0 +1,230 @@
+//! What the policy has learnt of a VM, as a small file that is taken to another daemon.
+//!
+//! ```text
+//!   { "format": "tidegate-learnt", "version": 1,
+//!     "vm", "device", "policy", "controller": whose it is and who learnt it
+//!     "disks": what the VM's disks lay on,  "state": hexadecimal,  "checksum" }
+//! ```
+//!
+//! Whoever reads it learns what it is before anything is made of it: another format, a newer version and a
+//! file that was changed or cut short are refused, each with its own words. What the state says is checked
+//! by the controller that it is for.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate_core::learnt::Blob;
+
+use crate::identity::Identity;
+
+const FORMAT: &str = "tidegate-learnt";
+const VERSION: u64 = 1;
+
+/// See the module's documentation.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearntFile {
+    format: String,
+    version: u64,
+    /// The VM's name where it was learnt.
+    pub vm: String,
+    /// The device's there.
+    pub device: String,
+    /// The policy's.
+    pub policy: String,
+    /// The part of it that learnt this.
+    pub controller: String,
+    /// What the VM's disks lay on; empty where nothing tells.
+    pub disks: Vec<String>,
+    state: String,
+    checksum: String,
+}
+
+/// Why a file is not taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is something else.
+    #[error("this is not what was learnt of a VM: {0}")]
+    Foreign(String),
+    /// It is newer.
+    #[error("this is in version {0} of the format, and this daemon reads version {VERSION}")]
+    Newer(u64),
+    /// Something of it is not as it was written.
+    #[error("this was changed or damaged: {0}")]
+    Damaged(&'static str),
+}
+
+impl LearntFile {
+    /// What `learnt` is of this VM.
+    pub(crate) fn new(
+        [vm, device, policy]: [&str; 3],
+        disks: &Identity,
+        learnt: &Blob,
+    ) -> LearntFile {
+        let mut file = LearntFile {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            vm: vm.to_owned(),
+            device: device.to_owned(),
+            policy: policy.to_owned(),
+            controller: learnt.part().unwrap_or_default().to_owned(),
+            disks: disks.to_text().lines().map(str::to_owned).collect(),
+            state: to_hex(learnt.as_bytes()),
+            checksum: String::new(),
+        };
+        file.checksum = file.sum();
+        file
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is none, is newer, or is not as it was written.
+    pub fn read(file: &Value) -> Result<LearntFile, FileError> {
+        match file.get("format").and_then(Value::as_str) {
+            Some(FORMAT) => {}
+            Some(other) => return Err(FileError::Foreign(format!("its format is {other:?}"))),
+            None => return Err(FileError::Foreign("it names no format".to_owned())),
+        }
+        match file.get("version").and_then(Value::as_u64) {
+            Some(VERSION) => {}
+            Some(newer) => return Err(FileError::Newer(newer)),
+            None => return Err(FileError::Foreign("it names no version".to_owned())),
+        }
+        let read = serde_json::from_value::<LearntFile>(file.clone());
+        let file = read.map_err(|error| FileError::Foreign(error.to_string()))?;
+        if file.sum() != file.checksum {
+            return Err(FileError::Damaged("its checksum does not hold"));
+        }
+        if file.learnt()?.part() != Some(&file.controller) {
+            return Err(FileError::Damaged("its state is of another controller"));
+        }
+        Ok(file)
+    }
+
+    /// What was learnt.
+    ///
+    /// # Errors
+    /// When it is not hexadecimal.
+    pub(crate) fn learnt(&self) -> Result<Blob, FileError> {
+        let bytes = from_hex(&self.state);
+        let bytes = bytes.ok_or(FileError::Damaged("its state is not hexadecimal"))?;
+        Ok(Blob::from_bytes(bytes))
+    }
+
+    /// What the VM's disks lay on.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::from_text(&self.disks.join("\n"))
+    }
+
+    /// A sum over all that it says: FNV-1a, 64 bits. Against mistakes, not against malice.
+    fn sum(&self) -> String {
+        let texts = [&self.vm, &self.device, &self.policy, &self.controller];
+        let all = texts.into_iter().chain(&self.disks).chain([&self.state]);
+        // No text has a zero byte of its own: JSON would have it escaped, and no name has one.
+        let bytes = all.flat_map(|text| text.bytes().chain([0]));
+        let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{sum:016x}")
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match *pair {
+        [high, low] => Some((digit(high)? * 16 + digit(low)?) as u8),
+        _ => None,
+    };
+    pairs.map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn file() -> LearntFile {
+        let mut learnt = Blob::new("thermostat", 1);
+        learnt.push_u64(18).push_u64(u64::MAX);
+        let disks = Identity::from_text("block device naa.5000c500");
+        LearntFile::new(["oltp", "disk0", "warm"], &disks, &learnt)
+    }
+
+    fn written() -> Value {
+        serde_json::to_value(file()).expect("plain data")
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let read = LearntFile::read(&written()).expect("as it was written");
+        assert_eq!(read, file());
+        assert_eq!(read.controller, "thermostat");
+        let blob = read.learnt().expect("hexadecimal");
+        let mut fields = blob.fields("thermostat", 1).expect("its own");
+        assert_eq!((fields.u64(), fields.u64()), (Ok(18), Ok(u64::MAX)));
+        assert!(
+            read.identity()
+                .is(&Identity::from_text("block device naa.5000c500"))
+        );
+        let nowhere = LearntFile::new(["a", "b", "c"], &Identity::from_text(""), &blob);
+        assert_eq!(nowhere.disks, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_not_one_is_refused_with_the_reason() {
+        let changed = |key: &str, value: Value| {
+            let mut file = written();
+            file[key] = value;
+            file
+        };
+        for (file, said) in [
+            (json!([1]), "it names no format"),
+            (json!({}), "it names no format"),
+            (
+                changed("format", json!("profile")),
+                "its format is \"profile\"",
+            ),
+            (changed("version", json!(2)), "version 2 of the format"),
+            (changed("version", json!("1")), "it names no version"),
+            (changed("colour", json!("red")), "unknown field `colour`"),
+            (changed("disks", json!("sda")), "invalid type"),
+            (changed("vm", json!("other")), "its checksum does not hold"),
+            (
+                changed("policy", json!("fifo")),
+                "its checksum does not hold",
+            ),
+            (
+                changed("disks", json!(["other"])),
+                "its checksum does not hold",
+            ),
+            (changed("checksum", json!("")), "its checksum does not hold"),
+        ] {
+            let refused = LearntFile::read(&file).expect_err(said).to_string();
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+        // Each byte of the state counts.
+        let state = written()["state"].as_str().expect("text").to_owned();
+        for at in 0..state.len() {
+            let mut bytes = state.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+            let wrong = String::from_utf8(bytes).expect("digits");
+            assert!(
+                LearntFile::read(&changed("state", json!(wrong))).is_err(),
+                "{at}"
+            );
+        }
+        for sealed in ["0", "zz", "é0"] {
+            let mut file = file();
+            file.state = sealed.to_owned();
+            file.checksum = file.sum();
+            let file = serde_json::to_value(file).expect("plain data");
+            let refused = LearntFile::read(&file).expect_err(sealed);
+            assert!(matches!(refused, FileError::Damaged(_)), "{refused}");
+        }
+    }
+}
