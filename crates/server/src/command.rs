@@ -185,8 +185,13 @@ pub enum Command {
         /// The VM as it stands.
         reply: Reply<VmSnapshot>,
     },
-    /// Has the policy's controller go on with what was learnt of some VMs, by their names.
-    ImportLearnt(Vec<(String, Blob)>),
+    /// Has the policy's controller go on with what was learnt of some VMs.
+    ImportLearnt {
+        /// What was learnt, by their names.
+        learnt: Vec<(String, Blob)>,
+        /// Their disks lie elsewhere than where it was learnt.
+        moved: bool,
+    },
     /// Has the engine go on with what was learnt of the device.
     ImportDevice(Vec<(DeviceLearnt, Blob)>),
     /// A client whose handshake is done.

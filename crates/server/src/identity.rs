@@ -59,6 +59,11 @@ impl Identity {
         names.join("\n")
     }
 
+    /// Whether anything tells it from others.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Whether they have a device in common: VMs come and go, and their disks are said to lie on one.
     pub(crate) fn is(&self, other: &Identity) -> bool {
         !self.0.is_disjoint(&other.0)
@@ -74,7 +79,7 @@ mod tests {
         let of = |names: &[&str]| Identity(names.iter().map(|&name| name.to_owned()).collect());
         let (both, one, other, none) = (of(&["a", "b"]), of(&["b"]), of(&["c"]), of(&[]));
         assert!(both.is(&one) && one.is(&both) && !other.is(&both));
-        assert!(!none.is(&none));
+        assert!(!none.is(&none) && !none.is_known() && one.is_known());
         for identity in [both, one, none] {
             assert_eq!(Identity::from_text(&identity.to_text()), identity);
         }

@@ -153,6 +153,11 @@ async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
     }
 }
 
+/// What it is kept under on which disks a policy has learnt of VMs.
+pub(crate) fn learnt_by(policy: &str) -> String {
+    format!("learnt by {policy}")
+}
+
 /// Keeps what was learnt on these devices, in place of what was kept of them. Where nothing has
 /// changed nothing is written.
 fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
@@ -183,6 +188,17 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
             state: state.as_ref().map(Blob::as_bytes),
         })
     });
-    let changes: Vec<_> = of_vms.chain(of_devices).collect();
+    // With it goes on which disks that was, so that the next start sees whether they are the same.
+    let by_policy: Vec<String> = learnt.iter().map(|of| learnt_by(&of.policy)).collect();
+    let on_disks = learnt.iter().zip(&identities).zip(&by_policy);
+    let on_disks =
+        on_disks.filter(|((of, identity), _)| !identity.is_empty() && !of.states.is_empty());
+    let on_disks = on_disks.map(|((of, identity), part)| Change::PutDevice {
+        device: &of.device,
+        part,
+        identity,
+        state: Some(&[]),
+    });
+    let changes: Vec<_> = of_vms.chain(of_devices).chain(on_disks).collect();
     store.apply(&changes).map(drop)
 }

@@ -123,6 +123,14 @@ fn a_tuner_goes_on_where_it_was_after_a_restart() {
     assert_eq!((now.range, now.profiling), (range_before, None));
     server.stop().expect("ends in order");
 
+    // On another disk only what belongs to that is found out anew.
+    config.devices[0].kind = emulated("hdd-7200-250gb");
+    let server = Server::start(config.clone());
+    let moved = tuning(&server);
+    assert_eq!((moved.range, moved.profiling), (None, Some((0, 2))));
+    assert_eq!((moved.window, moved.settled), (now.window, now.settled));
+    server.stop().expect("ends in order");
+
     // Without what is kept it begins anew.
     config.store = None;
     let server = Server::start(config);

@@ -22,6 +22,7 @@ use super::handle::{ControlError, DaemonHandle};
 use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, VmConfig};
 use crate::identity::Identity;
+use crate::keeper::learnt_by;
 use crate::kept::{self, How, Said};
 use crate::store::{Change, Scope, Store, StoreError, VmRecord};
 
@@ -85,6 +86,7 @@ impl DaemonHandle {
         let Ok(now) = self.snapshot(device).await else {
             return;
         };
+        let moved = self.has_moved(device, now.policy.name()).await;
         let read = move |store: &Store| {
             let mut learnt = Vec::new();
             for vm in now.vms {
@@ -93,7 +95,38 @@ impl DaemonHandle {
             }
             Ok(learnt)
         };
-        self.go_on(device, read, Command::ImportLearnt).await;
+        let import = |learnt| Command::ImportLearnt { learnt, moved };
+        self.go_on(device, read, import).await;
+    }
+
+    /// Whether the disks of a device lie elsewhere than where a policy has learnt of its VMs; where nothing
+    /// tells, they do not.
+    async fn has_moved(&self, device: usize, policy: &str) -> bool {
+        let Some(store) = self.store().cloned() else {
+            return false;
+        };
+        let (name, part) = (self.devices()[device].name().to_owned(), learnt_by(policy));
+        let lies_on = self.lies_on(device);
+        let moved = spawn_blocking(move || {
+            let Ok(Some((of, _))) = store.device(&name, &part) else {
+                return false;
+            };
+            let is = lies_on.identity();
+            let moved = is.is_known() && !Identity::from_text(&of).is(&is);
+            if moved {
+                let is = is.to_text();
+                tracing::warn!(
+                    device = name,
+                    was = of,
+                    is,
+                    "what was learnt of its VMs is of another device: what belongs to that is found \
+                     out anew"
+                );
+            }
+            moved
+        });
+        // One that panicked has said so.
+        moved.await.unwrap_or(false)
     }
 
     /// Has a device's engine go on with what was learnt of the device, if that is still the same.

@@ -89,7 +89,7 @@ impl Loop {
                 moved,
                 reply,
             } => answer_ended(reply.send(self.import_vm(&vm, &learnt, moved))),
-            Command::ImportLearnt(learnt) => self.import_learnt(&learnt),
+            Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),

@@ -32,8 +32,9 @@ impl Loop {
         part
     }
 
-    /// Has the policy's controller go on with what was learnt of some VMs, by their names.
-    pub(super) fn import_learnt(&mut self, learnt: &[(String, Blob)]) {
+    /// Has the policy's controller go on with what was learnt of some VMs, by their names. `moved`: of disks
+    /// that lie elsewhere.
+    pub(super) fn import_learnt(&mut self, learnt: &[(String, Blob)], moved: bool) {
         let vms = self.vms.iter();
         let known = vms.flat_map(|(_, vm)| {
             let of_vm = learnt.iter().find(|(name, _)| *name == vm.name);
@@ -42,7 +43,10 @@ impl Loop {
         let known: Vec<_> = known.collect();
         let device = &self.name;
         let vms = known.len();
-        let refused = self.engine.import_learnt(self.now, known);
+        let refused = match moved {
+            true => self.engine.import_moved(self.now, known),
+            false => self.engine.import_learnt(self.now, known),
+        };
         for (id, error) in &refused {
             let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
             let vm = vm.map_or("?", |(_, vm)| &vm.name);
