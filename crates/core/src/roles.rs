@@ -41,8 +41,8 @@ pub enum Gate {
 /// A dispatcher's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// This unit goes next, at most `max` bytes of it now (the engine also keeps to the
-    /// device's largest I/O). `held`: how long the dispatcher itself held this VM back for
+    /// This unit goes next, in an I/O of at most `max` bytes (the engine also keeps to the
+    /// device's largest I/O): a part of it, or with it what continues it of its VM. `held`: how long the dispatcher itself held this VM back for
     /// its limit since its last pick, for the account.
     Start {
         /// The unit.
@@ -150,6 +150,9 @@ pub enum Event<'a> {
     VmChanged(VmId),
     /// It is gone; its slot will be used again.
     VmRemoved(VmId),
+    /// A waiting unit begins further on: what was its beginning goes with the I/O that just started
+    /// before it.
+    Advanced(ReqId),
     /// Another host that shares the device says how it is.
     Peer {
         /// Its number among them.
@@ -270,6 +273,8 @@ impl Interests {
     pub const PROFILE: Interests = Interests(1 << 11);
     /// [`Event::Peer`].
     pub const PEERS: Interests = Interests(1 << 12);
+    /// [`Event::Advanced`].
+    pub const ADVANCED: Interests = Interests(1 << 13);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
 
@@ -300,6 +305,7 @@ impl Event<'_> {
             Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
             Event::ProfileChanged => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
+            Event::Advanced(_) => Interests::ADVANCED,
         }
     }
 }
@@ -416,6 +422,13 @@ pub trait Regulator: Send {
         u32::MAX
     }
 
+    /// In per cent of a VM's merge limit: an I/O that is shorter when it goes takes as much of the next
+    /// request along as fits. Whole requests go along in any case, and where the device's own bounds hold,
+    /// none is cut.
+    fn fill(&self) -> u32 {
+        crate::regulate::merge_limit::FILL
+    }
+
     /// A controller's knob. After [`Knob::Throttle`] the VM's gates are asked again.
     fn set(&mut self, _facts: &Facts, _vm: VmId, _knob: Knob) {}
 
@@ -465,7 +478,8 @@ pub trait Dispatcher: Send {
     fn insert(&mut self, facts: &Facts, unit: ReqId);
 
     /// A unit leaves the index: wholly started or cancelled (then it is out of its lane
-    /// already), or about to come again in smaller units.
+    /// already), or about to come again in smaller units. One that goes with the unit that was picked
+    /// leaves before `Started`.
     fn remove(&mut self, facts: &Facts, unit: ReqId);
 
     /// A lane's gate opened or shut. Units of a shut lane must not be picked, and must not be

@@ -35,6 +35,13 @@ pub(crate) mod flag {
     pub(crate) const ALONE: u8 = 4;
     /// Its operation was charged.
     pub(crate) const CHARGED: u8 = 8;
+    /// A hint: where it ends, one of its kind began that waited, too, and did not join it.
+    pub(crate) const FOLLOWED: u8 = 16;
+    /// An I/O of several requests has failed of which a part of it was: once nothing of it is in flight
+    /// it goes again, from its beginning.
+    pub(crate) const AGAIN: u8 = 32;
+    /// What has to be the same of all requests of a unit.
+    pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED);
 }
 
 /// What scheduling looks at, in one cache line.

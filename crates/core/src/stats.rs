@@ -144,7 +144,7 @@ pub struct VmStats {
     pub sequential_reads: u64,
     /// Writes likewise.
     pub sequential_writes: u64,
-    /// Guest requests that joined a waiting one.
+    /// Guest requests that joined a waiting one, or whose beginning went to the device with another's end.
     pub merged: u64,
     /// Device I/Os beyond the first that guest requests were split into.
     pub split: u64,

@@ -55,6 +55,7 @@ impl Lab {
         let mut world = World::of(config(8, 64 * KIB), &policy("fifo"), service);
         let params = MergeLimitParams {
             pages,
+            fill: 75,
             batch,
             slack: SLACK,
         };

@@ -165,9 +165,10 @@ impl Aside {
 /// Whose event it is.
 fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
     match *event {
-        Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
-            Some(facts.vm_lane(unit).0)
-        }
+        Event::Arrived(unit)
+        | Event::Admitted(unit)
+        | Event::Cancelled(unit)
+        | Event::Advanced(unit) => Some(facts.vm_lane(unit).0),
         Event::Merged { into, .. } => Some(facts.vm_lane(into).0),
         Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
         Event::Answered(done) => Some(done.vm),

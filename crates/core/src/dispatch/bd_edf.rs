@@ -56,6 +56,7 @@
 //! - `max_size` is the size of a request that nobody has seen yet. A suitable one that is there and
 //!   larger goes ahead only as long as its own transfer would end before the deadline.
 //! - The last request is the one that was dispatched last; flushes are none.
+//! - A unit that was chosen does not grow by what continues it: its time was reckoned as it was.
 //! - A unit is in its VM's order of arrival, and competes for VM-EDF's head as its VM's first.
 //!
 //! Starvation bound: from `latest` on a unit waits only for those in flight, those with an earlier
@@ -208,7 +209,8 @@ impl BdEdf {
         });
         Pick::Start {
             head: unit.id,
-            max: u32::MAX,
+            // Deadlines are reckoned with what it takes.
+            max: unit.len,
             held: Nanos::ZERO,
         }
     }

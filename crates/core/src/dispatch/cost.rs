@@ -307,6 +307,20 @@ impl CostModel {
         }
     }
 
+    /// Bytes of an I/O, with what may go along with a unit, that cost no more than so many points, which
+    /// the unit's own do not. Where it is not bytes that count, the unit goes by itself.
+    #[inline]
+    pub(super) fn most_bytes(&self, unit: &Unit, points: u64) -> u32 {
+        match self.params.by {
+            _ if !unit.op.merges() => u32::MAX,
+            CostBy::Bytes => {
+                let bytes = points >> self.params.by.shift();
+                u32::try_from(bytes).unwrap_or(u32::MAX).max(unit.len)
+            }
+            _ => unit.len,
+        }
+    }
+
     #[inline]
     fn counted(&self, op: Op, bytes: u32, requests: u32) -> u64 {
         let size = self.params.size;

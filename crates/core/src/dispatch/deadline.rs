@@ -316,7 +316,7 @@ impl Deadline {
         self.batch += 1;
         self.position[lane.index()] = io.addr;
         // What is left of it begins further on.
-        if io.addr + io.len as u64 != picked.end {
+        if io.addr + (io.len as u64) < picked.end {
             self.moved(facts, picked.slot, lane);
         }
     }
@@ -340,6 +340,7 @@ impl Dispatcher for Deadline {
     fn interests(&self) -> Interests {
         Interests::STARTED
             .and(Interests::MERGED)
+            .and(Interests::ADVANCED)
             .and(Interests::ADMITTED)
             .and(Interests::VMS)
     }
@@ -394,9 +395,9 @@ impl Dispatcher for Deadline {
     fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
             Event::Started(io) => self.started(facts, io),
-            Event::Merged { into, .. } => {
-                let (_, lane) = facts.vm_lane(into);
-                self.moved(facts, into.index, lane);
+            Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
+                let (_, lane) = facts.vm_lane(unit);
+                self.moved(facts, unit.index, lane);
             }
             Event::Admitted(unit) => self.admitted = Some(unit),
             Event::VmAdded(vm) => {

@@ -32,7 +32,8 @@
 //! - A flush does not wait for its turn (the engine's express lane). It costs `cost_size`, and
 //!   may leave its VM in debt, by at most a quantum or `cost_size`: idle VMs keep that.
 //! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew
-//!   by merging while it waited is looked at again on its turn.
+//!   by merging while it waited is looked at again on its turn. What continues it goes along only as
+//!   far as the deficit covers it, and not at all where it is not bytes that count.
 //! - A VM whose gates are shut has left the round like one with nothing waiting.
 //!
 //! Bounds, with Q a VM's quantum as above and C the largest cost of an I/O of it:
@@ -44,7 +45,7 @@
 
 use super::cost::{CostModel, CostParams};
 use crate::engine::Footprint;
-use crate::facts::{DeviceSpec, Facts, NIL};
+use crate::facts::{DeviceSpec, Facts, NIL, Unit};
 use crate::objective::Objective;
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
@@ -181,11 +182,10 @@ impl Drr {
         ((self.quantum * self.queues[vm].weight as u64) >> self.scale) as i64
     }
 
-    /// What a unit's next I/O will cost, at most.
-    fn cost_of_head(&self, facts: &Facts, head: ReqId) -> i64 {
-        let unit = facts.unit(head);
+    /// What a unit's next I/O will cost, at most, by itself.
+    fn cost_of_head(&self, facts: &Facts, unit: &Unit) -> i64 {
         let largest = facts.vms[unit.vm.index()].largest_io;
-        self.cost.of_head(facts, &unit, largest) as i64
+        self.cost.of_head(facts, unit, largest) as i64
     }
 
     /// Puts a VM behind all others of the round that is so many rounds away.
@@ -383,11 +383,12 @@ impl Dispatcher for Drr {
                 self.queues[vm].turn = Turn::Has;
                 self.queues[vm].deficit += self.quantum(vm);
             }
-            let cost = self.cost_of_head(facts, head);
-            if cost <= self.queues[vm].deficit {
+            let unit = facts.unit(head);
+            let (cost, deficit) = (self.cost_of_head(facts, &unit), self.queues[vm].deficit);
+            if cost <= deficit {
                 return Pick::Start {
                     head,
-                    max: u32::MAX,
+                    max: self.cost.most_bytes(&unit, deficit as u64),
                     held: Nanos::ZERO,
                 };
             }

@@ -1,7 +1,7 @@
 //! A guest request comes: checks, merging, admission, gates.
 
 use super::{Engine, Refusal};
-use crate::facts::{Edges, Hot, Life, NIL, flag, state};
+use crate::facts::{Edges, Facts, Hot, Life, NIL, flag, state};
 use crate::request::{ClientId, Lane, Op, ReqId, Request};
 use crate::roles::{Event, Gate, Interests, Stage};
 use crate::time::Nanos;
@@ -9,7 +9,7 @@ use crate::time::Nanos;
 /// How many units, from the end of its lane, a new request is compared with, if it continues
 /// one of as many that came before it. Linux's plug list merging looks as far back: streams
 /// interleave a few at a time.
-const MERGE_SCAN: usize = Edges::COUNT;
+pub(super) const MERGE_SCAN: usize = Edges::COUNT;
 
 /// A request that will be taken: whose it is, and where it falls on the device.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl Engine {
         request: Request,
     ) -> Result<ReqId, Refusal> {
         self.advance(now);
-        let accepted = self.check(client, &request)?;
+        let mut accepted = self.check(client, &request)?;
         let slot = self.free_req;
         if slot == NIL {
             return Err(Refusal::Full);
@@ -42,7 +42,7 @@ impl Engine {
         self.clients[client.index()].requests += 1;
         let continues = self.note_arrival(accepted, request.op, request.len);
         let company = match continues {
-            true => self.find_company(accepted, request.op, request.len),
+            true => self.find_company(&mut accepted, request.op, request.len),
             false => None,
         };
         let id = self.fill(slot, client, accepted, &request);
@@ -158,36 +158,40 @@ impl Engine {
         continues
     }
 
-    /// A waiting unit that ends where this request starts (true), or starts where it ends.
+    /// A waiting unit with room for this request that ends where it starts (true), or starts where
+    /// it ends. Where one has none, or has begun to go, what comes first of the two is marked as followed.
     #[inline(never)]
-    fn find_company(&self, of: Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
-        let vm = &self.facts.vms[of.vm as usize];
-        let most = (vm.merge_limit).min(self.shared_part(of.vm, op, vm.merge_limit));
-        if len >= most {
+    fn find_company(&mut self, of: &mut Accepted, op: Op, len: u32) -> Option<(u32, bool)> {
+        let lane = self.facts.vms[of.vm as usize].lanes[op.lane().index()];
+        let most = self.merged_most(of.vm, op);
+        if lane.head == NIL || most == 0 {
             return None;
         }
-        let room = most - len;
-        let lane = &vm.lanes[op.lane().index()];
-        if lane.head == NIL {
-            return None;
-        }
-        let mut unit = lane.tail;
+        let Facts { hot, cold, .. } = &mut self.facts;
+        let (kind, mut unit) = (of.flags, lane.tail);
         for _ in 0..MERGE_SCAN {
-            let other = &self.facts.hot[unit as usize];
-            let first = &self.facts.hot[other.chain_first as usize];
-            let fits = other.op == op
-                && other.flags & !flag::CHARGED == of.flags
-                && other.unit_len <= room
-                && first.issued == 0;
+            let other = &hot[unit as usize];
+            let first = &hot[other.chain_first as usize];
+            let (whole, last) = (first.issued == 0, other.chain_last);
             let behind = first.addr + other.unit_len as u64 == of.addr;
-            let before = of.addr + len as u64 == first.addr;
-            if fits && (behind || before) && self.facts.cold[unit as usize].disk == of.disk {
-                return Some((unit, behind));
+            let before = of.addr + len as u64 == first.addr && whole;
+            let alike = other.op == op && other.flags & flag::KIND == kind;
+            if alike && (behind || before) && cold[unit as usize].disk == of.disk {
+                if whole && other.unit_len <= most.saturating_sub(len) {
+                    return Some((unit, behind));
+                }
+                match behind {
+                    true => hot[last as usize].flags |= flag::FOLLOWED,
+                    false => of.flags |= flag::FOLLOWED,
+                }
+                if len >= most {
+                    return None;
+                }
             }
             if unit == lane.head {
                 return None;
             }
-            unit = other.prev;
+            unit = hot[unit as usize].prev;
         }
         None
     }

@@ -17,6 +17,9 @@ pub(super) struct Ears {
     pub(super) timers: bool,
     /// See [`Dispatcher::by_lane`](crate::roles::Dispatcher::by_lane).
     pub(super) by_lane: bool,
+    /// See [`Controller::allocates`](crate::roles::Controller::allocates): a request's parts are charged
+    /// apart.
+    pub(super) allocates: bool,
     pub(super) reopened: Reopened,
     /// The gates of those are being asked.
     pub(super) asking: bool,
@@ -39,6 +42,7 @@ impl Ears {
             any: regulator.and(dispatcher).and(controller),
             timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
             by_lane: roles.dispatcher.by_lane(),
+            allocates: roles.controller.as_ref().is_some_and(|c| c.allocates()),
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
             asking: false,
             knobs: Knobs(Vec::with_capacity(vms.max(64))),

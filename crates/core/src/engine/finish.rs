@@ -1,7 +1,7 @@
 //! Device I/Os end, clients vanish: who is answered, who goes again.
 
 use super::Engine;
-use crate::facts::{Facts, Life, NIL, flag, state};
+use crate::facts::{Facts, Hot, Life, NIL, flag, state};
 use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
@@ -58,14 +58,14 @@ impl Engine {
         }
         let again = outcome.is_err() && reqs > 1 && op != Op::Flush;
         let mut at = first;
-        let mut requeued_first = NIL;
+        let mut requeued = NIL;
         for _ in 0..reqs {
             // Ending a request frees its slot, so the next one is looked up first.
             let this = at;
             at = self.facts.hot[this as usize].chain_next;
             self.facts.cold[this as usize].part_ended(self.facts.now);
             match again {
-                true => requeued_first = self.requeue_alone(this, requeued_first),
+                true => requeued = self.failed_in_company(this, requeued),
                 false => self.end_part(this, outcome),
             }
         }
@@ -81,10 +81,55 @@ impl Engine {
         if self.facts.cold[slot as usize].outstanding > 0 {
             return;
         }
-        match self.facts.hot[slot as usize].state {
+        let Hot { state, flags, .. } = self.facts.hot[slot as usize];
+        match state {
+            _ if flags & flag::AGAIN != 0 => {
+                self.go_again(slot, NIL);
+            }
             state::STARTED => self.finish(slot),
             _ => self.begin_wait(slot),
         }
+    }
+
+    /// An I/O of several requests failed of which this was one, whole or in part: it goes again by itself,
+    /// so that the error hits only the one it belongs to. Not before its other parts have ended, so that
+    /// the device never has the same bytes of it twice.
+    #[cold]
+    fn failed_in_company(&mut self, slot: u32, behind: u32) -> u32 {
+        self.facts.hot[slot as usize].flags |= flag::AGAIN;
+        match self.facts.cold[slot as usize].outstanding {
+            0 => self.go_again(slot, behind),
+            _ => behind,
+        }
+    }
+
+    /// Nothing of a request is in flight any more that is to go again. `behind`: the one that was
+    /// requeued before it; returns what the next one is to be requeued behind.
+    #[cold]
+    fn go_again(&mut self, slot: u32, behind: u32) -> u32 {
+        if self.facts.cold[slot as usize].error.is_some() {
+            // Its own, of a part that went alone; or it was cancelled.
+            self.finish(slot);
+            return behind;
+        }
+        match self.facts.hot[slot as usize].state {
+            state::STARTED => self.requeue_alone(slot, behind),
+            _ => {
+                self.begin_again(slot);
+                behind
+            }
+        }
+    }
+
+    /// A request whose rest still waits goes from its beginning.
+    fn begin_again(&mut self, slot: u32) {
+        self.withdraw(slot);
+        let hot = &mut self.facts.hot[slot as usize];
+        debug_assert_eq!(hot.unit_reqs, 1, "what has begun to go is alone");
+        hot.issued = 0;
+        hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
+        self.begin_wait(slot);
+        self.announce(slot);
     }
 
     /// A request that has failed asks for no more parts.
@@ -99,9 +144,8 @@ impl Engine {
         self.facts.hot[slot as usize].state = state::STARTED;
     }
 
-    /// An I/O of several requests failed: each goes again by itself, so that the error hits
-    /// only the one it belongs to. They stand at the front of their lane, in their old order.
-    /// `behind`: the one that was requeued before it.
+    /// A request that has gone wholly goes again by itself. Those of an I/O stand at the front of their
+    /// lane, in their old order.
     #[cold]
     fn requeue_alone(&mut self, slot: u32, behind: u32) -> u32 {
         let seq = self.facts.hot[slot as usize].seq;
@@ -123,7 +167,7 @@ impl Engine {
         self.begin_wait(slot);
         let hot = &mut self.facts.hot[slot as usize];
         hot.issued = 0;
-        hot.flags |= flag::ALONE;
+        hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
         let next = match behind {
             NIL => self.facts.vms[vm as usize].lanes[lane.index()].head,
             behind => self.facts.hot[behind as usize].next,

@@ -6,7 +6,7 @@
 //!                        v
 //!                    [ dispatcher's index ] -- regulator (dispatch): lane gates
 //!                        v
-//! poll_dispatch  <-- device I/O: a whole unit, or a part of one large request
+//! poll_dispatch  <-- device I/O: a whole unit, with what continues it, or a part of one large request
 //! handle_completion --> part of its requests done --> poll_done
 //! ```
 //!
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! The modules, in the order of a request's way: `arrive` (checks, merging, admission), `start`
-//! (dispatch, splitting), `finish` (completions, cancelling), `answers` (finished requests that wait
+//! (dispatch, splitting), `company` (what goes along), `finish` (completions, cancelling), `answers` (finished requests that wait
 //! to be taken). Beside it: `control` (VMs, disks, clients, policies), `timers`, `ears` (what roles
 //! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
 //! against its profile, and to a cap that was learnt), `steering` (how deep its queue is kept, and how
@@ -30,6 +30,7 @@
 
 mod answers;
 mod arrive;
+mod company;
 mod config;
 mod control;
 mod disks;

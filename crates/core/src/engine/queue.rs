@@ -3,7 +3,7 @@
 use super::{Engine, EngineConfig, InFlight};
 use crate::facts::{
     BackgroundFacts, Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, PartFacts, Vm,
-    state,
+    flag, state,
 };
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
@@ -273,6 +273,7 @@ impl Engine {
         let next = self.unlink(unit);
         self.facts.hot[unit as usize].state = state::PASSENGER;
         self.facts.hot[last_of_front as usize].chain_next = NIL;
+        self.facts.hot[last_of_front as usize].flags |= flag::FOLLOWED;
         let of_front = (front, chain_first, last_of_front, front_len, reqs);
         let (rest_len, rest_reqs) = (unit_len - front_len, unit_reqs - reqs);
         let of_rest = (rest, first_of_rest, chain_last, rest_len, rest_reqs);

@@ -1,5 +1,6 @@
 //! The device has room: what goes next, and how much of it.
 
+use super::company::Head;
 use super::{Engine, queue};
 use crate::dispatch::moved;
 use crate::facts::{Cold, Facts, Hot, NIL, flag, state};
@@ -139,16 +140,15 @@ impl Engine {
             self.charge_held(vm, held);
         }
         if unit_reqs > 1 && unit_len > budget {
-            let mut len = 0;
-            let fits = self.chain(unit).take_while(|&slot| {
-                len += self.facts.hot[slot as usize].len;
-                len <= budget
-            });
-            let whole = (fits.count() as u32).max(1);
+            let whole = self.fitting(unit, budget).max(1);
             self.split_unit(unit, whole);
             return None;
         }
-        Some(self.start_io(unit, len))
+        if !self.is_followed(unit) || len < self.left_of(unit) {
+            return Some(self.start_io(unit, len, None));
+        }
+        let head = self.gather(unit, budget);
+        Some(self.start_io(unit, self.left_of(unit), head))
     }
 
     fn largest_io(&self, unit: &Hot) -> u32 {
@@ -179,7 +179,9 @@ impl Engine {
         left.min((end - start) as u32)
     }
 
-    fn start_io(&mut self, unit: u32, len: u32) -> DeviceIo {
+    /// Starts the first `len` bytes that are left of a unit, and with them, where it is all of it, the
+    /// head of what continues it.
+    fn start_io(&mut self, unit: u32, mut len: u32, head: Option<Head>) -> DeviceIo {
         // It waits on purpose no more: all such time is in the device's sum.
         let (now, deliberate) = (self.facts.now, self.facts.device.deliberate);
         let held = self.release(true);
@@ -191,9 +193,9 @@ impl Engine {
             ..
         } = &mut self.facts;
         let this = &mut hot[unit as usize];
-        let (vm, op, flags, unit_len, reqs) =
+        let (vm, op, flags, unit_len, mut reqs) =
             (this.vm, this.op, this.flags, this.unit_len, this.unit_reqs);
-        let (first, id) = (this.chain_first, this.id(unit));
+        let (first, last, id) = (this.chain_first, this.chain_last, this.id(unit));
         let arrived = cold[unit as usize].arrived;
         let of_vm = &mut vms[vm as usize];
         let moment = Moment {
@@ -207,15 +209,16 @@ impl Engine {
                 self.last_vm
             },
         };
-        let (first_offset, addr, disk, (first_ops, first_bytes));
+        let (first_offset, addr, disk, (mut first_ops, mut first_bytes));
         if reqs == 1 {
             let account = &mut cold[unit as usize];
             (first_offset, disk) = (this.issued, account.disk);
             addr = this.addr + first_offset as u64;
             (first_ops, first_bytes) = moment.hand_out(this, account, len, false);
         } else {
-            (first_offset, disk) = (0, cold[first as usize].disk);
-            addr = hot[first as usize].addr;
+            let begins = &hot[first as usize];
+            (first_offset, disk) = (begins.issued, cold[first as usize].disk);
+            addr = begins.addr + first_offset as u64;
             (first_ops, first_bytes) = moment.hand_out_all(hot, cold, unit);
         }
         let whole = first_offset + len == unit_len;
@@ -230,6 +233,11 @@ impl Engine {
             device.background.queued -= u32::from(of_vm.background);
         } else {
             self.facts.ledgers[vm as usize].at_once().split += 1;
+        }
+        if let Some(Head { slot, bytes }) = head {
+            let (ops, of_request) = self.take_head(&moment, last, slot, bytes);
+            (first_ops, first_bytes) = (first_ops + ops, first_bytes + of_request);
+            (reqs, len) = (reqs + 1, len + bytes);
         }
         let of_disk = &self.disks[disk as usize];
         let io = DeviceIo {
@@ -257,6 +265,11 @@ impl Engine {
         if whole && (lane_left || !self.ears.by_lane) {
             self.roles.dispatcher.remove(&self.facts, id);
         }
+        if let Some(Head { slot, .. }) = head
+            && self.hears(Interests::ADVANCED)
+        {
+            self.emit(&Event::Advanced(self.facts.req_id(slot)));
+        }
         if self.stage == Stage::Dispatch {
             // What was spent may hold back the other lane too: the total is common to both.
             for lane in Lane::ALL {
@@ -264,6 +277,20 @@ impl Engine {
             }
         }
         io
+    }
+
+    /// The first bytes of a request go behind the request `last`; the rest of it waits on.
+    #[inline(never)]
+    fn take_head(&mut self, moment: &Moment, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
+        let Facts {
+            hot, cold, ledgers, ..
+        } = &mut self.facts;
+        hot[last as usize].chain_next = slot;
+        let this = &mut hot[slot as usize];
+        let counts = ledgers[this.vm as usize].at_once();
+        counts.merged += 1;
+        counts.split += 1;
+        moment.hand_out(this, &mut cold[slot as usize], bytes, false)
     }
 
     /// The dispatcher's own holding back counts as the lanes' being shut.
@@ -415,13 +442,14 @@ impl Moment {
         (1, hot.len as u64)
     }
 
-    /// The same for all of a unit's requests, whole.
+    /// The same for all of a unit's requests, as far as they have not gone.
     fn hand_out_all(&self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
         let (reqs, mut slot) = (hot[unit as usize].unit_reqs, hot[unit as usize].chain_first);
         let (mut first_ops, mut first_bytes) = (0, 0);
         for _ in 0..reqs {
             let (this, account) = (&mut hot[slot as usize], &mut cold[slot as usize]);
-            let (ops, bytes) = self.hand_out(this, account, this.len, slot != unit);
+            let (left, passenger) = (this.len - this.issued, this.state == state::PASSENGER);
+            let (ops, bytes) = self.hand_out(this, account, left, passenger);
             first_ops += ops;
             first_bytes += bytes;
             slot = this.chain_next;

@@ -27,6 +27,7 @@ pub(super) fn policy(n: u8) -> PolicySpec {
         let _ = spec.set("max_interval", n as u64 % 7 * 5);
         let _ = spec.set("literal", n as u64 / 2 % 2);
         let _ = spec.set("pages", n as u64 % 3);
+        let _ = spec.set("fill", n as u64 % 3 * 50);
         let _ = spec.set("max_ml", 1 + n as u64 % 20);
         let _ = spec.set("window_max", 1_000_000 << (n % 6));
         let _ = spec.set("window_min", 4_000_000);

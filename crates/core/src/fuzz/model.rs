@@ -22,9 +22,11 @@ struct Owed {
     gone: bool,
     /// It was served, at least in part: charged.
     served: bool,
-    /// It failed in company, and shall not have company again.
+    /// It failed in company, and goes again once nothing of it is in flight.
+    again: bool,
+    /// It does, and shall not have company.
     alone: bool,
-    /// Ranges handed to the device, not since failed in company.
+    /// Ranges that the device has moved, or shall again with all the others.
     handed: Vec<(u32, u32)>,
     /// I/Os in flight that carry it.
     outstanding: u32,
@@ -250,6 +252,7 @@ impl Model {
             arrived: now,
             gone: false,
             served: false,
+            again: false,
             alone: false,
             handed: Vec::new(),
             outstanding: 0,
@@ -328,7 +331,7 @@ impl Model {
         assert_eq!(io.offset, io.addr - self.disks[&io.disk].spec.base);
         let mut addr = io.addr;
         let mut parts = Vec::new();
-        for segment in segments {
+        for (n, segment) in segments.iter().enumerate() {
             let owed = &self.owed[&segment.tag];
             assert_eq!((owed.client, owed.op), (segment.client, io.op));
             assert_eq!(
@@ -354,9 +357,11 @@ impl Model {
                 segment.len > 0 && end <= owed.len,
                 "{segment:?} inside its request"
             );
-            let whole = segment.len == owed.len;
+            // The first may have begun before, the last go on later.
+            let begins = n == 0 || segment.offset == 0;
+            let ends = n + 1 == segments.len() || end == owed.len;
             assert!(
-                segments.len() == 1 || (whole && !owed.alone),
+                segments.len() == 1 || (begins && ends && !owed.alone && !owed.again),
                 "company: {segment:?}"
             );
             let on_block = |at: u32| (owed.addr + at as u64).is_multiple_of(BLOCK as u64);
@@ -387,13 +392,19 @@ impl Model {
             match outcome {
                 Ok(()) => owed.hand(from, to),
                 Err(_) if company => {
-                    owed.alone = true;
-                    let spec = &self.disks[&owed.disk].spec;
-                    if !owed.gone && owed.is_beyond(spec.base, spec.size) {
-                        owed.errors.push(IoError::BeyondEnd);
-                    }
+                    owed.hand(from, to);
+                    owed.again = true;
                 }
                 Err(error) => owed.errors.push(error),
+            }
+            let over = owed.gone || !owed.errors.is_empty();
+            if owed.again && owed.outstanding == 0 && !over {
+                owed.handed.clear();
+                (owed.again, owed.alone) = (false, true);
+                let spec = &self.disks[&owed.disk].spec;
+                if owed.is_beyond(spec.base, spec.size) {
+                    owed.errors.push(IoError::BeyondEnd);
+                }
             }
         }
     }
@@ -519,6 +530,6 @@ impl Owed {
             Op::Flush => self.flushed && self.errors.is_empty(),
             _ => self.handed_bytes() == self.len,
         };
-        all && self.outstanding == 0
+        all && !self.again && self.outstanding == 0
     }
 }

@@ -5,6 +5,7 @@
 //! - **Merge limit.** A VM's requests are merged up to so many pages of 4 KiB, and larger ones are split. A
 //!   controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the next merge and
 //!   the next split: what is in flight keeps its form. Without a controller it is `pages`, for all VMs.
+//!   An I/O that is below `fill` of the limit when it goes takes the beginning of the next request along.
 //! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before the next
 //!   may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up to 2 s of them:
 //!   those of `batch` go at once, as dispatchers by time slices have it, and the rest is made good at a tenth
@@ -30,6 +31,9 @@ use crate::time::Nanos;
 
 /// What merge limits are multiples of, in bytes: the paper's sigma.
 pub const PAGE: u32 = 4096;
+/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of the
+/// medium's own costs the device more than the I/O that it saves, where it saves less than a quarter.
+pub const FILL: u32 = 75;
 /// So much of what is late is carried over.
 const CARRIED: Nanos = Nanos::from_secs(2);
 /// And made good no faster than at this part of the rate, in per cent.
@@ -50,6 +54,15 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             max: 1 << 18,
             help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the device has it",
         },
+        ParamInfo {
+            name: "fill",
+            kind: ParamKind::Count,
+            default: FILL as u64,
+            min: 0,
+            max: 100,
+            help: "an I/O below so many per cent of its merge limit takes the beginning of the next \
+                   request along; 100: whenever there is room",
+        },
         ParamInfo::span(
             "batch",
             0,
@@ -61,6 +74,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     build: |params, capacity| {
         let of = MergeLimitParams {
             pages: params.get("pages") as u32,
+            fill: params.get("fill") as u32,
             batch: Nanos(params.get("batch")),
             slack: Nanos(params.get("slack")),
         };
@@ -73,6 +87,8 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
 pub struct MergeLimitParams {
     /// Pages that I/Os of VMs that are not tuned have at most; 0: as the device has it. Up to 2^18.
     pub pages: u32,
+    /// See [`Regulator::fill`]; per cent, 0 to 100.
+    pub fill: u32,
     /// Slots that come late by up to so long go at once.
     pub batch: Nanos,
     /// What limits make good of late dispatches; throttles do at least so much of it at once.
@@ -243,6 +259,10 @@ impl Regulator for MergeLimit {
             0 => u32::MAX,
             pages => pages * PAGE,
         }
+    }
+
+    fn fill(&self) -> u32 {
+        self.params.fill
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {

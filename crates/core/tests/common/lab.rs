@@ -13,13 +13,14 @@ use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
 use tidegate_core::policy::{Capacity, PolicySpec};
 use tidegate_core::request::{
-    ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, VmId,
+    ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, Segment, VmId,
 };
 use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
 use tidegate_core::time::Nanos;
 
 pub const BLOCK: u32 = 4096;
 pub const MAX_IO: u32 = 16 * BLOCK;
+const MERGED_MOST: u32 = 8 * BLOCK;
 pub const GUESTS: usize = 6;
 const DISK_BLOCKS: u64 = 256;
 
@@ -172,6 +173,10 @@ pub struct Lab {
     priority: fn(u32) -> Priority,
     background: fn(usize) -> bool,
     flights: Vec<Flight>,
+    /// Requests that failed in company, and have parts in flight still.
+    again: Vec<ReqId>,
+    /// Those of which a part failed by itself.
+    failed: Vec<ReqId>,
     disks: u64,
 }
 
@@ -238,7 +243,7 @@ impl Lab {
             },
             max_requests: 1024,
             max_pending_per_vm: 256,
-            merge_limit: if terms.merge { 8 * BLOCK } else { 0 },
+            merge_limit: if terms.merge { MERGED_MOST } else { 0 },
             max_vms: 2 * GUESTS as u32,
         };
         let mut lab = Lab {
@@ -251,6 +256,8 @@ impl Lab {
             priority: terms.priority,
             background: terms.background,
             flights: Vec::new(),
+            again: Vec::new(),
+            failed: Vec::new(),
             disks: 0,
         };
         lab.engine.set_profile(Some(Arc::new(costs::profile())));
@@ -417,11 +424,15 @@ impl Lab {
             let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
                 return model.idle(self);
             };
-            let reqs: Vec<ReqId> = self.engine.io_segments(io.id).map(|s| s.req).collect();
+            let segments: Vec<Segment> = self.engine.io_segments(io.id).collect();
+            let reqs: Vec<ReqId> = segments.iter().map(|s| s.req).collect();
             assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
-            assert_eq!((io.addr, io.len), (addr, len.min(io.len)));
-            if io.len == len {
-                self.waiting.retain(|w| w.0 != id);
+            assert_eq!(io.addr, addr);
+            if io.len > len {
+                has_company(&io, &segments, len);
+            }
+            if io.len >= len {
+                self.waiting.retain(|w| !reqs.contains(&w.0));
             }
             let guest = self.guests.iter().position(|g| g.vm == io.vm);
             let guest = guest.expect("a guest's");
@@ -441,11 +452,29 @@ impl Lab {
         self.engine
             .handle_completion(self.now, flight.io.id, outcome);
         let here = self.guests[flight.guest].vm == flight.io.vm;
-        if fails && here && self.guests[flight.guest].client.is_some() {
-            // In company each goes again, alone; by itself what is left of it does not.
-            match flight.reqs.as_slice() {
-                [alone] => self.waiting.retain(|w| w.0 != *alone),
-                all => self.waiting.extend(all.iter().map(|&r| (r, flight.guest))),
+        let here = here && self.guests[flight.guest].client.is_some();
+        // In company each goes again, alone; by itself what is left of it does not.
+        match flight.reqs.as_slice() {
+            [alone] if fails => {
+                self.waiting.retain(|w| w.0 != *alone);
+                self.again.retain(|again| again != alone);
+                self.failed.push(*alone);
+            }
+            all if fails && here => {
+                let failed = &self.failed;
+                let own = all.iter().filter(|req| !failed.contains(req));
+                self.again.extend(own);
+            }
+            _ => {}
+        }
+        for req in flight.reqs {
+            let flies = self.flights.iter().any(|f| f.reqs.contains(&req));
+            let again = self.again.contains(&req);
+            if again && !flies {
+                self.again.retain(|&other| other != req);
+                if here {
+                    self.waiting.push((req, flight.guest));
+                }
             }
         }
     }
@@ -466,6 +495,18 @@ impl Lab {
             self.pass(model, due - self.now);
         }
         panic!("it does not drain");
+    }
+}
+
+/// What goes beyond a unit's own bytes: whole requests, as far as merging goes.
+fn has_company(io: &DeviceIo, segments: &[Segment], len: u32) {
+    assert!(io.len <= MERGED_MOST, "{io:?}");
+    let mut at = 0;
+    for segment in segments {
+        let own = at < len;
+        at += segment.len;
+        assert!(own || segment.offset == 0, "{segment:?} of {io:?}");
+        assert!(!own || at <= len, "{segment:?} of {io:?}");
     }
 }
 

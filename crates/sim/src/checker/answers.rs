@@ -1,6 +1,7 @@
 //! Every accepted request is answered exactly once, to its client, with its own tag and the
 //! outcome that was its own, no earlier than the device has let go of its memory and no later
-//! than the batch in which nothing keeps it back any more. What waits, or has to be repeated, when
+//! than the batch in which nothing keeps it back any more. What failed in company, whole or in part, goes
+//! again from its beginning once nothing of it is in flight, and no error but its own is its. What waits, or has to be repeated, when
 //! its disk has become too short for it fails as being beyond the end. Where its time went adds up to the
 //! time that passed.
 
@@ -36,14 +37,13 @@ pub fn ended(
         entry.outstanding -= 1;
         match outcome {
             Ok(()) => entry.moved += part.len,
-            Err(_) if company => {
-                entry.alone = true;
-                entry.handed -= part.len;
-                entry.cut_off(size);
-            }
+            Err(_) if company => entry.again = true,
             Err(error) => {
                 entry.error.get_or_insert(error);
             }
+        }
+        if entry.outstanding == 0 {
+            entry.go_again(size);
         }
         ledger.note_over(part.number, now, over);
     }

@@ -30,7 +30,7 @@ pub struct Entry {
     pub submitted: u64,
     /// See `submitted`; [`NEVER`] while it is open.
     pub answered: u64,
-    /// Bytes handed to the device, from its start on; back to none when it failed in company.
+    /// Bytes handed to the device, from its start on; back to none when it goes again.
     pub handed: u32,
     /// Bytes the device has moved for it.
     pub moved: u32,
@@ -40,7 +40,9 @@ pub struct Entry {
     pub gone: bool,
     /// It was served, at least in part: charged.
     pub served: bool,
-    /// It failed in company, and shall have none any more.
+    /// It failed in company, and goes again from its start once nothing of it is in flight.
+    pub again: bool,
+    /// It did, and shall have none any more.
     pub alone: bool,
     /// A flush: the device's flush for it has started.
     pub flushed: bool,
@@ -78,6 +80,16 @@ impl Entry {
         let end = self.request.offset + u64::from(self.request.len);
         if end > size && self.request.op != Op::Flush && !self.gone {
             self.error.get_or_insert(IoError::BeyondEnd);
+        }
+    }
+
+    /// The last of its I/Os has ended: if one of them failed in company, it goes again by itself. Its disk
+    /// has so many bytes.
+    pub fn go_again(&mut self, size: u64) {
+        if self.again && self.error.is_none() {
+            (self.again, self.alone) = (false, true);
+            (self.handed, self.moved) = (0, 0);
+            self.cut_off(size);
         }
     }
 
@@ -350,6 +362,7 @@ impl Ledger {
             outstanding: 0,
             gone: false,
             served: false,
+            again: false,
             alone: false,
             flushed: false,
             over_at: None,

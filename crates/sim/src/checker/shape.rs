@@ -1,7 +1,8 @@
 //! A device I/O stays within its disk, within `max_io` where it carries data, and is split on
 //! physical blocks only, in order and without gaps; never more than `depth` are in flight, and
-//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability,
-//! whole, and has not failed in company before.
+//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability, and has
+//! not failed in company before. Of several requests the first may have begun in an I/O before, and the
+//! last may end in a later one; the others are whole.
 
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};
@@ -62,11 +63,14 @@ pub fn check(
         end <= disk.spec.size,
         "{io:?} crosses the end of its disk"
     );
-    let alone = parts.len() == 1;
-    ensure!(Shape, alone || io.op.merges(), "{io:?} was merged");
+    let all = parts.len();
+    ensure!(Shape, all == 1 || io.op.merges(), "{io:?} was merged");
     let mut offset = io.offset;
-    for (part, segment) in parts.iter().zip(segments) {
-        one(ledger, io, part, segment, offset, alone)?;
+    for (n, (part, segment)) in parts.iter().zip(segments).enumerate() {
+        one(ledger, io, part, segment, offset)?;
+        if all > 1 {
+            company(ledger, io, part, [n == 0, n + 1 == all])?;
+        }
         offset += part.len as u64;
     }
     ensure!(
@@ -77,14 +81,7 @@ pub fn check(
     Ok(())
 }
 
-fn one(
-    ledger: &Ledger,
-    io: &DeviceIo,
-    part: &Part,
-    segment: &Segment,
-    offset: u64,
-    alone: bool,
-) -> Verdict {
+fn one(ledger: &Ledger, io: &DeviceIo, part: &Part, segment: &Segment, offset: u64) -> Verdict {
     let block = ledger.config().device.physical_block as u64;
     let entry = &ledger.entries[part.number as usize];
     let request = &entry.request;
@@ -121,18 +118,30 @@ fn one(
         request.offset + part.from as u64 == offset,
         "{io:?} has a gap at {offset}: {part:?} of {request:?}"
     );
-    let whole = part.len == request.len;
-    ensure!(
-        Shape,
-        alone || (whole && !entry.alone),
-        "{io:?} merges a part of a request, or one that failed in company: {part:?}"
-    );
     let disk_base = io.addr - io.offset;
     let at = disk_base + request.offset + end;
     ensure!(
         Shape,
         end == request.len as u64 || at.is_multiple_of(block),
         "{io:?} is split within a physical block, at {at}"
+    );
+    Ok(())
+}
+
+/// One of several in an I/O, the first or the last of them.
+fn company(ledger: &Ledger, io: &DeviceIo, part: &Part, [first, last]: [bool; 2]) -> Verdict {
+    let entry = &ledger.entries[part.number as usize];
+    ensure!(
+        Shape,
+        !entry.alone && !entry.again,
+        "{io:?} merges a request that failed in company: {part:?}"
+    );
+    let (begins, ends) = (part.from == 0, part.from + part.len == entry.request.len);
+    ensure!(
+        Shape,
+        (first || begins) && (last || ends),
+        "{io:?} has the middle of an I/O in the middle of a request of {} bytes: {part:?}",
+        entry.request.len
     );
     Ok(())
 }

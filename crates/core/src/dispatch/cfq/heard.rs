@@ -29,7 +29,7 @@ impl Cfq {
         }
         let picked = picked.expect("only what was picked starts");
         // What is left of it begins further on.
-        if end != picked.end {
+        if end < picked.end {
             self.order.moved(io.vm, lane, picked.slot, end);
         }
     }

@@ -296,6 +296,7 @@ impl Dispatcher for Cfq {
             .and(Interests::INHERITED)
             .and(Interests::ARRIVED)
             .and(Interests::MERGED)
+            .and(Interests::ADVANCED)
             .and(Interests::VMS)
     }
 
@@ -337,10 +338,10 @@ impl Dispatcher for Cfq {
                 self.flying[!self.is_sync(queue) as usize] += 1;
             }
             Event::Arrived(unit) => self.arrived(facts, unit),
-            Event::Merged { into, .. } => {
-                let (vm, lane) = facts.vm_lane(into);
-                let addr = facts.unit(into).addr;
-                self.order.moved(vm, lane, into.index, addr);
+            Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
+                let (vm, lane) = facts.vm_lane(unit);
+                let addr = facts.unit(unit).addr;
+                self.order.moved(vm, lane, unit.index, addr);
             }
             Event::VmAdded(vm) => self.vm_added(facts, vm),
             Event::VmChanged(vm) if !self.queues[self.queue_of(vm, Lane::Read)].turned => {

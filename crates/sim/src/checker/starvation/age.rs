@@ -92,11 +92,11 @@ impl Ages {
     }
 }
 
-/// I/Os to do for everything of one direction inside the engine, at most: what is in flight may
-/// fail and come again.
+/// I/Os to do for everything of one direction inside the engine, at most: what has gone in parts may
+/// fail in company, and all of it come again.
 fn to_do(ledger: &Ledger, lane: Lane) -> u64 {
     let block = ledger.config().device.physical_block as u64;
     let open = ledger.open.iter().map(|&n| &ledger.entries[n as usize]);
     let data = open.filter(|e| e.request.op != Op::Flush && e.request.op.lane() == lane);
-    data.map(|e| e.request.len as u64 / block + 2).sum()
+    data.map(|e| 2 * (e.request.len as u64 / block + 1)).sum()
 }
