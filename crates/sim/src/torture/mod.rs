@@ -14,6 +14,7 @@
 //! [`checker`](crate::checker), what goes wrong in [`fault`](crate::fault).
 
 mod dice;
+mod fickle;
 mod journal;
 mod media;
 mod panics;

@@ -120,6 +120,8 @@ pub struct Swarm {
     pub profile: Option<Arc<Profile>>,
     /// At most so many admitted units a VM, where the regulator is open.
     pub window: Option<u32>,
+    /// VMs' merge limits rise and fall at random, whatever the policy.
+    pub fickle: bool,
     /// The VMs in the beginning.
     pub vms: Vec<VmPlan>,
     /// The device.
@@ -190,6 +192,7 @@ impl Swarm {
             profile: profile(&mut Dice::new(seed, 9)),
             among: among.to_vec(),
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
+            fickle: Dice::new(seed, 14).chance(400),
             vms: Vec::new(),
             timing,
             cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
@@ -541,6 +544,9 @@ impl fmt::Display for Swarm {
                 f,
                 "admission  {most} units a VM, where the regulator is open"
             )?;
+        }
+        if self.fickle {
+            writeln!(f, "merging    limits of VMs rise and fall at random")?;
         }
         writeln!(
             f,

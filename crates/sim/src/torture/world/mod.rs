@@ -16,6 +16,7 @@ mod end;
 mod faults;
 mod guests;
 
+use super::fickle::Fickle;
 use super::journal::{Journal, What};
 use super::swarm::Swarm;
 use super::{Dice, Plant, Window};
@@ -124,7 +125,7 @@ impl<'a, 'j> World<'a, 'j> {
         let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
         engine.set_profile(swarm.profile.clone());
         engine.learn_costs(seed.is_multiple_of(2));
-        let (window, wrap) = (swarm.window, plant.roles());
+        let (window, fickle, wrap) = (swarm.window, swarm.fickle, plant.roles());
         let credits = Credits::default();
         credits.announce(&swarm.policy);
         let audit = credits.wrapper();
@@ -132,6 +133,10 @@ impl<'a, 'j> World<'a, 'j> {
             let roles = match window {
                 Some(most) => Window::instead_of_open(most, roles),
                 None => roles,
+            };
+            let roles = match fickle {
+                true => Fickle::in_front(seed, roles),
+                false => roles,
             };
             audit(match wrap {
                 Some(wrap) => wrap(roles),

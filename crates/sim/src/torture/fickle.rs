@@ -1,0 +1,118 @@
+//! A controller that turns VMs' merge limits at random, in front of the policy's own: so that limits rise
+//! and fall while requests wait, alone or merged, and while their parts are in flight, under any policy.
+//!
+//! A limit is a physical block at least, as a page is: smaller parts there are none.
+
+use super::Dice;
+use tidegate_core::facts::{DeviceSpec, Facts};
+use tidegate_core::learnt::{Blob, BlobError};
+use tidegate_core::policy::Roles;
+use tidegate_core::request::VmId;
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare};
+use tidegate_core::time::Nanos;
+use tidegate_core::tuning::Tuning;
+
+/// How often a request that comes, or an I/O that goes, finds another limit behind it, in a thousand.
+const OFTEN: u32 = 60;
+
+/// The controller.
+pub(super) struct Fickle {
+    inner: Option<Box<dyn Controller>>,
+    hears: Interests,
+    dice: Dice,
+}
+
+impl Fickle {
+    /// Puts it in front of what turns knobs in these roles, if anything does.
+    pub(super) fn in_front(seed: u64, roles: Roles) -> Roles {
+        let hears = roles.controller.as_ref();
+        let fickle = Fickle {
+            hears: hears.map_or(Interests::NONE, |inner| inner.interests()),
+            inner: roles.controller,
+            dice: Dice::new(seed, 15),
+        };
+        Roles {
+            controller: Some(Box::new(fickle)),
+            ..roles
+        }
+    }
+
+    fn turn(&mut self, device: &DeviceSpec, vm: VmId, out: &mut Knobs) {
+        if !self.dice.chance(OFTEN) {
+            return;
+        }
+        let most = 2 * u64::from(device.max_io);
+        let limit = match self.dice.chance(200) {
+            true => u32::MAX,
+            false => self.dice.octaves(device.physical_block.into(), most) as u32,
+        };
+        out.turn(vm, Knob::MergeLimit(limit));
+    }
+}
+
+impl Controller for Fickle {
+    fn interests(&self) -> Interests {
+        (self.hears.and(Interests::ARRIVED)).and(Interests::STARTED)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        let vm = match *event {
+            Event::Arrived(unit) => Some(facts.vm_lane(unit).0),
+            Event::Started(io) => Some(io.vm),
+            _ => None,
+        };
+        if let Some(vm) = vm.filter(|&vm| !facts.is_background(vm)) {
+            self.turn(&facts.device().spec, vm, out);
+        }
+        if let Some(inner) = &mut self.inner
+            && self.hears.has(event.interest())
+        {
+            inner.on_event(facts, event, out);
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        let inner = self.inner.as_ref();
+        inner.map_or(Nanos::MAX, |inner| inner.next_timer())
+    }
+
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+        if let Some(inner) = &mut self.inner {
+            inner.on_timer(facts, out);
+        }
+    }
+
+    fn allocates(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.allocates())
+    }
+
+    fn reckons_with_costs(&self) -> bool {
+        let inner = self.inner.as_ref();
+        inner.is_some_and(|inner| inner.reckons_with_costs())
+    }
+
+    fn tuning(&self, facts: &Facts, vm: VmId) -> Option<Tuning> {
+        self.inner.as_ref()?.tuning(facts, vm)
+    }
+
+    fn poll_share(&mut self) -> Option<PeerShare> {
+        self.inner.as_mut()?.poll_share()
+    }
+
+    fn export(&self, facts: &Facts, vm: VmId) -> Option<Blob> {
+        self.inner.as_ref()?.export(facts, vm)
+    }
+
+    fn import(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        match &mut self.inner {
+            Some(inner) => inner.import(facts, vm, learnt),
+            None => Err(BlobError::Unwanted("the controller learns nothing")),
+        }
+    }
+
+    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+        if let Some(inner) = &mut self.inner {
+            inner.imported(facts, out);
+        }
+    }
+}
