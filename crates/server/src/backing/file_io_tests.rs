@@ -122,8 +122,18 @@ impl Bench {
     fn run(&mut self, fake: &mut Fake, io: DeviceIo) -> Outcome {
         let memory = self.region.mem(0, io.len as usize);
         let ranges = matches!(io.op, Op::Read | Op::Write).then_some(memory);
+        self.run_on(fake, io, ranges.into_iter())
+    }
+
+    /// Runs an I/O on this memory.
+    fn run_on(
+        &mut self,
+        fake: &mut Fake,
+        io: DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Outcome {
         let zeroes = self.zeroes.mem(0, ZEROES);
-        self.io.begin(&self.facts, &io, ranges.into_iter(), zeroes);
+        self.io.begin(&self.facts, &io, ranges, zeroes);
         let mut out = Vec::new();
         let outcome = loop {
             match self.io.step(&self.facts, &mut out) {
@@ -195,6 +205,90 @@ proptest! {
             prop_assert!(bench.memory(len as usize) == expected[range]);
         }
     }
+}
+
+/// Pieces of requests as they lie in memory: each a piece apart from the one before, the last first.
+fn scattered(lens: &[usize]) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut pieces: Vec<_> = (lens.iter().rev())
+        .map(|&len| {
+            let piece = (at, len);
+            at = (at + len).next_multiple_of(BLOCK as usize) + BLOCK as usize;
+            piece
+        })
+        .collect();
+    pieces.reverse();
+    pieces
+}
+
+proptest! {
+    /// What was merged of several requests lies in as many places.
+    #[test]
+    fn the_memory_of_several_requests_is_transferred_in_order(
+        faults in survivable(),
+        offset in 0u64..SIZE / 2,
+        lens in proptest::collection::vec(1usize..6000, 1..6),
+        aligned in any::<bool>(),
+        write in any::<bool>(),
+    ) {
+        let block = BLOCK as usize;
+        let (offset, lens) = match aligned {
+            true => (offset / u64::from(BLOCK) * u64::from(BLOCK),
+                lens.iter().map(|len| len.next_multiple_of(block)).collect()),
+            false => (offset, lens),
+        };
+        let len = lens.iter().sum::<usize>().min((SIZE - offset) as usize);
+        prop_assume!(len == lens.iter().sum::<usize>());
+        let pieces = scattered(&lens);
+        let mut bench = Bench::new();
+        bench.region = Region::new(2 * SIZE as usize).unwrap();
+        let data: Vec<u8> = (0..len).map(|i| (i * 7 + 1) as u8).collect();
+        let mut done = 0;
+        for &(at, len) in &pieces {
+            bench.region.mem(at, len).write(&data[done..done + len]);
+            done += len;
+        }
+        let mut fake = Fake::new(&faults);
+        let range = offset as usize..offset as usize + len;
+        let mut expected = fake.bytes.clone();
+        if write {
+            expected[range.clone()].copy_from_slice(&data);
+        }
+        let op = if write { Op::Write } else { Op::Read };
+        let memory: Vec<Mem> = pieces.iter().map(|&(at, len)| bench.region.mem(at, len)).collect();
+        let outcome = bench.run_on(&mut fake, io(op, offset, len as u32, false), memory.into_iter());
+        prop_assert_eq!(outcome, Ok(()));
+        prop_assert!(fake.bytes == expected);
+        let mut read = Vec::new();
+        for &(at, len) in &pieces {
+            let mut bytes = vec![0; len];
+            bench.region.mem(at, len).read(&mut bytes);
+            read.extend(bytes);
+        }
+        prop_assert!(read == expected[range]);
+        if aligned && faults.is_empty() {
+            prop_assert_eq!(fake.calls, 1, "one call for all of them");
+        }
+    }
+}
+
+#[test]
+fn more_pieces_than_a_call_takes_go_through_one_that_holds_them_all() {
+    let mut bench = Bench::new();
+    bench.facts = FileFacts::for_test(SIZE, 1);
+    let pieces = RANGES_MAX + 1;
+    let memory: Vec<Mem> = (0..pieces).map(|n| bench.region.mem(n * 8, 4)).collect();
+    let data: Vec<u8> = (0..pieces * 8).map(|i| i as u8).collect();
+    bench.region.mem(0, data.len()).write(&data);
+    let mut fake = Fake::new(&[]);
+    let io = io(Op::Write, 100, 4 * pieces as u32, false);
+    assert_eq!(bench.run_on(&mut fake, io, memory.into_iter()), Ok(()));
+    assert_eq!(fake.calls, 1);
+    let expected: Vec<u8> = data
+        .chunks(8)
+        .flat_map(|piece| piece[..4].to_vec())
+        .collect();
+    assert!(fake.bytes[100..100 + expected.len()] == expected);
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
 }
 
 /// The disk `disk` with these faults, and an undisturbed one of another VM, `other`.
-fn two_disks(
+pub(super) fn two_disks(
     (dir, kind): &(tempfile::TempDir, DeviceKind),
     size: u64,
     faults: impl FnMut(Call) -> Fault + Send + 'static,
@@ -86,7 +86,7 @@ pub(super) fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize
 
 /// Short transfers, interruptions and delays, at random. The same call is not cut to less than a
 /// block twice: two results in a row that bring nothing are how the kernel says that a file ends.
-fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
+pub(super) fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut cut = HashSet::new();
     move |call| {
@@ -135,7 +135,7 @@ fn touches(blocks: &[u64], offset: u64, len: u64) -> bool {
     blocks.iter().any(|block| span.contains(block))
 }
 
-fn bad_places(call: Call) -> Fault {
+pub(super) fn bad_places(call: Call) -> Fault {
     let changes = matches!(call.what, What::Write | What::Allocate);
     if touches(&BAD, call.offset, call.len) {
         Fault::Error(libc::EIO)

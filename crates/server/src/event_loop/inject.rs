@@ -2,9 +2,9 @@
 //! here, between the engine and the medium.
 //!
 //! Judged are guest requests, each once: what becomes of one is written into its slot, where its
-//! later parts and its repetitions find it. A device I/O that carries several of which one goes
-//! wrong fails as a whole before it touches the medium, and the engine repeats it one request at
-//! a time, as after any error. Flushes that wait together are one.
+//! later parts and its repetitions find it. A device I/O that carries several, or parts of them, of which
+//! one goes wrong fails as a whole before it touches the medium, and the engine repeats it one request
+//! at a time, each from its beginning, as after any error. Flushes that wait together are one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -122,7 +122,7 @@ impl Loop {
             }
         }
         if requests > 1 && effect != Effect::None {
-            // Each goes again by itself. Until then nothing of any has happened.
+            // Each goes again by itself. Until then nothing of this I/O has happened.
             return Verdict {
                 stall: Nanos::ZERO,
                 effect: Effect::Error(IoError::Io),

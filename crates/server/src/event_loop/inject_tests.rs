@@ -20,7 +20,7 @@ const EIO: Effect = Effect::Error(IoError::Io);
 const HOUR: Nanos = Nanos::from_secs(3600);
 
 /// Where disks lie: in memory, and where system calls are made to fail as well.
-fn everywhere() -> Vec<(tempfile::TempDir, DeviceKind)> {
+pub(super) fn everywhere() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let memory = (tempfile::tempdir().unwrap(), DeviceKind::Memory);
     let mut all = places();
     all.push(memory);
@@ -28,7 +28,11 @@ fn everywhere() -> Vec<(tempfile::TempDir, DeviceKind)> {
 }
 
 /// The disk `disk` with these rules, and one of another VM, `other`, without.
-fn two_disks((dir, kind): &(tempfile::TempDir, DeviceKind), size: u64, rules: &[Rule]) -> Config {
+pub(super) fn two_disks(
+    (dir, kind): &(tempfile::TempDir, DeviceKind),
+    size: u64,
+    rules: &[Rule],
+) -> Config {
     let path = |name| match kind {
         DeviceKind::Memory => None,
         _ => {
@@ -65,12 +69,17 @@ fn at(block: u64, on: Ops, effect: Effect) -> Rule {
     }
 }
 
-#[test]
-fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
+/// The bad places that a [`Driver`] knows of.
+pub(super) fn bad_rules() -> Vec<Rule> {
     let bad = BAD.map(|block| at(block, Ops::ANY, EIO));
     let full = Effect::Error(IoError::NoSpace);
     let full = FULL.map(|block| at(block, Ops::CHANGES, full));
-    let rules = [&bad[..], &full].concat();
+    [&bad[..], &full].concat()
+}
+
+#[test]
+fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
+    let rules = bad_rules();
     let (mut merged, mut split) = (0, 0);
     for (place, block) in everywhere().iter().zip([512, BLOCK].into_iter().cycle()) {
         let mut config = two_disks(place, BLOCKS * BLOCK, &rules);

@@ -28,6 +28,8 @@ mod inject;
 mod inject_tests;
 mod learnt;
 mod leave;
+#[cfg(test)]
+mod merge_tests;
 mod notices;
 mod places;
 mod receive;

@@ -1,0 +1,102 @@
+//! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon: every
+//! byte against a copy, every error against who must get it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate_core::policy::PolicySpec;
+
+use super::fault_tests::{BLOCK, BLOCKS, Driver, bad_places, noise, places, two_disks as on_files};
+use super::inject_tests::{bad_rules, everywhere, two_disks as by_rules};
+use crate::common::{Server, wait};
+use crate::config::Config;
+use crate::ring::faults::Fault;
+
+/// Pages of 4 KiB that I/Os have at most, one after the other; 0: as the device has it.
+const PAGES: [u64; 7] = [11, 1, 0, 3, 32, 2, 5];
+
+/// All with a limit of so many pages, where they have one.
+fn policies(pages: u64) -> Vec<PolicySpec> {
+    let named = [
+        "vcup",
+        "vcup-mclock",
+        "vcup-drr",
+        "fifo",
+        "vfair",
+        "flubber",
+    ];
+    let named = named.map(PolicySpec::named);
+    let composed = ["fifo", "sfq", "mclock", "deadline"]
+        .map(|dispatcher| PolicySpec::composed(None, "merge-limit", dispatcher));
+    let all = named.into_iter().chain(composed);
+    all.map(|policy| {
+        let mut policy = policy.unwrap();
+        // Refused where there are no such parameters.
+        let _ = policy.set("pages", pages);
+        let _ = policy.set("fill", pages * 9 % 101);
+        policy
+    })
+    .collect()
+}
+
+/// How many requests were merged, and how many parts there were beyond the first.
+fn drive(mut config: Config, block: u64) -> [u64; 2] {
+    // What comes waits for what is with the device.
+    config.devices[0].depth = 2;
+    config.devices[0].max_io = 128 << 10;
+    config.devices[0].merge_limit = 128 << 10;
+    let server = Server::start(config);
+    let mut driver = Driver::new(block);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            driver.run(&mut server.connect("disk"), block, 1200);
+            over.store(true, Ordering::Relaxed);
+        });
+        for pages in PAGES.into_iter().cycle() {
+            for policy in policies(pages) {
+                wait(server.handle.set_policy(0, policy)).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
+    assert!(driver.failed > 30, "{} met a bad place", driver.failed);
+    let stats = wait(server.handle.snapshot(0)).unwrap().vms[0]
+        .stats
+        .clone();
+    server.stop().unwrap();
+    [stats.merged, stats.split]
+}
+
+fn all_of_it(counts: impl Iterator<Item = [u64; 2]>) {
+    let sum = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
+    let [merged, split] = counts.reduce(sum).unwrap();
+    assert!(
+        merged > 100 && split > 100,
+        "{merged} merged, {split} split"
+    );
+}
+
+#[test]
+fn limits_that_change_mix_no_bytes_and_no_errors() {
+    let blocks = [BLOCK, 512].into_iter().cycle();
+    all_of_it(everywhere().iter().zip(blocks).map(|(place, block)| {
+        let config = by_rules(place, BLOCKS * BLOCK, &bad_rules());
+        drive(config, block)
+    }));
+}
+
+#[test]
+fn nor_do_they_where_system_calls_fail_or_fall_short() {
+    let blocks = [512, BLOCK].into_iter().cycle();
+    all_of_it(places().iter().zip(blocks).map(|(place, block)| {
+        let mut noise = noise(block);
+        let faults = move |call| match bad_places(call) {
+            Fault::None => noise(call),
+            fault => fault,
+        };
+        drive(on_files(place, BLOCKS * BLOCK, faults), block)
+    }));
+}
