@@ -86,6 +86,10 @@ pub enum Knob {
     MergeLimit(u32),
     /// How fast its I/Os may follow each other.
     Throttle(Throttle),
+    /// A throttle that makes good late slots begins anew, with none late; and from now on those that are
+    /// regularly late because others have their turn first go at once, by up to so long. Zero: none, as
+    /// without this knob.
+    Lateness(Nanos),
 }
 
 /// How fast a VM's I/Os may follow each other on their way to the device.

@@ -12,12 +12,15 @@
 //!   above the rate. Time in which the VM asks for nothing is lost.
 //! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request counts by
 //!   its size where the objective's target names one.
+//! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at once, too:
+//!   see [`lateness`](super::lateness). A stall is none, and is repaid as above.
 //! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
 //!
 //! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
 //!
 //! Flushes pass freely and cost nothing. What moves no bytes costs none.
 
+use super::lateness::Lateness;
 use super::token_bucket::TokenBucket;
 use crate::dispatch::moved;
 use crate::engine::Footprint;
@@ -112,6 +115,8 @@ struct Throttled {
     steady: Pacer,
     /// How fast they may be made good; or the ceiling.
     fast: Pacer,
+    /// What of them goes at once, as far as it is learnt.
+    lateness: Lateness,
     /// The beginning of the last quiet time that was seen to have ended; `None`: none was.
     quiet_since: Option<Nanos>,
 }
@@ -121,6 +126,7 @@ impl Throttled {
         throttle: Throttle::Off,
         steady: Pacer::NONE,
         fast: Pacer::NONE,
+        lateness: Lateness::NONE,
         quiet_since: None,
     };
 
@@ -145,9 +151,19 @@ impl Throttled {
         self.throttle = throttle;
     }
 
+    /// Nothing is late.
+    fn begin_anew(&mut self, now: Nanos) {
+        self.steady.forget_before(now);
+        self.fast.forget_before(now);
+    }
+
     fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos) {
+        let due = self.due();
         self.steady.forget_before(now - CARRIED);
+        let slot = self.steady.due();
         self.steady.spend(units);
+        self.lateness.went(due, now, self.steady.due().since(slot));
+        let at_once = at_once.max(self.lateness.regular());
         self.fast.forget_before(now - at_once);
         self.fast.spend(units);
     }
@@ -266,10 +282,14 @@ impl Regulator for MergeLimit {
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        if let Knob::Throttle(throttle) = knob
-            && let Some(of_vm) = self.of(vm)
-        {
-            of_vm.turn(throttle, facts.now());
+        let (now, of_vm) = (facts.now(), self.of(vm));
+        match (knob, of_vm) {
+            (Knob::Throttle(throttle), Some(of_vm)) => of_vm.turn(throttle, now),
+            (Knob::Lateness(most), Some(of_vm)) => {
+                of_vm.begin_anew(now);
+                of_vm.lateness.learn_up_to(most);
+            }
+            _ => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! Regulators: how much of each VM may pass.
 
 pub mod circ;
+mod lateness;
 pub mod merge_limit;
 pub mod open;
 pub mod proportion;
