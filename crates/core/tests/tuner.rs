@@ -2,63 +2,17 @@
 
 mod common;
 
-use common::{Guest, KIB, MS, SECOND, World, config, limited, policy, total, weighted, within};
+use common::tuned::{MB, disk, flash, precise, seconds, spec, tuning, world};
+use common::{KIB, MS, SECOND, World, config, limited, total, weighted, within};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
-use tidegate_core::request::{DeviceIo, Op, Request};
+use tidegate_core::request::{Op, Request};
 use tidegate_core::roles::Throttle;
 use tidegate_core::tuning::{BandwidthRange, Tuning};
 
-const MB: u64 = 1_000_000;
-
-fn precise(target: Rate) -> Objective {
-    Objective {
-        target,
-        ..Objective::default()
-    }
-}
-
-/// The composition with its parameters.
-fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
-    let mut spec = policy(name);
-    for &(param, value) in params {
-        spec.set(param, value).expect("the tuner's parameter");
-    }
-    spec
-}
-
 /// What the paper has where this one differs.
 const PAPER: &[(&str, u64)] = &[("profiling", 1), ("headroom", 0)];
-
-/// 200 us an I/O and 100 MB/s: 17 MB/s at one page, 33.3 at two, 67.7 at eleven; 86.8 at 128 KiB.
-fn disk(io: &DeviceIo) -> u64 {
-    200_000 + u64::from(io.len) * 10
-}
-
-/// As fast as flash: 1 us, and 4 GB/s.
-fn flash(io: &DeviceIo) -> u64 {
-    1_000 + u64::from(io.len) / 4
-}
-
-fn world(policy: &PolicySpec, takes: fn(&DeviceIo) -> u64) -> World {
-    let mut world = World::of(config(8, 64 * KIB), policy, 0);
-    world.takes = Some(takes);
-    world
-}
-
-/// Bytes in each of the last so many seconds.
-fn seconds(world: &World, guest: Guest, count: u64) -> Vec<u64> {
-    let bytes = world.bytes(guest);
-    let end = world.now;
-    let of = |n| within(&bytes, end - (n + 1) * SECOND, end - n * SECOND);
-    (0..count).rev().map(of).collect()
-}
-
-fn tuning(world: &World, guest: Guest) -> Tuning {
-    world.engine.tuning(guest.vm).expect("it has a target")
-}
 
 #[test]
 fn a_bandwidth_between_two_merge_limits_is_held() {

@@ -11,6 +11,7 @@ pub mod costs;
 pub mod credits;
 pub mod crowd;
 pub mod lab;
+pub mod tuned;
 
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};

@@ -5,16 +5,23 @@
 //! WR (window, range, last V plus one, whether it searches, rests), TA (limit, throttled), TR (aim, factor,
 //! side, steps), the sum of PI throttling plus 2^63, then how many bandwidths by merge limit are known, and
 //! each. Another target than now leaves the windows and the bandwidths valid; the rest is dropped.
+//!
+//! A paced one's are of a kind of their own: the target likewise, both merge limits (what is enough, and what
+//! holds a mean size), and for how long the first has to be enough. All is of that target.
 
 use super::one::Tuner;
+use super::paced::ENOUGH_MOST;
 use super::params::PART;
 use super::range::Range;
 use super::target::TargetRevision;
 use super::window::{RESTS, WindowRevision};
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Rate;
+use crate::time::Nanos;
 
 const VERSION: u16 = 1;
+/// What a paced tuner's are called.
+const PACED: &str = "tuner-paced";
 /// More merge limits than a device has I/O sizes.
 const LIMITS_MAX: u64 = 1 << 18;
 const SIGN: u64 = 1 << 63;
@@ -31,6 +38,15 @@ impl Tuner {
     pub(super) fn export(&self) -> Option<Blob> {
         if !self.learnt {
             return None;
+        }
+        if let Some(paced) = &self.paced {
+            let mut blob = Blob::new(PACED, VERSION);
+            let limits = [paced.limit.into(), self.action.limit.into()];
+            for field in figures(&self.target).into_iter().chain(limits) {
+                blob.push_u64(field);
+            }
+            blob.push_u64(paced.patience.0);
+            return Some(blob);
         }
         let mut blob = Blob::new(PART.name, VERSION);
         let windows = &self.windows;
@@ -63,6 +79,9 @@ impl Tuner {
     /// # Errors
     /// When it is not a tuner's, or says what cannot be; nothing has changed then.
     pub(super) fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        if self.paced.is_some() {
+            return self.import_paced(learnt);
+        }
         let mut fields = learnt.fields(PART.name, VERSION)?;
         let target = [fields.u64()?, fields.u64()?, fields.u64()?];
         let mut windows = WindowRevision::new(self.windows.terms);
@@ -109,6 +128,23 @@ impl Tuner {
             }
             let throttled = throttled && self.throughput.is_none();
             self.action.restart(limit, throttled);
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    fn import_paced(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        let mut fields = learnt.fields(PACED, VERSION)?;
+        let target = [fields.u64()?, fields.u64()?, fields.u64()?];
+        let limit = fields.u64_in("the merge limit", 1..=LIMITS_MAX)? as u32;
+        let of_size = fields.u64_in("the merge limit of a size", 1..=LIMITS_MAX)? as u32;
+        let patience = fields.u64_in("for how long it has to be enough", 0..=ENOUGH_MOST.0)?;
+        fields.end()?;
+        if target == figures(&self.target) {
+            self.action.restart(of_size, false);
+            if let Some(paced) = &mut self.paced {
+                paced.resume(limit, Nanos(patience));
+            }
         }
         self.go_on();
         Ok(())

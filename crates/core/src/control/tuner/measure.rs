@@ -77,12 +77,20 @@ impl Span {
         per_s: u64,
         of: fn(&Amount) -> u64,
     ) -> bool {
-        let now = facts.now();
-        let mut quiet = self.quiet;
-        if facts.requests(vm) == 0 {
-            quiet += quiet_time(now, facts.quiet_since(vm), self.begun);
-        }
+        let quiet = self.quiet_so_far(facts, vm);
         u128::from(of(&self.asked)) * 1_000_000_000 >= u128::from(per_s) * u128::from(quiet.0)
+    }
+
+    /// How long the VM had something inside.
+    pub(super) fn busy(&self, facts: &Facts, vm: VmId) -> Nanos {
+        self.length(facts.now()) - self.quiet_so_far(facts, vm)
+    }
+
+    fn quiet_so_far(&self, facts: &Facts, vm: VmId) -> Nanos {
+        match facts.requests(vm) {
+            0 => self.quiet + quiet_time(facts.now(), facts.quiet_since(vm), self.begun),
+            _ => self.quiet,
+        }
     }
 
     /// What moved a second, of what `of` picks.

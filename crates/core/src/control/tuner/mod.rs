@@ -26,6 +26,7 @@ mod action;
 mod learnt;
 mod measure;
 mod one;
+mod paced;
 mod params;
 mod range;
 mod target;

@@ -4,9 +4,12 @@
 //!   asleep --a request--> profiling (each L a second) --> tuning --nothing asked, nothing inside--> asleep
 //! ```
 
+mod act;
+
 use super::TunerParams;
-use super::action::{Action, LASTS, Moved};
+use super::action::{Action, LASTS};
 use super::measure::{Amount, Span};
+use super::paced::{self, Paced};
 use super::range::Range;
 use super::target::TargetRevision;
 use super::throughput::Throughput;
@@ -32,6 +35,8 @@ pub(super) struct Tuner {
     pub target: Rate,
     /// L at most.
     pub top: u32,
+    /// The throttle holds the target at all times; `None`: TA, TR and WR do.
+    pub paced: Option<Paced>,
     pub action: Action,
     pub windows: WindowRevision,
     /// What TA aims at; nothing where only IOPS are held.
@@ -53,23 +58,32 @@ pub(super) struct Tuner {
     had: Amount,
     /// How the knobs stand.
     turned: Option<(u32, Throttle)>,
+    /// What a throttle was late by is of another target.
+    anew: bool,
     /// Something was learnt that is worth keeping.
     pub learnt: bool,
 }
 
 impl Tuner {
     pub(super) fn new(params: TunerParams, device: &DeviceSpec, target: &Rate) -> Tuner {
-        let top = params.max_ml.min(device.max_io / PAGE).max(1);
+        let most = if params.paced {
+            u32::MAX
+        } else {
+            params.max_ml
+        };
+        let top = most.min(device.max_io / PAGE).max(1);
+        let profiling = params.profiling && !params.paced;
         let mut tuner = Tuner {
             params,
             target: Rate::NONE,
             top,
+            paced: params.paced.then(|| Paced::new(top)),
             action: Action::new(top, true),
             windows: WindowRevision::new(params.window_terms()),
             aim: None,
             throughput: None,
-            range: Range::new(if params.profiling { top } else { 0 }),
-            profiling: params.profiling,
+            range: Range::new(if profiling { top } else { 0 }),
+            profiling,
             spans: None,
             samples: Vec::with_capacity(params.interval_s as usize),
             begins: true,
@@ -78,6 +92,7 @@ impl Tuner {
             quiet: LastQuiet::default(),
             had: Amount::default(),
             turned: None,
+            anew: false,
             learnt: false,
         };
         tuner.change(target);
@@ -118,6 +133,10 @@ impl Tuner {
             _ => (self.action.limit, self.action.throttled),
         };
         self.action.restart(limit, throttled);
+        if let Some(paced) = &mut self.paced {
+            paced.begin(self.aim.map_or(0, |aim| aim.objective), self.params.grain);
+            self.anew = true;
+        }
         (self.begins, self.on_its_way) = (true, true);
     }
 
@@ -130,7 +149,10 @@ impl Tuner {
     }
 
     fn window(&self) -> Nanos {
-        Nanos::from_millis(self.windows.window)
+        match self.paced {
+            Some(_) => paced::WINDOW,
+            None => Nanos::from_millis(self.windows.window),
+        }
     }
 
     /// A request came of a VM that had none inside last since `quiet_since`. Returns when the windows end
@@ -167,7 +189,7 @@ impl Tuner {
         if window.due <= now {
             let late = now.since(window.due).0 > window.due.since(window.begun).0 / 2;
             if !self.profiling && !late && window.asks_for(facts, vm, per_s, of) {
-                self.act(now, &window);
+                self.act(facts, vm, &window);
             }
             if window.is_empty(facts, vm) {
                 self.spans = None;
@@ -186,48 +208,6 @@ impl Tuner {
         }
         self.spans = Some([window, second]);
         Some(window.due.min(second.due))
-    }
-
-    /// TA, and PI throttling.
-    fn act(&mut self, now: Nanos, window: &Span) {
-        let tolerance = self.params.tolerance;
-        let (length, Amount { bytes, ios }) = (window.length(now), window.moved);
-        if let Some(throughput) = &mut self.throughput {
-            throughput.step(now, ios, length, &self.params.gains(), tolerance);
-        }
-        if let Some(TargetRevision { aim, .. }) = self.aim {
-            // In bytes, times nanoseconds a second; or times the IOPS, where it is the mean size that is held.
-            let (scale, due) = match &self.throughput {
-                None => (1_000_000_000, u128::from(aim) * u128::from(length.0)),
-                Some(held) => (held.target.into(), u128::from(aim) * u128::from(ios)),
-            };
-            let moved = Moved {
-                measured: u128::from(bytes) * scale,
-                due,
-                most: CARRIED_S * u128::from(aim) * scale,
-                page: u128::from(PAGE) * scale,
-            };
-            let throttles = self.throughput.is_none();
-            self.action.act(now, &moved, tolerance, throttles);
-        }
-        let rates = [|amount: &Amount| amount.bytes, |amount: &Amount| amount.ios];
-        let [bytes, ios] = rates.map(|of| window.rate(now, of));
-        self.had = match (self.short_since(), self.had) {
-            (None, _) => Amount::default(),
-            (Some(_), Amount { bytes: 0, ios: 0 }) => Amount { bytes, ios },
-            (Some(_), had) => Amount {
-                bytes: had.bytes - had.bytes / 8 + bytes / 8,
-                ios: had.ios - had.ios / 8 + ios / 8,
-            },
-        };
-    }
-
-    fn short_since(&self) -> Option<Nanos> {
-        let of_throughput = self.throughput.and_then(|held| held.short_since);
-        match (self.action.short_since, of_throughput) {
-            (Some(size), Some(rate)) => Some(size.min(rate)),
-            (size, rate) => size.or(rate),
-        }
     }
 
     /// A merge limit has had its second.
@@ -261,6 +241,9 @@ impl Tuner {
             return;
         }
         self.learnt = true;
+        if self.paced.is_some() {
+            return;
+        }
         let on_its_way = core::mem::take(&mut self.on_its_way);
         if let Some(aim) = &mut self.aim
             && self.params.revise_target
@@ -278,7 +261,9 @@ impl Tuner {
         }
         let throttle = match (&self.throughput, &self.aim) {
             (Some(held), _) => Throttle::Ios(held.rate),
-            (None, Some(aim)) if self.action.throttled => Throttle::Exactly(aim.aim),
+            (None, Some(aim)) if self.paced.is_some() || self.action.throttled => {
+                Throttle::Exactly(aim.aim)
+            }
             (None, Some(aim)) if self.params.headroom > 0 => {
                 let above = u128::from(aim.aim) * u128::from(self.params.headroom) / 100;
                 let above = u64::try_from(above).unwrap_or(u64::MAX);
@@ -286,7 +271,11 @@ impl Tuner {
             }
             (None, _) => Throttle::Off,
         };
-        (self.aim.map(|_| self.action.bytes()), throttle)
+        let limit = match &self.paced {
+            Some(paced) if self.throughput.is_none() => paced.bytes(),
+            _ => self.action.bytes(),
+        };
+        (self.aim.map(|_| limit), throttle)
     }
 
     /// Turns the knobs that do not stand as they are to.
@@ -299,6 +288,9 @@ impl Tuner {
         if self.turned.is_none_or(|turned| turned.1 != throttle) {
             out.turn(vm, Knob::Throttle(throttle));
         }
+        if core::mem::take(&mut self.anew) {
+            out.turn(vm, Knob::Lateness(paced::LATENESS));
+        }
         self.turned = Some((limit, throttle));
     }
 
@@ -306,6 +298,9 @@ impl Tuner {
     pub(super) fn release(&mut self, vm: VmId, out: &mut Knobs) {
         out.turn(vm, Knob::MergeLimit(u32::MAX));
         out.turn(vm, Knob::Throttle(Throttle::Off));
+        if self.paced.is_some() {
+            out.turn(vm, Knob::Lateness(Nanos::ZERO));
+        }
     }
 
     /// For people.
@@ -318,7 +313,7 @@ impl Tuner {
             merge_limit,
             throttle,
             window: self.window(),
-            settled: !self.windows.searching,
+            settled: self.paced.is_some() || !self.windows.searching,
             aim: self.aim.map(|aim| aim.aim),
             range: self.range.told(),
             profiling: self.profiling.then(|| self.range.progress()),

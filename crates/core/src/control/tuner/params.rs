@@ -12,7 +12,11 @@ use crate::time::Nanos;
 /// Parameters. Those in per cent or milliseconds are in the words of the paper's table I.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunerParams {
-    /// MAX_ML: the largest merge limit in pages of 4 KiB, 1 to 4096.
+    /// The throttle holds targets at all times; or, as the paper has it, windows of two merge limits do.
+    pub paced: bool,
+    /// Paced: an I/O takes no longer than that of its target, where its merge limit is free to choose.
+    pub grain: Nanos,
+    /// MAX_ML: the largest merge limit in pages of 4 KiB, 1 to 4096; paced, it is the device's.
     pub max_ml: u32,
     /// The longest window, and the first, 1 ms to 1 minute.
     pub window_max: Nanos,
@@ -74,6 +78,9 @@ impl TunerParams {
     }
 }
 
+/// The place of `paced` among the choices of `tuner`.
+const PACED: u64 = 1;
+
 fn of_percent(percent: u64) -> u64 {
     percent * MILLION / 100
 }
@@ -111,12 +118,25 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "tuner",
     summary: "merge limit and throttle by which each VM with a target comes to it, by feedback",
     params: &[
+        ParamInfo::choice(
+            "tuner",
+            &["window", "paced"],
+            "how targets are held: by windows of merge limits, which are searched; or paced at all times",
+        ),
+        ParamInfo {
+            name: "grain",
+            kind: ParamKind::Duration,
+            default: 16_000_000,
+            min: 0,
+            max: 1_000_000_000,
+            help: "paced: so much of its target's time one I/O takes at most, unless only larger ones do enough",
+        },
         count(
             "max_ml",
             11,
             1,
             4096,
-            "the largest merge limit, in pages of 4 KiB",
+            "the largest merge limit, in pages of 4 KiB; paced, it is the device's",
         ),
         window(
             "window_max",
@@ -219,6 +239,8 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     },
     build: |params, capacity| {
         let of = TunerParams {
+            paced: params.get("tuner") == PACED,
+            grain: Nanos(params.get("grain")),
             max_ml: params.get("max_ml") as u32,
             window_max: Nanos(params.get("window_max")),
             window_min: Nanos(params.get("window_min")),
