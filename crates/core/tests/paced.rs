@@ -21,6 +21,11 @@ fn paced(name: &str) -> PolicySpec {
     spec(name, &[PACED])
 }
 
+/// One whose I/Os are finer to begin with: 11 pages at 3 MB/s.
+fn fine(tuner: (&str, u64)) -> PolicySpec {
+    spec("vcup-drr", &[tuner, ("grain", 16 * MS)])
+}
+
 /// 15 MB/s at one page an I/O, 70 at more: what V-Cup's two limits alternate between for 30.
 fn steps(io: &DeviceIo) -> u64 {
     u64::from(io.len) * 1000 / if io.len <= 4096 { 15 } else { 70 }
@@ -47,10 +52,10 @@ fn every_second_is_the_targets_from_the_first_on() {
             let off = seconds(&world, guest, 30);
             let off = off.iter().map(|s| s.abs_diff(target * MB)).max();
             assert!(off <= largest, "{off:?} of {target} MB/s under {name}");
-            // 16 ms of the target's, or a request as it is.
-            assert!(largest <= Some((16_000 * target).min(128 << 10)));
+            // 50 ms of the target's, or a request as it is.
+            assert!(largest <= Some((50_000 * target).min(128 << 10)));
             let v = variability(&world, guest, 30);
-            assert!(v < 10_000, "{v} at {target} MB/s under {name}");
+            assert!(v <= 25_000, "{v} at {target} MB/s under {name}");
         }
     }
 }
@@ -100,7 +105,7 @@ fn it_is_there_sooner_than_windows_of_merge_limits_and_smoother() {
 
 #[test]
 fn a_merge_limit_that_is_too_small_doubles_until_it_is_enough() {
-    let mut world = world(&paced("vcup-drr"), seeks);
+    let mut world = world(&fine(PACED), seeks);
     // Eleven pages are 16 ms of it, and come to 2.2 MB/s; twice as many to 3.2.
     let guest = world.guest(&precise(Rate::bytes(3 * MB)));
     world.load(guest, Op::Read, 128 * KIB, 8);
@@ -159,7 +164,7 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
         let seconds = seconds(&world, guest, 5);
         // What went last takes its time at the old rate.
         assert!(
-            seconds[0].abs_diff(target) <= target / 50,
+            seconds[0].abs_diff(target) <= (target / 50).max(128 << 10),
             "{seconds:?} at {target}"
         );
         let off = seconds[1..].iter().map(|s| s.abs_diff(target)).max();
@@ -300,7 +305,7 @@ fn who_asks_now_and_then_changes_and_reports_nothing() {
 
 #[test]
 fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
-    let mut here = world(&paced("vcup-drr"), seeks);
+    let mut here = world(&fine(PACED), seeks);
     let guest = here.guest(&precise(Rate::bytes(3 * MB)));
     assert_eq!(here.engine.export_learnt(guest.vm), Ok(None));
     here.load(guest, Op::Read, 128 * KIB, 8);
@@ -312,7 +317,7 @@ fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
         refused.into_iter().map(|(_, error)| error).next()
     };
     let there = |target: u64, tuner| {
-        let mut there = world(&spec("vcup-drr", &[tuner]), seeks);
+        let mut there = world(&fine(tuner), seeks);
         let guest = there.guest(&precise(Rate::bytes(target)));
         (there, guest)
     };

@@ -126,7 +126,7 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
         ParamInfo {
             name: "grain",
             kind: ParamKind::Duration,
-            default: 16_000_000,
+            default: 50_000_000,
             min: 0,
             max: 1_000_000_000,
             help: "paced: so much of its target's time one I/O takes at most, unless only larger ones do enough",
