@@ -71,6 +71,12 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
             }
         }
     }
+    for (entry, field) in section.entries() {
+        if let Some(tuner) = spec.tuner_needed_by(&entry.key) {
+            let help = format!("leave it out, or add tuner = \"{tuner}\"");
+            field.warn("says nothing with this tuner", &help);
+        }
+    }
     good.then_some(spec)
 }
 
@@ -129,4 +135,44 @@ fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()>
         }
     };
     accept(field, spec.set(info.name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is warned of, place by place.
+    fn warned(policy: &str) -> Vec<String> {
+        let reader = |root: &Field<'_>| {
+            let mut section = root.section()?;
+            let spec = from_field(&section.need("policy", "policy = \"fifo\"")?);
+            section.finish();
+            spec
+        };
+        let loaded = document::read(&format!("policy = {policy}"), "f.toml", reader);
+        let loaded = loaded.expect("nothing is refused");
+        loaded.warnings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_says_nothing_with_the_tuner_that_is_chosen_is_told() {
+        let paced = "{ name = \"vcup\", tuner = \"paced\", grain = \"9 ms\", profiling = true, headroom = 5 }";
+        let said = warned(paced);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("policy.profiling: says nothing with this tuner"),
+            "{said:?}"
+        );
+        assert!(said[0].contains("add tuner = \"window\""), "{said:?}");
+        let windows = "{ name = \"vcup\", tuner = \"window\", grain = \"9 ms\", profiling = true }";
+        let said = warned(windows);
+        assert!(
+            said.len() == 1 && said[0].contains("policy.grain"),
+            "{said:?}"
+        );
+        let said =
+            warned("{ name = \"vcup\", tuner = \"paced\", tolerance = 3, batch = \"1 ms\" }");
+        assert!(said.is_empty(), "{said:?}");
+        assert!(warned("{ name = \"mclock\", cost_size = \"16 KiB\" }").is_empty());
+    }
 }

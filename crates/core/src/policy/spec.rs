@@ -4,6 +4,7 @@ use super::{
     Capacity, Honours, ParamInfo, Params, Part, Roles, controllers, dispatchers, registry,
     regulators,
 };
+use crate::control::tuner;
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cfq;
 use crate::dispatch::cost::CostParams;
@@ -153,6 +154,11 @@ impl PolicySpec {
     /// Its parameters with their values.
     pub fn params(&self) -> impl Iterator<Item = (&'static ParamInfo, u64)> + '_ {
         self.params.0.iter().copied()
+    }
+
+    /// Which `tuner` a parameter is of, where another one is chosen and it says nothing.
+    pub fn tuner_needed_by(&self, param: &str) -> Option<&'static str> {
+        tuner::would_need(&self.params, param)
     }
 
     /// Which parts of an objective it enforces.

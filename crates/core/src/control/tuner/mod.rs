@@ -33,8 +33,8 @@ mod target;
 mod throughput;
 mod window;
 
-pub(crate) use params::PART;
 pub use params::TunerParams;
+pub(crate) use params::{PART, would_need};
 
 use crate::dispatch::moved;
 use crate::facts::Facts;

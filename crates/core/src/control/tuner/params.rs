@@ -4,7 +4,7 @@ use super::Tuners;
 use super::target::TargetTerms;
 use super::throughput::Gains;
 use super::window::WindowTerms;
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::policy::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::precision::MILLION;
 use crate::roles::Controller;
 use crate::time::Nanos;
@@ -80,6 +80,33 @@ impl TunerParams {
 
 /// The place of `paced` among the choices of `tuner`.
 const PACED: u64 = 1;
+
+/// What says something of windows alone.
+const OF_WINDOWS: &[&str] = &[
+    "max_ml",
+    "window_max",
+    "window_min",
+    "window_step",
+    "best_v",
+    "worst_v",
+    "beta_threshold",
+    "unsteady",
+    "adjust_step",
+    "revise_target",
+    "profiling",
+    "headroom",
+    "pi_proportional",
+    "pi_integral",
+];
+
+/// The choice of `tuner` with which a parameter would say something, where it says nothing with the one that
+/// is made; `None`: it does, or is not the tuner's.
+pub(crate) fn would_need(params: &Params, name: &str) -> Option<&'static str> {
+    match params.find("tuner")? {
+        PACED => OF_WINDOWS.contains(&name).then_some("window"),
+        _ => (name == "grain").then_some("paced"),
+    }
+}
 
 fn of_percent(percent: u64) -> u64 {
     percent * MILLION / 100
