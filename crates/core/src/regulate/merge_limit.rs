@@ -42,7 +42,7 @@ const CARRIED: Nanos = Nanos::from_secs(2);
 /// And made good no faster than at this part of the rate, in per cent.
 const REPAID_PERCENT: u64 = 110;
 /// What an I/O counts under [`Throttle::Ios`].
-const ONE_IO: u64 = 1000;
+pub const ONE_IO: u64 = 1000;
 
 /// What the registry knows of it.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {

@@ -18,7 +18,7 @@ use crate::control::LastQuiet;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Rate;
 use crate::precision;
-use crate::regulate::merge_limit::PAGE;
+use crate::regulate::merge_limit::{ONE_IO, PAGE};
 use crate::request::VmId;
 use crate::roles::{Knob, Knobs, Throttle};
 use crate::time::Nanos;
@@ -149,9 +149,10 @@ impl Tuner {
     }
 
     fn window(&self) -> Nanos {
-        match self.paced {
-            Some(_) => paced::WINDOW,
-            None => Nanos::from_millis(self.windows.window),
+        match (&self.paced, &self.throughput) {
+            (None, _) => Nanos::from_millis(self.windows.window),
+            (Some(_), Some(held)) => paced::window(ONE_IO, held.target),
+            (Some(paced), None) => paced::window(paced.bytes().into(), self.held().0),
         }
     }
 

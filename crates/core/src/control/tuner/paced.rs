@@ -17,8 +17,8 @@
 use crate::regulate::merge_limit::PAGE;
 use crate::time::Nanos;
 
-/// How often a VM's pace is looked at.
-pub(super) const WINDOW: Nanos = Nanos::from_millis(125);
+/// A VM's pace is looked at no more often.
+const WINDOW: Nanos = Nanos::from_millis(125);
 /// Others' turns may make slots late by up to so long for them to go at once.
 pub(super) const LATENESS: Nanos = Nanos::from_millis(400);
 /// A VM that is so far behind needs another merge limit: a quarter of what the throttle still makes good.
@@ -27,6 +27,14 @@ const BEHIND: Nanos = Nanos::from_millis(500);
 const ENOUGH: Nanos = Nanos::from_secs(30);
 /// The same after it was too little many times.
 pub(super) const ENOUGH_MOST: Nanos = Nanos::from_secs(3600);
+
+/// How often a VM's pace is looked at whose I/Os have so many units, at so many a second: no more often than
+/// they come, and each second at the least.
+pub(super) fn window(units: u64, per_s: u64) -> Nanos {
+    Nanos(units * 1_000_000_000 / per_s.max(1))
+        .max(WINDOW)
+        .min(Nanos::SECOND)
+}
 
 /// A window in which the VM asked for its target; in bytes, or in thousandths of an I/O.
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +199,16 @@ mod tests {
             paced.begin(target, Nanos::from_millis(16));
             assert_eq!(paced.limit, limit, "{target}");
         }
+    }
+
+    #[test]
+    fn what_comes_seldom_is_looked_at_seldom() {
+        let ms = |units, per_s| window(units, per_s).0 / 1_000_000;
+        assert_eq!([ms(4096, 30_000_000), ms(4096, 16_384)], [125, 250]);
+        assert_eq!(
+            [ms(4096, 1), ms(1000, 1_000), ms(u32::MAX.into(), 0)],
+            [1000; 3]
+        );
     }
 
     #[test]
