@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::tuned::{MB, disk, flash, precise, seconds, spec, tuning, world};
+use common::tuned::{MB, PACED, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use common::{Guest, KIB, MS, SECOND, World, total, weighted, within};
 use proptest::prelude::*;
 use tidegate_core::learnt::{Blob, BlobError};
@@ -13,12 +13,8 @@ use tidegate_core::request::{DeviceIo, Op};
 use tidegate_core::roles::Throttle;
 use tidegate_core::tuning::Tuning;
 
-/// `tuner = "paced"`, and `"window"`.
-const PACED: (&str, u64) = ("tuner", 1);
-const WINDOW: (&str, u64) = ("tuner", 0);
-
 fn paced(name: &str) -> PolicySpec {
-    spec(name, &[PACED])
+    spec(name, &[])
 }
 
 /// One whose I/Os are finer to begin with: 11 pages at 3 MB/s.

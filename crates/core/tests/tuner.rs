@@ -1,15 +1,21 @@
-//! The tuner: each VM with a target comes to it by merge limit and throttle, whatever the others do.
+//! The tuner by windows: each VM with a target comes to it by merge limit and throttle, whatever the others do.
 
 mod common;
 
-use common::tuned::{MB, disk, flash, precise, seconds, spec, tuning, world};
+use common::tuned::{MB, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use common::{KIB, MS, SECOND, World, config, limited, total, weighted, within};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
 use tidegate_core::request::{Op, Request};
 use tidegate_core::roles::Throttle;
 use tidegate_core::tuning::{BandwidthRange, Tuning};
+
+/// The composition with its parameters, tuned by windows.
+fn windowed(name: &str, params: &[(&str, u64)]) -> PolicySpec {
+    spec(name, &[params, &[WINDOW]].concat())
+}
 
 /// What the paper has where this one differs.
 const PAPER: &[(&str, u64)] = &[("profiling", 1), ("headroom", 0)];
@@ -17,7 +23,7 @@ const PAPER: &[(&str, u64)] = &[("profiling", 1), ("headroom", 0)];
 #[test]
 fn a_bandwidth_between_two_merge_limits_is_held() {
     for params in [&[][..], PAPER] {
-        let mut world = world(&spec("tuner+merge-limit+fifo", params), disk);
+        let mut world = world(&windowed("tuner+merge-limit+fifo", params), disk);
         let guest = world.guest(&precise(Rate::bytes(30 * MB)));
         world.load(guest, Op::Read, 128 * KIB, 8);
         world.run(120 * SECOND);
@@ -32,7 +38,7 @@ fn a_bandwidth_between_two_merge_limits_is_held() {
 
 #[test]
 fn profiling_tells_the_range_and_where_tuning_begins() {
-    let mut world = world(&spec("tuner+merge-limit+fifo", PAPER), disk);
+    let mut world = world(&windowed("tuner+merge-limit+fifo", PAPER), disk);
     let guest = world.guest(&precise(Rate::bytes(30 * MB)));
     // Nothing to profile with.
     world.run(20 * SECOND);
@@ -63,7 +69,7 @@ fn profiling_tells_the_range_and_where_tuning_begins() {
 #[test]
 fn below_one_page_the_delay_slice_holds_it_from_the_first_second() {
     for policy in ["vcup", "vcup-mclock", "vcup-drr"] {
-        let mut world = world(&spec(policy, &[]), flash);
+        let mut world = world(&windowed(policy, &[]), flash);
         let guest = world.guest(&precise(Rate::bytes(30 * MB)));
         world.load(guest, Op::Read, 128 * KIB, 8);
         world.run(32 * SECOND);
@@ -79,7 +85,7 @@ fn below_one_page_the_delay_slice_holds_it_from_the_first_second() {
 
 #[test]
 fn a_stall_of_the_driver_is_made_good_and_no_burst() {
-    let mut world = world(&spec("vcup-drr", &[]), flash);
+    let mut world = world(&windowed("vcup-drr", &[]), flash);
     let guest = world.guest(&precise(Rate::bytes(30 * MB)));
     world.load(guest, Op::Write, 64 * KIB, 8);
     world.run(10 * SECOND + 300 * MS);
@@ -99,7 +105,7 @@ fn a_stall_of_the_driver_is_made_good_and_no_burst() {
 #[test]
 fn two_precise_vms_know_nothing_of_each_other_and_others_are_not_touched() {
     for name in ["vcup-mclock", "vcup-drr", "tuner+merge-limit+sfq"] {
-        let mut world = world(&spec(name, &[]), disk);
+        let mut world = world(&windowed(name, &[]), disk);
         let small = world.guest(&precise(Rate::bytes(3 * MB)));
         let large = world.guest(&precise(Rate::bytes(12 * MB)));
         let free = world.guest(&Objective::default());
@@ -119,7 +125,7 @@ fn two_precise_vms_know_nothing_of_each_other_and_others_are_not_touched() {
 
 #[test]
 fn what_cannot_be_had_is_said_with_what_can_and_taken_back() {
-    let mut world = world(&spec("vcup-drr", PAPER), disk);
+    let mut world = world(&windowed("vcup-drr", PAPER), disk);
     let guest = world.guest(&precise(Rate::bytes(100 * MB)));
     world.load(guest, Op::Read, 128 * KIB, 8);
     world.run(60 * SECOND);
@@ -139,7 +145,7 @@ fn what_cannot_be_had_is_said_with_what_can_and_taken_back() {
 #[test]
 fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
     for flushes in [false, true] {
-        let mut world = world(&spec("vcup-drr", &[]), disk);
+        let mut world = world(&windowed("vcup-drr", &[]), disk);
         let guest = world.guest(&precise(Rate::bytes(3 * MB)));
         // A request of 4 KiB every 20 ms or so, 0.2 MB/s; it may be a flush that ends the quiet time.
         let before = tuning(&world, guest);
@@ -163,7 +169,7 @@ fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
 
 #[test]
 fn an_objective_that_changes_is_reached_within_ten_seconds() {
-    let mut world = world(&spec("vcup-drr", PAPER), disk);
+    let mut world = world(&windowed("vcup-drr", PAPER), disk);
     let guest = world.guest(&precise(Rate::bytes(20 * MB)));
     world.load(guest, Op::Read, 128 * KIB, 8);
     world.run(40 * SECOND);
@@ -195,7 +201,7 @@ fn bandwidth_and_iops_are_held_together_by_size_and_rate() {
             ops: Some(OpsRate { per_s, norm: None }),
             bytes_per_s: Some(bytes * MB),
         };
-        let mut world = world(&spec("vcup-drr", &[("max_ml", max_ml)]), flash);
+        let mut world = world(&windowed("vcup-drr", &[("max_ml", max_ml)]), flash);
         let guest = world.guest(&precise(target));
         world.load(guest, Op::Read, 512 * KIB, 4);
         world.run(90 * SECOND);
@@ -217,7 +223,7 @@ fn bandwidth_and_iops_are_held_together_by_size_and_rate() {
 
 #[test]
 fn iops_alone_leave_merge_limits_as_they_are() {
-    let mut world = world(&spec("vcup-mclock", &[]), flash);
+    let mut world = world(&windowed("vcup-mclock", &[]), flash);
     let guest = world.guest(&precise(Rate::iops(300)));
     world.load(guest, Op::Read, 128 * KIB, 4);
     world.run(20 * SECOND);
@@ -230,7 +236,7 @@ fn iops_alone_leave_merge_limits_as_they_are() {
 #[test]
 fn a_limit_of_a_vm_without_a_target_holds() {
     for name in ["vcup", "vcup-mclock", "vcup-drr"] {
-        let mut world = world(&spec(name, &[]), flash);
+        let mut world = world(&windowed(name, &[]), flash);
         let guest = world.guest(&limited(Rate::bytes(20 * MB)));
         world.load(guest, Op::Read, 64 * KIB, 4);
         world.run(10 * SECOND);
@@ -242,7 +248,7 @@ fn a_limit_of_a_vm_without_a_target_holds() {
 
 #[test]
 fn what_was_learnt_is_taken_over_by_another_engine() {
-    let mut here = world(&spec("vcup-drr", PAPER), disk);
+    let mut here = world(&windowed("vcup-drr", PAPER), disk);
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     assert_eq!(
         here.engine.export_learnt(guest.vm),
@@ -254,7 +260,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
     let learnt = here.engine.export_learnt(guest.vm).expect("it is there");
     let learnt = learnt.expect("it was profiled");
     let there = |target: u64, max_ml| {
-        let policy = spec("vcup-drr", &[PAPER, &[("max_ml", max_ml)]].concat());
+        let policy = windowed("vcup-drr", &[PAPER, &[("max_ml", max_ml)]].concat());
         let mut there = world(&policy, disk);
         let guest = there.guest(&precise(Rate::bytes(target)));
         let refused = there
@@ -331,7 +337,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
 
 #[test]
 fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
-    let mut world = world(&spec("vcup-drr", PAPER), disk);
+    let mut world = world(&windowed("vcup-drr", PAPER), disk);
     let guest = world.guest(&precise(Rate::bytes(30 * MB)));
     let free = world.guest(&Objective::default());
     world.load(guest, Op::Read, 128 * KIB, 8);
@@ -380,7 +386,7 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
 fn the_way_to_a_target_does_not_move_the_aim() {
     // From one page to nine, a window of a second each: too little for most of ten seconds.
     let interval = ("statistical_interval", 10 * SECOND);
-    let mut world = world(&spec("vcup-drr", &[interval]), disk);
+    let mut world = world(&windowed("vcup-drr", &[interval]), disk);
     let guest = world.guest(&precise(Rate::bytes(60 * MB)));
     world.load(guest, Op::Read, 128 * KIB, 8);
     world.run(12 * SECOND);
@@ -407,7 +413,7 @@ fn a_policy_with_a_tuner_and_credits_takes_over_what_waits() {
 #[test]
 fn the_same_world_is_tuned_alike_twice() {
     let run = || {
-        let mut world = world(&spec("vcup", PAPER), disk);
+        let mut world = world(&windowed("vcup", PAPER), disk);
         let guests = [5, 9].map(|target| world.guest(&precise(Rate::bytes(target * MB))));
         for guest in guests {
             world.load(guest, Op::Write, 96 * KIB, 4);

@@ -9,10 +9,10 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "vcup",
     summary: "a target's bandwidth precisely, by merge limit and throttle, over CFQ",
     source: "Li et al., \"Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth\", ToS 2017",
-    about: "By feedback each VM with a target comes to its bandwidth: its I/Os are made smaller or \
-            larger, a page at a time and window by window, and below one page they are paced. CFQ below \
-            shares the disk among VMs. A VM without a target is not touched. For hard disks and arrays of \
-            them; on flash use vcup-mclock or vcup-drr.",
+    about: "Each VM with a target is paced at it, late slots carried, with I/Os as large as it takes for the \
+            device to do as much; or, with tuner = window, comes to it by feedback, its I/Os made smaller or \
+            larger a page at a time. CFQ below shares the disk among VMs. A VM without a target is not \
+            touched. For hard disks and arrays of them; on flash use vcup-mclock or vcup-drr.",
     controller: Some(&tuner::PART),
     regulator: &merge_limit::PART,
     dispatcher: &cfq::PART,

@@ -15,6 +15,10 @@ pub fn precise(target: Rate) -> Objective {
     }
 }
 
+/// `tuner = "paced"`, and `"window"`.
+pub const PACED: (&str, u64) = ("tuner", 0);
+pub const WINDOW: (&str, u64) = ("tuner", 1);
+
 /// The composition with its parameters.
 pub fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
     let mut spec = policy(name);

@@ -79,7 +79,7 @@ impl TunerParams {
 }
 
 /// The place of `paced` among the choices of `tuner`.
-const PACED: u64 = 1;
+const PACED: u64 = 0;
 
 /// What says something of windows alone.
 const OF_WINDOWS: &[&str] = &[
@@ -147,8 +147,8 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     params: &[
         ParamInfo::choice(
             "tuner",
-            &["window", "paced"],
-            "how targets are held: by windows of merge limits, which are searched; or paced at all times",
+            &["paced", "window"],
+            "how targets are held: paced at all times; or by windows of merge limits, which are searched",
         ),
         ParamInfo {
             name: "grain",
