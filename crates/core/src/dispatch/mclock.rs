@@ -41,10 +41,13 @@
 //! - The cost of a share is, by the parameter `cost`, bytes, at least `cost_size` an I/O; or requests,
 //!   size classes or the device's time (see [`cost`](super::cost)). A flush costs as the smallest I/O
 //!   does, and counts for neither reservation nor limit. Those count requests and bytes in any case.
+//! - With `target_floor` a target is a reservation, too: see `floor`.
 //!
 //! Starvation bound: a VM without a reservation is served as long as reservations leave room
 //! (they are to be feasible); then, from the moment it waits, every other VM is served at most
 //! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
+
+mod floor;
 
 use super::cost::{CostModel, CostParams};
 use super::moved;
@@ -52,7 +55,7 @@ use super::virtual_time::{ByTag, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::{Objective, Rate};
-use crate::pace::{Pacer, RatePacer};
+use crate::pace::{FirstServed, Pacer, RatePacer};
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
@@ -60,12 +63,16 @@ use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
 use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
+pub(crate) use floor::under_targets;
+use floor::{Floor, TARGET_FLOOR};
 
 /// One VM's tags.
 #[derive(Clone, Copy, Debug)]
 struct Tags {
     reservation: RatePacer,
     limit: RatePacer,
+    /// The reservation's IOPS count device I/Os.
+    counts_ios: bool,
     /// The reservation's spacing: a due service is overdue so much later.
     period: Nanos,
     share: Virtual,
@@ -88,6 +95,8 @@ pub struct MClockParams {
     pub slack: Nanos,
     /// A reservation makes good at most this long.
     pub catch_up: Nanos,
+    /// A target is a reservation, too.
+    pub target_floor: bool,
 }
 
 /// What the registry knows of it.
@@ -106,6 +115,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             max: 3_600_000_000_000,
             help: "a reservation that fell behind is made good for at most this long",
         },
+        TARGET_FLOOR,
     ],
     honours: Honours {
         reservation: true,
@@ -118,6 +128,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
             cost: CostParams::from_params(params),
             slack: Nanos(params.get("slack")),
             catch_up: Nanos(params.get("catch_up")),
+            target_floor: under_targets(params),
         };
         Box::new(MClock::new(params, capacity))
     },
@@ -317,7 +328,7 @@ impl MClock {
                 .spend_late(bytes, first, waited, self.params.slack);
             if self.by_reservation {
                 self.move_front(now, vm);
-                self.tags[vm].reservation.spend(bytes, first);
+                self.tags[vm].spend_reservation(bytes, first);
             }
         }
         // What a floor gave counts against the VM's share, but it is not a debt without end; nor does it
@@ -357,9 +368,11 @@ impl MClock {
 
     fn set_vm(&mut self, facts: &Facts, vm: VmId) {
         let objective = facts.objective(vm);
+        let floor = Floor::of(objective, self.params.target_floor);
         let tags = &mut self.tags[vm.index()];
+        tags.counts_ios = floor.counts_ios;
         tags.reservation
-            .set_rate(&objective.reservation, facts.now() - self.forgiven);
+            .set_rate(&floor.rate, facts.now() - self.forgiven);
         let limit = if self.limits_kept {
             Rate::NONE
         } else {
@@ -368,7 +381,7 @@ impl MClock {
         tags.limit.set_rate(&limit, facts.now());
         tags.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost.size);
-        if objective.reservation.is_none() {
+        if floor.rate.is_none() {
             self.reserved.remove(vm.index());
             self.overdue.remove(vm.index());
         }
@@ -391,6 +404,7 @@ impl Tags {
     const VACANT: Tags = Tags {
         reservation: RatePacer::NONE,
         limit: RatePacer::NONE,
+        counts_ios: false,
         period: Nanos::ZERO,
         share: Virtual(0),
         share_carry: 0,
@@ -422,6 +436,14 @@ impl Tags {
         self.share = self.share.reweighed(clock, self.weight, weight);
         self.weight = weight;
         self.share_carry = 0;
+    }
+
+    fn spend_reservation(&mut self, bytes: u64, first: FirstServed) {
+        let counted = match self.counts_ios {
+            true => FirstServed { ops: 1, bytes },
+            false => first,
+        };
+        self.reservation.spend(bytes, counted);
     }
 
     fn spend_share(&mut self, cost: u64) {

@@ -310,6 +310,7 @@ fn shares_stay_what_they_are_when_virtual_time_goes_round() {
             },
             slack: Nanos::ZERO,
             catch_up: Nanos::ZERO,
+            target_floor: false,
         };
         let mut b = Bench::new("mclock", 1);
         let mclock = MClock::new(params, &capacity).grown_old(clock, keys_count_from);

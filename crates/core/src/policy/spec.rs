@@ -8,8 +8,10 @@ use crate::control::tuner;
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cfq;
 use crate::dispatch::cost::CostParams;
+use crate::dispatch::mclock;
 use crate::facts::DeviceSpec;
 use crate::names::nearest;
+use crate::objective::Objective;
 use crate::profile::Profile;
 use crate::regulate::merge_limit;
 use crate::roles::{Controller, Dispatcher, Regulator, Stage};
@@ -202,6 +204,13 @@ impl PolicySpec {
         }
     }
 
+    /// Whether its dispatcher serves a VM with such an objective before weights count.
+    pub fn has_floor(&self, objective: &Objective) -> bool {
+        let under_target = mclock::under_targets(&self.params) && !objective.target.is_none();
+        let reserved = self.dispatcher.honours.reservation && !objective.reservation.is_none();
+        under_target || reserved
+    }
+
     /// How long its dispatcher may pass over a VM on such a device, with such a profile of it.
     pub fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         self.build(1, 1).dispatcher.starvation(device, profile)
@@ -343,6 +352,7 @@ fn find<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objective::Rate;
     use crate::policy::registry;
 
     #[test]
@@ -403,6 +413,24 @@ mod tests {
         let vcup = PolicySpec::named("vcup").expect("registered");
         assert!(vcup.honours().target && !vcup.honours_for(true).target);
         assert!(vcup.honours_for(true).limit, "of the background, too");
+    }
+
+    #[test]
+    fn a_target_is_a_floor_where_the_dispatcher_is_told_so() {
+        let objective = |reservation, target| Objective {
+            reservation,
+            target,
+            ..Objective::default()
+        };
+        let reserved = objective(Rate::bytes(1000), Rate::NONE);
+        let precise = objective(Rate::NONE, Rate::bytes(1000));
+        let floors = |policy| {
+            let spec = PolicySpec::named(policy).expect("registered");
+            [reserved, precise, Objective::default()].map(|of| spec.has_floor(&of))
+        };
+        assert_eq!(floors("vcup-mclock"), [true, true, false]);
+        assert_eq!(floors("mclock"), [true, false, false]);
+        assert_eq!(floors("vcup"), [false, false, false]);
     }
 
     #[test]

@@ -107,6 +107,12 @@ pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     })
 }
 
+/// How fast late slots of such a rate are made good.
+pub(crate) fn repaid(per_s: u64) -> u64 {
+    let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
+    u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
+}
+
 /// One VM's throttle.
 #[derive(Clone, Copy, Debug)]
 struct Throttled {
@@ -140,7 +146,6 @@ impl Throttled {
             };
             (self.steady, self.fast) = (Pacer::new(1, 1, due), Pacer::new(1, 1, due));
         }
-        let repaid = |rate: u64| rate.saturating_mul(REPAID_PERCENT).div_ceil(100);
         let (steady, fast) = match throttle {
             Throttle::Off => (0, 0),
             Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),

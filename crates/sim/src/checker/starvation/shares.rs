@@ -1,7 +1,7 @@
 //! Bounds by weight: what each VM is served while another one's head waits.
 //!
 //! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
-//! held against anybody while a reservation is in force, nor for a VM that the dispatcher itself
+//! held against anybody while a floor is in force, nor for a VM that the dispatcher itself
 //! holds to a limit. Where weights are allocations, those in force are read at each start, and of two
 //! VMs' the largest quotient counts that there was since the one waits.
 
@@ -90,7 +90,7 @@ pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
 #[derive(Debug)]
 pub(super) struct Passed {
     shares: Option<Shares>,
-    /// Nobody's weight counts while there is a reservation.
+    /// Nobody's weight counts while there is a floor.
     reserved: bool,
     slots: usize,
     weights: Vec<u64>,
@@ -141,7 +141,7 @@ impl Passed {
         self.lightest = u64::MAX;
         for vm in engine.view().vms() {
             let objective = engine.objective(vm);
-            self.reserved |= by.reservation && !objective.reservation.is_none();
+            self.reserved |= engine.policy().has_floor(objective);
             self.weights[vm.index()] = match (shares.weights, by.weight) {
                 (Weights::Allocations { .. }, _) => {
                     allocation(engine, vm).unwrap_or(self.weights[vm.index()])
