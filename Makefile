@@ -87,6 +87,11 @@ fair: build ## Share disks live, fio over NBD: a bottleneck, vFair's figures 9 a
 	@scripts/setup bench
 	@python3 bench/fair.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: precise
+precise: build ## Hold a bandwidth precisely live, fio over NBD: alone, after a stall, beside neighbours
+	@scripts/setup bench
+	@python3 bench/precise.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)

@@ -34,13 +34,13 @@ from measure import (
     MIB,
     BenchError,
     Running,
-    Server,
     first_line,
     prefill,
     processor,
     progress,
     run_command,
     run_fio,
+    serve,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,19 +132,6 @@ DISK = [
 def known_policies(tidegate):
     out = subprocess.run([tidegate, "policy", "list", "-o", "json"], capture_output=True, check=True)
     return {policy["name"] for policy in json.loads(out.stdout)}
-
-
-def serve(args, directory, device, vms):
-    """A server of these VMs, each (name, the lines of its disk), each with a socket of its own."""
-    config = directory / "tidegate.toml"
-    text = f'[control]\nsocket = "{directory}/control.sock"\n'
-    for name, _ in vms:
-        text += f'[[listen]]\nunix = "{directory}/{name}.sock"\nexports = ["{name}"]\n'
-    text += f'[[device]]\nname = "disk"\n{device}'
-    for name, disk in vms:
-        text += f'[[vm]]\nname = "{name}"\n[[vm.disk]]\n{disk}'
-    config.write_text(text)
-    return Server("tidegate", "", lambda _: [str(args.tidegate), "serve", str(config)])
 
 
 def adapted_depth(args, directory):

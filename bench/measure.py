@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -140,6 +141,22 @@ class Running:
         return f"nbd+unix:///{self.server.export}?socket={self.sock}"
 
 
+def serve(args, directory, device, vms):
+    """A Tidegate of these VMs, each (name, the lines of its disk, and those of its objective where it has
+    one), each with a socket of its own."""
+    config = directory / "tidegate.toml"
+    text = f'[control]\nsocket = "{directory}/control.sock"\n'
+    for name, *_ in vms:
+        text += f'[[listen]]\nunix = "{directory}/{name}.sock"\nexports = ["{name}"]\n'
+    text += f'[[device]]\nname = "disk"\n{device}'
+    for name, disk, *objective in vms:
+        text += f'[[vm]]\nname = "{name}"\n'
+        text += "".join(f"[vm.objective]\n{lines}" for lines in objective if lines)
+        text += f"[[vm.disk]]\n{disk}"
+    config.write_text(text)
+    return Server("tidegate", "", lambda _: [str(args.tidegate), "serve", str(config)])
+
+
 def prefill(path, size):
     """Random bytes that differ from block to block."""
     block = bytearray(os.urandom(4 * MIB))
@@ -148,6 +165,34 @@ def prefill(path, size):
             for at in range(0, len(block), 4096):
                 block[at : at + 8] = (index * 1024 + at // 4096).to_bytes(8, "little")
             file.write(block)
+
+
+# ---------------------------------------------------------------------------- the machine
+
+
+class Watcher:
+    """Whether the machine stood still during a `with` block: somebody who sleeps for 10 ms at a time and
+    wakes far too late. What was measured meanwhile says nothing of a server."""
+
+    SLEEP, LATE = 0.01, 0.1
+
+    def __enter__(self):
+        self.stalls, self.ended = [], threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def watch(self):
+        before = time.monotonic()
+        while not self.ended.wait(self.SLEEP):
+            now = time.monotonic()
+            if now - before - self.SLEEP > self.LATE:
+                self.stalls.append(now - before)
+            before = now
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
 
 
 # ---------------------------------------------------------------------------- fio
