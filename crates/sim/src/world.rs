@@ -3,6 +3,8 @@
 use crate::host::{Held, Host, Tally};
 use crate::report::{DeviceReport, Rates, Report, Row, VmReport};
 use crate::scenario::Scenario;
+use tidegate_core::engine::Engine;
+use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 
 /// A scenario while it runs.
@@ -66,6 +68,13 @@ impl World {
     /// Requests answered so far.
     pub fn answered(&self) -> u64 {
         self.hosts.iter().map(Host::answered).sum()
+    }
+
+    /// The engine that serves the tenant at this place of the scenario, and what that calls it: for what no
+    /// report has, such as how a VM is tuned. `None`: the tenant is not there.
+    pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
+        let device = self.scenario.tenants.get(tenant)?.device;
+        self.hosts[device].served(tenant)
     }
 
     /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to

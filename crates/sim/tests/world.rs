@@ -42,6 +42,25 @@ fn the_same_scenario_and_seed_give_the_same_bytes() {
 }
 
 #[test]
+fn the_engine_tells_of_a_vm_while_it_is_there() {
+    let text = alone("rw = \"randread\"");
+    let text = text.replace(
+        "disk =",
+        "arrives = \"2500 ms\"\nleaves = \"5500 ms\"\ndisk =",
+    );
+    let mut world = World::new(good(&text), None);
+    let mut answered = Vec::new();
+    while world.now() < Nanos::from_secs(7) {
+        world.step(&mut |_| {});
+        let served = world.served(0);
+        answered.push(served.map(|(engine, vm)| engine.vm_stats(vm).total_ops() > 0));
+    }
+    let there = Some(true);
+    assert_eq!(answered, [None, None, there, there, there, None, None]);
+    assert!(world.served(1).is_none(), "there is one VM");
+}
+
+#[test]
 fn what_a_vm_asks_for_does_not_depend_on_its_neighbours() {
     let open = "rw = \"randread\"\nrate_iops = \"10 IOPS\"\nrate_process = \"poisson\"";
     let by_itself = run(&alone(open));

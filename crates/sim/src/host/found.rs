@@ -7,7 +7,7 @@ use super::{DeviceTally, Guest, Host};
 use tidegate_core::engine::Engine;
 use tidegate_core::objective::Objective;
 use tidegate_core::precision::{INTERVAL_S, Precision};
-use tidegate_core::request::Op;
+use tidegate_core::request::{Op, VmId};
 use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
@@ -115,6 +115,14 @@ impl Host {
             };
             (guest.rest.index, held)
         })
+    }
+
+    /// The engine that serves the tenant at this place of the scenario, and what that calls it; `None`: the
+    /// tenant is not there.
+    pub(crate) fn served(&self, index: usize) -> Option<(&Engine, VmId)> {
+        let guest = self.guests.iter().find(|guest| guest.rest.index == index)?;
+        let (vm, _) = guest.engine?;
+        Some((&self.engines[guest.host], vm))
     }
 
     /// Waits of its policy for requests that might come.
