@@ -96,6 +96,7 @@ precise: build ## Hold a bandwidth precisely live, fio over NBD: alone, after a 
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)
 	@$(TIDEGATE) reproduce vfair $(ARGS)
+	@$(TIDEGATE) reproduce vcup $(ARGS)
 
 ##@ Help
 

@@ -88,6 +88,23 @@ fn vfair_beside_its_rivals_whatever_the_number_of_threads() {
 }
 
 #[test]
+fn vcup_beside_its_figures_whatever_the_number_of_threads() {
+    let figure = ["reproduce", "vcup", "--figure", "7", "-o", "json"];
+    let text = said(&figure);
+    let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let (cells, claims): (Vec<&Value>, Vec<&Value>) =
+        list.iter().partition(|entry| entry.get("table").is_some());
+    // Three windows, and V at one of them; the array was fitted to nothing of it.
+    assert_eq!(cells.len(), 4);
+    for cell in &cells {
+        assert_eq!(cell["calibrated"], false, "{cell}");
+        assert!(cell["ours"].as_f64().is_some_and(|x| x > 0.0), "{cell}");
+    }
+    assert_eq!(claims.len(), 9, "{claims:?}");
+    assert_eq!(text, said(&[&figure[..], &["--jobs", "1"]].concat()));
+}
+
+#[test]
 fn people_read_theirs_ours_and_whether_claims_hold() {
     let text = said(&["reproduce", "flubber", "--table", "section 4.5"]);
     for word in ["THEIRS", "OURS", "RATIO", "predicted", "wait_success_pct"] {

@@ -20,6 +20,7 @@ mod pool;
 mod reference;
 mod said;
 mod show;
+mod vcup;
 mod vfair;
 
 pub use contest::{Contest, Sense, order};
@@ -72,7 +73,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// All papers there are.
 pub fn papers() -> &'static [Paper] {
-    &[flubber::PAPER, vfair::PAPER]
+    &[flubber::PAPER, vfair::PAPER, vcup::PAPER]
 }
 
 /// Why an experiment cannot be run: the folder is not what its module takes it for.

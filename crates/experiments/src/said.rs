@@ -22,6 +22,14 @@ impl Said {
         }
     }
 
+    /// The same in other words.
+    pub(crate) fn named(self, name: impl FnOnce(&str) -> String) -> Said {
+        Said {
+            claim: name(&self.claim),
+            ..self
+        }
+    }
+
     /// Who is better than whom, over everything that was run; `None`: there is nobody to compare.
     pub(crate) fn order_goal(cells: &[Cell]) -> Option<Said> {
         let (same, all, other) = order(cells);

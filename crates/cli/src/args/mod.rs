@@ -298,7 +298,8 @@ Examples:
   tidegate reproduce flubber
   tidegate reproduce flubber --table 3 -o json
   tidegate reproduce flubber --table \"figure 4\" --plot
-  tidegate reproduce vfair --figure 6"
+  tidegate reproduce vfair --figure 6
+  tidegate reproduce vcup --table 2"
     )]
     Reproduce(ReproduceArgs),
     /// Set I/O classes of running processes so that their jobs end in time

@@ -1,0 +1,116 @@
+//! The free figure of the array: what lies between the hosts' scheduler and its disks, by what sequential readers have
+//! under FQ together (figure 11). Nothing that V-Cup does is looked at.
+//!
+//! The scenarios carry the result; `calibration.toml` carries it once more with what is left over, and a test holds them
+//! together.
+
+use super::capacity::{READERS, key};
+use super::setup::scenario;
+use super::{PAPER, PAPER_TOML, Run};
+use crate::{ExperimentError, Progress, Reference, Wanted, pool};
+use std::fmt::Write;
+use tidegate_core::time::Nanos;
+use tidegate_sim::scenario::{Path, Scenario};
+use tidegate_workload::time::TimeDistribution;
+
+/// What is tried, each way, in microseconds.
+const TRIED_US: &[u64] = &[50, 100, 200, 300, 400, 500, 600, 800, 1000, 1500];
+/// A shorter run than those that are told.
+const WARM_UP: Nanos = Nanos::from_secs(10);
+const DURATION: Nanos = Nanos::from_secs(40);
+
+/// What lies in front of every device of a scenario takes so long each way.
+pub(super) fn put_path(scenario: &mut Scenario, us: u64) {
+    let each = Some(TimeDistribution::Fixed(Nanos::from_micros(us)));
+    for device in &mut scenario.devices {
+        device.path = Path {
+            submit: each,
+            complete: each,
+        };
+    }
+}
+
+/// What so many readers have together under FQ with such a path, in MB/s.
+fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
+    let mut scenario = scenario(&key("fq", readers))?;
+    put_path(&mut scenario, us);
+    (scenario.warm_up, scenario.duration) = (WARM_UP, DURATION);
+    Ok(Run::of(scenario).total_mb_s())
+}
+
+/// Root of the mean square of the logarithm of ours over theirs.
+fn distance(pairs: &[(f64, f64)]) -> f64 {
+    let squares = pairs
+        .iter()
+        .map(|(theirs, ours)| (ours / theirs).ln().powi(2));
+    (squares.sum::<f64>() / pairs.len().max(1) as f64).sqrt()
+}
+
+/// The paper's totals under FQ.
+fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
+    let table = reference.table("figure 11", 1)?;
+    let cells = table.cells(PAPER.name, |_, column| {
+        (column == "total_fq_mb_s").then_some(0.0)
+    });
+    let free = cells.into_iter().filter(|cell| cell.calibrated);
+    Ok(free.map(|cell| cell.theirs).collect())
+}
+
+/// Tries all, and says what was best: the text of `calibration.toml`.
+pub(super) fn calibrate(
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> Result<String, ExperimentError> {
+    let theirs = theirs(&Reference::parse(PAPER_TOML)?)?;
+    let tried = TRIED_US
+        .iter()
+        .flat_map(|us| READERS.map(|readers| (*us, readers)));
+    let tried: Vec<_> = tried.collect();
+    let found = pool::each(&tried, wanted.jobs, progress, |(us, readers)| {
+        total(*readers, *us)
+    });
+    let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;
+    let rows = TRIED_US.iter().zip(found.chunks_exact(READERS.len()));
+    let rows = rows.map(|(us, ours)| {
+        let pairs: Vec<(f64, f64)> = theirs.iter().copied().zip(ours.iter().copied()).collect();
+        (distance(&pairs), *us, pairs)
+    });
+    let best = rows.min_by(|a, b| a.0.total_cmp(&b.0));
+    let (off, us, pairs) = best.expect("something is tried");
+    let mut text = format!(
+        "# Written by `tidegate reproduce vcup --calibrate`: the best of {} by the root of the mean square of\n\
+         # ln(ours / theirs) over what 4 to 7 sequential readers have together under FQ.\n\n\
+         [array]\npath.each_way = \"{us} us\"\nrms_log_ratio = {off:.4}\n",
+        TRIED_US.len()
+    );
+    for ((readers, _), (theirs, ours)) in READERS.iter().zip(pairs) {
+        let _ = write!(
+            text,
+            "\n[[residual]]\ncell = \"figure 11, {readers} readers, total under FQ, MB/s\"\n\
+             theirs = {theirs}\nours = {ours:.1}\n"
+        );
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vcup::setup::{self, Case, Key};
+
+    #[test]
+    fn the_scenarios_have_the_path_that_the_calibration_found() {
+        let text = setup::embedded!("calibration.toml");
+        let root: toml::Table = text.parse().expect("TOML");
+        let told = root["array"]["path"]["each_way"].as_str().expect("a time");
+        let us = told.strip_suffix(" us").expect("microseconds");
+        let us: u64 = us.parse().expect("a whole number");
+        assert!(TRIED_US.contains(&us));
+        for case in Case::ALL {
+            let written = setup::scenario(&Key::new(case, "fq")).expect("a scenario");
+            let mut found = written.clone();
+            put_path(&mut found, us);
+            assert_eq!(written.devices[0].path, found.devices[0].path, "{case:?}");
+        }
+    }
+}

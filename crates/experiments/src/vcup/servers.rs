@@ -1,0 +1,252 @@
+//! Section 5.3: servers of four kinds, each alone with a target that rises (figure 10), and together (table IV).
+
+use super::keys::{consolidated, held};
+use super::run::{Run, SI, Second, beta, mean, v};
+use super::setup::{Case, Change, Key, STEP, Without};
+use super::{Cells, Claims, Figure, Found, PAPER, no_plots};
+use crate::said::Said;
+use tidegate_core::time::Nanos;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const FIGURE_10: Figure = Figure {
+    name: "figure 10",
+    keys: || STAIRS.map(|(vm, top)| stairs(vm, top)).to_vec(),
+    cells: ends,
+    claims: climbs,
+    plots: staircases,
+    ablated: true,
+};
+
+pub(super) const TABLE_4: Figure = Figure {
+    name: "4",
+    keys: || ["fq", "vcup"].map(together).to_vec(),
+    cells: table_4,
+    claims: |found| held(found, "table 4", table_4),
+    plots: no_plots,
+    ablated: true,
+};
+
+/// Who climbs, and up to how many MB/s, by 5 a step.
+const STAIRS: [(&str, u64); 4] = [("web", 45), ("mail", 25), ("file", 50), ("video", 50)];
+/// Seconds of a step that belong to the way from the last one.
+const SETTLING: usize = 30;
+/// A new target is reached within so many seconds: then five of them begin that are near.
+const SOON: usize = 10;
+const FIVE: usize = 5;
+const NEAR: f64 = 0.05;
+
+fn stairs(vm: &'static str, top: u64) -> Key {
+    Key::new(Case::Servers, "vcup").with(Change::Staircase { vm, top })
+}
+
+fn together(scheduler: &'static str) -> Key {
+    Key::new(Case::Servers, scheduler)
+}
+
+fn table_4(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("4", 1)?;
+    Ok(table.cells(PAPER.name, |labels, column| {
+        let (fq, vcup) = (found.of(together("fq"))?, found.of(together("vcup"))?);
+        consolidated(&labels[0], column, fq, vcup)
+    }))
+}
+
+/// A step of a staircase.
+struct Step<'a> {
+    vm: &'static str,
+    /// In bytes a second.
+    target: u64,
+    seconds: &'a [Second],
+}
+
+impl Step<'_> {
+    fn bytes(&self) -> Vec<u64> {
+        let later = &self.seconds[SETTLING.min(self.seconds.len())..];
+        later.iter().map(|second| second.bytes).collect()
+    }
+
+    fn mb_s(&self) -> f64 {
+        mean(&self.seconds[SETTLING.min(self.seconds.len())..], |s| {
+            s.bytes
+        }) / 1e6
+    }
+
+    /// The seconds until five begin whose mean is near the target.
+    fn reached(&self) -> Option<usize> {
+        let near =
+            |five: &[Second]| (mean(five, |s| s.bytes) / self.target as f64 - 1.0).abs() <= NEAR;
+        self.seconds.windows(FIVE).position(near)
+    }
+
+    fn is_inadequate(&self) -> bool {
+        self.seconds
+            .last()
+            .is_some_and(|second| second.tuned.inadequate)
+    }
+
+    fn name(&self) -> String {
+        format!("{} at {} MB/s", self.vm, self.target / 1_000_000)
+    }
+}
+
+fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
+    let length = (STEP.0 / Nanos::SECOND.0) as usize;
+    let steps = run.all_seconds(0).chunks_exact(length).zip(1u64..);
+    let step = |(seconds, n)| Step {
+        vm,
+        target: n * 5_000_000,
+        seconds,
+    };
+    steps.map(step).collect()
+}
+
+/// All steps of all staircases.
+fn steps<'a>(found: &Found<'a>) -> Option<Vec<Step<'a>>> {
+    let mut all = Vec::new();
+    for (vm, top) in STAIRS {
+        all.extend(steps_of(found.of(stairs(vm, top))?, vm));
+    }
+    Some(all)
+}
+
+fn ends(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("figure 10", 1)?;
+    Ok(table.cells(PAPER.name, |labels, column| {
+        let (vm, top) = STAIRS.into_iter().find(|(vm, _)| *vm == labels[0])?;
+        let steps = steps_of(found.of(stairs(vm, top))?, vm);
+        match column {
+            "first_mb_s" => steps.first().map(Step::mb_s),
+            _ => steps.last().map(Step::mb_s),
+        }
+    }))
+}
+
+fn climbs(found: &Found<'_>) -> Claims {
+    let of = |name: &str| found.reference.figure(&format!("staircase.{name}"));
+    let (near, steady) = (of("beta_below_pct")?, of("v_below_pct")?);
+    let most_below_20 = of("v_below_20_in_pct")?;
+    let Some(steps) = steps(found) else {
+        return Ok(Vec::new());
+    };
+    let mut claims = vec![
+        errors(&steps, near),
+        steadiness(&steps, steady),
+        below_20(&steps, most_below_20),
+        inadequate(&steps),
+        convergence(&steps),
+    ];
+    if found.is_whole()
+        && let Some(added) = self::steps(&found.without(Without::Letter))
+    {
+        claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
+    }
+    Ok(claims)
+}
+
+fn largest<'a>(
+    steps: impl Iterator<Item = &'a Step<'a>>,
+    of: impl Fn(&Step<'_>) -> Option<f64>,
+) -> (f64, String) {
+    let all = steps.filter_map(|step| Some((of(step)?, step.name())));
+    let largest = all.max_by(|a, b| a.0.total_cmp(&b.0));
+    largest.unwrap_or((0.0, "nobody".to_owned()))
+}
+
+fn errors(steps: &[Step<'_>], most: f64) -> Said {
+    let last_of_mail = |step: &&Step<'_>| step.vm == "mail" && step.target == 25_000_000;
+    let others = steps.iter().filter(|step| !last_of_mail(step));
+    let (beta, who) = largest(others, |step| beta(&step.bytes(), step.target, SI));
+    Said::new(
+        format!("beta of each step is below {most:.0} %, but for mail at 25 MB/s"),
+        beta < most,
+        format!("the largest is {beta:.2} % ({who})"),
+    )
+}
+
+fn steadiness(steps: &[Step<'_>], most: f64) -> Said {
+    let (v, who) = largest(steps.iter(), |step| v(&step.bytes()));
+    Said::new(
+        format!("V of each step is below {most:.0} %"),
+        v < most,
+        format!("the largest is {v:.2} % ({who})"),
+    )
+}
+
+fn below_20(steps: &[Step<'_>], percent: f64) -> Said {
+    let below = steps
+        .iter()
+        .filter(|s| v(&s.bytes()).is_some_and(|v| v < 20.0));
+    let (below, all) = (below.count(), steps.len());
+    Said::new(
+        format!("V is below 20 % in {percent:.1} % of the steps"),
+        100.0 * below as f64 >= percent * all as f64,
+        format!("it is in {below} of {all}"),
+    )
+}
+
+fn inadequate(steps: &[Step<'_>]) -> Said {
+    let told: Vec<String> = steps
+        .iter()
+        .filter(|step| step.is_inadequate())
+        .map(|step| format!("{} ({:.1})", step.name(), step.mb_s()))
+        .collect();
+    Said::new(
+        "mail at 25 MB/s is beyond what can be had, and nothing else is",
+        told.len() == 1 && told[0].starts_with("mail at 25"),
+        match told.is_empty() {
+            true => "no capacity is told to be inadequate".to_owned(),
+            false => format!("told of {}", told.join(", ")),
+        },
+    )
+}
+
+/// Changes that can be followed: not the start, and not where the capacity is inadequate.
+fn convergence(steps: &[Step<'_>]) -> Said {
+    let changes = steps.iter().filter(|step| step.target > 5_000_000);
+    let changes = changes.filter(|step| !step.is_inadequate());
+    let times: Vec<(Option<usize>, String)> =
+        changes.map(|step| (step.reached(), step.name())).collect();
+    let soon = times
+        .iter()
+        .filter(|(at, _)| at.is_some_and(|at| at <= SOON));
+    let soon = soon.count();
+    let slowest = times.iter().max_by_key(|(at, _)| at.unwrap_or(usize::MAX));
+    let slowest = match slowest {
+        Some((Some(at), who)) => format!("; the slowest takes {at} s ({who})"),
+        Some((None, who)) => format!("; never by {who}"),
+        None => String::new(),
+    };
+    Said::new(
+        format!("a new target is reached within {SOON} s"),
+        soon == times.len(),
+        format!("it is in {soon} of {} changes{slowest}", times.len()),
+    )
+}
+
+fn staircases(found: &Found<'_>) -> Vec<Plot> {
+    let Some(steps) = steps(found) else {
+        return Vec::new();
+    };
+    let plot = |title: &str, unit: Unit, of: &dyn Fn(&Step<'_>) -> Option<f64>| {
+        let mut plot = Plot::new(
+            format!("Figure 10: {title} by the target"),
+            Axis::linear("target", Unit::BytesPerS).including(0.0),
+            Axis::linear(title, unit).including(0.0),
+        );
+        for (vm, _) in STAIRS {
+            let points = steps.iter().filter(|step| step.vm == vm);
+            let points = points.filter_map(|step| Some((step.target as f64, of(step)?)));
+            plot.add(Series::line(vm).points(points));
+        }
+        plot
+    };
+    vec![
+        plot("bandwidth", Unit::BytesPerS, &|step| {
+            Some(step.mb_s() * 1e6)
+        }),
+        plot("beta", Unit::Percent, &|step| {
+            beta(&step.bytes(), step.target, SI)
+        }),
+        plot("V", Unit::Percent, &|step| v(&step.bytes())),
+    ]
+}
