@@ -8,7 +8,7 @@ use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
-use tidegate_core::request::{Op, Request};
+use tidegate_core::request::{DeviceIo, Op, Request};
 use tidegate_core::roles::Throttle;
 use tidegate_core::tuning::{BandwidthRange, Tuning};
 
@@ -296,7 +296,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
 
 #[test]
 fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over() {
-    let mut here = world(&spec("vcup-drr", PAPER), disk);
+    let mut here = world(&windowed("vcup-drr", PAPER), disk);
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(200 * SECOND);
@@ -305,7 +305,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let was = tuning(&here, guest);
     // A disk of which one page comes to three times as much.
     let faster = |io: &DeviceIo| 60_000 + u64::from(io.len) * 4;
-    let mut there = world(&spec("vcup-drr", PAPER), faster);
+    let mut there = world(&windowed("vcup-drr", PAPER), faster);
     let moved = there.guest(&precise(Rate::bytes(30 * MB)));
     let refused = there
         .engine
@@ -322,7 +322,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let range = tuning(&there, moved).range.expect("it was profiled again");
     assert!(range.lowest > 45 * MB, "{range:?}");
     // Where no bandwidths are measured none are kept of another disk either.
-    let mut plain = world(&spec("vcup-drr", &[]), faster);
+    let mut plain = world(&windowed("vcup-drr", &[]), faster);
     let plainly = plain.guest(&precise(Rate::bytes(30 * MB)));
     let refused = plain
         .engine
