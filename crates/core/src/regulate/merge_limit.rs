@@ -13,7 +13,7 @@
 //! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request counts by
 //!   its size where the objective's target names one.
 //! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at once, too:
-//!   see [`lateness`](super::lateness). A stall is none, and is repaid as above.
+//!   see `lateness`. A stall is none, and is repaid as above.
 //! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
 //!
 //! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
