@@ -28,10 +28,12 @@ fn emulated(model: &str) -> DeviceKind {
     }
 }
 
-/// A policy with a tuner that profiles two merge limits, and revises every second.
+/// A policy with a tuner by windows that profiles two merge limits, and revises every second.
 fn tuner(policy: &str) -> PolicySpec {
     let mut spec = PolicySpec::named(policy).expect("it is registered");
+    let windows = 1;
     for (param, value) in [
+        ("tuner", windows),
         ("statistical_interval", Nanos::SECOND.0),
         ("profiling", 1),
         ("max_ml", 2),

@@ -11,7 +11,7 @@ use crate::tool::{Running, arg, fio, have};
 
 /// A hard disk, whose VM is to have what no such disk does; everything that is learnt is learnt soon.
 fn config() -> String {
-    let policy = "policy = { name = \"vcup-drr\", statistical_interval = \"1 s\", window_max = \
+    let policy = "policy = { name = \"vcup-drr\", tuner = \"window\", statistical_interval = \"1 s\", window_max = \
                   \"100 ms\", profiling = true, max_ml = 2 }";
     let objective = "[vm.objective]\ntarget = \"200 MB/s\"\n";
     let (device, vm) = (

@@ -1,7 +1,7 @@
 //! Section 5.1.1: how precise windows of each length are (figure 6), and the one that WR settles on (figure 7).
 
 use super::run::{Run, Second, beta, v};
-use super::setup::{Case, Change, Key, Load};
+use super::setup::{Case, Change, Key, Load, Without};
 use super::{Cells, Claims, Figure, Found, PAPER, no_cells};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -22,7 +22,10 @@ pub(super) const FIGURE_6: Figure = Figure {
 
 pub(super) const FIGURE_7: Figure = Figure {
     name: "figure 7",
-    keys: || VARIED.iter().map(|load| key(*load, 0)).collect(),
+    keys: || {
+        let both = |load: &Load| [key(*load, 0), key(*load, 0).without(Without::Letter)];
+        VARIED.iter().flat_map(both).collect()
+    },
     cells: settled_cells,
     claims: settled_claims,
     plots: searches,
@@ -45,6 +48,8 @@ const fn load(name: &'static str, target: u64) -> Load {
 const FIXED: [Load; 4] = [load("SR", 40), load("SW", 15), load("RR", 3), load("RW", 3)];
 const VARIED: [Load; 3] = [load("SRvar", 40), load("RRvar", 3), load("SWvar", 15)];
 const WINDOWS_MS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// BEST_V, in per cent.
+const GOOD_V: f64 = 5.0;
 /// The statistical interval of section 5.1, in seconds.
 const INTERVAL: usize = 10;
 
@@ -180,7 +185,10 @@ fn settled_claims(found: &Found<'_>) -> Claims {
             claims.push(Said::new(
                 format!("WR settles on {:.0} ms ({})", cell.theirs, load.name),
                 cell.ours == cell.theirs,
-                format!("{ended} after {steps}"),
+                match steps.is_empty() {
+                    true => "no window is searched".to_owned(),
+                    false => format!("{ended} after {steps}"),
+                },
             ));
         }
         let intervals = search.measured.len();
@@ -197,8 +205,46 @@ fn settled_claims(found: &Found<'_>) -> Claims {
                 format!("it is {v:.2} % from then on"),
             ));
         }
+        let added = found.of(key(load, 0).without(Without::Letter));
+        claims.extend(added.map(|added| soon_steady(load, most as usize, added, run)));
     }
     Ok(claims)
+}
+
+/// That what Tidegate adds is steady before WR would be.
+fn soon_steady(load: Load, most: usize, added: &Run, letter: &Run) -> Said {
+    let by_interval = |run: &Run| -> Vec<f64> {
+        let samples = bytes(run.all_seconds(0));
+        samples
+            .chunks_exact(INTERVAL)
+            .take(most)
+            .filter_map(v)
+            .collect()
+    };
+    let told = |all: &[f64]| {
+        all.iter()
+            .map(|v| format!("{v:.1}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (ours, letters) = (by_interval(added), by_interval(letter));
+    // From some interval on, not in one that happens to be quiet.
+    let steady = ours
+        .iter()
+        .rposition(|v| *v > GOOD_V)
+        .map_or(0, |last| last + 1);
+    Said::new(
+        format!(
+            "with what Tidegate adds V is below 5 % in fewer than {most} intervals ({})",
+            load.name
+        ),
+        steady + 1 < most && !ours.is_empty(),
+        format!(
+            "over the first intervals it is {} %; by the paper's letter {} %",
+            told(&ours),
+            told(&letters)
+        ),
+    )
 }
 
 fn searches(found: &Found<'_>) -> Vec<Plot> {
