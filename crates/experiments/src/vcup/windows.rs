@@ -205,7 +205,8 @@ fn settled_claims(found: &Found<'_>) -> Claims {
                 format!("it is {v:.2} % from then on"),
             ));
         }
-        let added = found.of(key(load, 0).without(Without::Letter));
+        let with_ours = found.without(Without::Letter);
+        let added = with_ours.of(key(load, 0));
         claims.extend(added.map(|added| soon_steady(load, most as usize, added, run)));
     }
     Ok(claims)
