@@ -100,7 +100,7 @@ fn vcup_beside_its_figures_whatever_the_number_of_threads() {
         assert_eq!(cell["calibrated"], false, "{cell}");
         assert!(cell["ours"].as_f64().is_some_and(|x| x > 0.0), "{cell}");
     }
-    assert_eq!(claims.len(), 9, "{claims:?}");
+    assert_eq!(claims.len(), 12, "{claims:?}");
     assert_eq!(text, said(&[&figure[..], &["--jobs", "1"]].concat()));
 }
 

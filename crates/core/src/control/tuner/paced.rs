@@ -2,8 +2,8 @@
 //! only sees to it that the device does as much.
 //!
 //! ```text
-//!        behind its pace by half a second             the same at the top
-//!   L ------------------------------------> 2 L ... top ------------------> inadequate
+//!        behind its pace by half a second             the same at the top            the same everywhere
+//!   L ------------------------------------> 2 L ... top ----> fine / 4 ... 1 ----> the best, inadequate
 //!     <------------------------------------
 //!      was enough for half a minute; and for twice as long after each time that half of it was not
 //! ```
@@ -13,6 +13,10 @@
 //! throttle's, which carries what is late: that is the feed-forward and the integral, both exact. A merge
 //! limit that is larger than need be costs fineness alone. So L begins as large as is fine enough
 //! (`grain`), which is cheap for the device and its other tenants, and doubles when that is too little.
+//!
+//! Larger is not always more: a VM that has so many requests outstanding and no more has fewer I/Os with the
+//! device the larger they are, and where each of them waits behind neighbours, few come to less. So below
+//! what is fine enough is looked, too, by quarters, before more is said not to be had.
 
 use crate::regulate::merge_limit::PAGE;
 use crate::time::Nanos;
@@ -27,6 +31,8 @@ const BEHIND: Nanos = Nanos::from_millis(500);
 const ENOUGH: Nanos = Nanos::from_secs(30);
 /// The same after it was too little many times.
 pub(super) const ENOUGH_MOST: Nanos = Nanos::from_secs(3600);
+/// By how much L shrinks while it is looked below what is fine enough.
+const BELOW: u32 = 4;
 
 /// How often a VM's pace is looked at whose I/Os have so many units, at so many a second: no more often than
 /// they come, and each second at the least.
@@ -68,8 +74,17 @@ pub(super) struct Paced {
     pub patience: Nanos,
     /// L is half of what was enough.
     tried: bool,
-    /// Since when the device has not done enough at the top.
+    /// Since when the device has not done enough at any L.
     pub short_since: Option<Nanos>,
+    /// What moved at this L, and for how long the VM wanted it.
+    here: (u64, Nanos),
+    /// The L that came to most of those that were too little, and what it came to a second.
+    best: (u64, u32),
+    /// L is below what is fine enough, as all above is too little.
+    below: bool,
+    /// It is not looked there before, and for how long not after the next time in vain.
+    not_before: Nanos,
+    pause: Nanos,
 }
 
 impl Paced {
@@ -84,6 +99,11 @@ impl Paced {
             patience: ENOUGH,
             tried: false,
             short_since: None,
+            here: (0, Nanos::ZERO),
+            best: (0, 1),
+            below: false,
+            not_before: Nanos::ZERO,
+            pause: ENOUGH,
         }
     }
 
@@ -114,6 +134,10 @@ impl Paced {
         let most = span(BEHIND) + of(passed.largest.saturating_mul(2));
         self.behind = (self.behind + due).saturating_sub(moved).min(2 * most);
         self.enough += passed.asked_for;
+        self.here = (
+            self.here.0.saturating_add(passed.moved),
+            self.here.1 + passed.asked_for,
+        );
         if self.behind > most && moved < due {
             self.raise(now, passed.by_limit);
         } else if self.enough >= self.patience && self.short_since.is_none() {
@@ -121,24 +145,75 @@ impl Paced {
         }
     }
 
+    /// L is too little.
     fn raise(&mut self, now: Nanos, by_limit: bool) {
         let enough = core::mem::take(&mut self.enough);
-        if !by_limit || self.limit >= self.top {
+        if !by_limit || (self.short_since.is_some() && !self.below) {
             self.short_since.get_or_insert(now);
             return;
         }
-        self.patience = match self.tried && enough < self.patience {
+        self.note();
+        let in_vain = self.tried && enough < self.patience;
+        self.patience = match in_vain {
             true => Nanos(self.patience.0 * 2).min(ENOUGH_MOST),
             false => ENOUGH,
         };
-        self.limit = self.limit.saturating_mul(2).min(self.top);
-        (self.behind, self.tried) = (0, false);
+        match (self.below, self.limit) {
+            // Twice what was enough is too much: back.
+            (true, limit) if in_vain => self.turn(limit / 2),
+            (true, 1) => self.give_up(now),
+            (true, limit) => self.turn(limit / BELOW),
+            (false, limit) if limit < self.top => self.turn(limit.saturating_mul(2)),
+            (false, _) if self.fine > 1 && now >= self.not_before => {
+                // Said meanwhile: it is so, and mostly stays so.
+                (self.below, self.short_since) = (true, Some(now));
+                self.turn(self.fine / BELOW);
+            }
+            (false, _) => self.give_up(now),
+        }
     }
 
+    /// What this L came to.
+    fn note(&mut self) {
+        let (moved, time) = self.here;
+        let per_s = u128::from(moved) * 1_000_000_000 / u128::from(time.0.max(1));
+        let per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
+        if per_s > self.best.0 {
+            self.best = (per_s, self.limit);
+        }
+    }
+
+    fn turn(&mut self, limit: u32) {
+        self.limit = limit.clamp(1, self.top);
+        (self.behind, self.tried) = (0, false);
+        self.here = (0, Nanos::ZERO);
+    }
+
+    /// No L is enough: the best of them it is.
+    fn give_up(&mut self, now: Nanos) {
+        if self.below {
+            self.not_before = now + self.pause;
+            self.pause = Nanos(self.pause.0 * 2).min(ENOUGH_MOST);
+        }
+        let (_, best) = core::mem::take(&mut self.best);
+        if best > 0 {
+            self.turn(best);
+        }
+        self.below = false;
+        self.short_since.get_or_insert(now);
+    }
+
+    /// L was enough for long: one that is nearer to what is fine enough may be, too.
     fn lower(&mut self) {
-        self.enough = Nanos::ZERO;
-        self.tried = self.limit > self.fine;
-        self.limit = (self.limit / 2).max(self.fine);
+        let limit = match self.below {
+            true => (self.limit * 2).min(self.fine),
+            false => (self.limit / 2).max(self.fine),
+        };
+        let tried = limit != self.limit;
+        self.turn(limit);
+        (self.enough, self.tried, self.best) = (Nanos::ZERO, tried, (0, limit));
+        // At what is fine enough it may prove too much yet.
+        self.below &= tried;
     }
 
     /// The device does enough again.
@@ -247,6 +322,77 @@ mod tests {
         // Where less is enough again it is found.
         run(&mut paced, TARGET, 2000);
         assert_eq!(paced.limit, 4);
+    }
+
+    /// A device that comes to the target with so many pages an I/O or fewer.
+    fn run_small(paced: &mut Paced, enough: u32, seconds: u64) -> u32 {
+        let mut turned = 0;
+        for window in 0..seconds * 8 {
+            let wanted = if paced.behind > 0 {
+                TARGET / 10 * 11
+            } else {
+                TARGET
+            };
+            let able = if paced.limit <= enough {
+                TARGET * 2
+            } else {
+                TARGET / 4 * 3
+            };
+            let passed = Passed {
+                per_s: TARGET,
+                asked_for: WINDOW,
+                moved: able.min(wanted) / 8,
+                largest: paced.bytes().into(),
+                by_limit: true,
+            };
+            let before = paced.limit;
+            paced.act(Nanos(window * WINDOW.0), &passed);
+            if passed.moved >= TARGET / 8 {
+                paced.recovered();
+            }
+            turned += u32::from(paced.limit != before);
+        }
+        turned
+    }
+
+    #[test]
+    fn where_smaller_is_more_it_is_found_and_kept() {
+        let mut paced = Paced::new(32);
+        paced.begin(TARGET, Nanos::from_millis(50));
+        assert_eq!(paced.limit, 32);
+        run_small(&mut paced, 3, 10);
+        assert_eq!((paced.limit, paced.short_since), (2, None));
+        // Twice as much is tried, ever more seldom.
+        let turned = run_small(&mut paced, 3, 2000);
+        assert!(
+            paced.limit <= 4 && (8..=16).contains(&turned),
+            "{turned}: {paced:?}"
+        );
+        assert_eq!(paced.short_since, None);
+        // Where more is enough again it is found.
+        run_small(&mut paced, 32, 8 * 3600);
+        assert_eq!((paced.limit, paced.below), (32, false));
+    }
+
+    #[test]
+    fn in_vain_it_is_looked_for_ever_more_seldom_and_the_best_is_kept() {
+        let mut paced = paced(16);
+        for window in 0..4000 * 8 {
+            // Four fifths at the top at most: told, and taken back by whatever.
+            let passed = Passed {
+                per_s: TARGET,
+                asked_for: WINDOW,
+                moved: TARGET / 20 * u64::from(paced.limit) / 8,
+                largest: paced.bytes().into(),
+                by_limit: true,
+            };
+            paced.act(Nanos(window * WINDOW.0), &passed);
+            if paced.short_since.is_some() && window % 80 == 79 {
+                assert_eq!(paced.limit, 16);
+                paced.recovered();
+            }
+        }
+        assert!(paced.pause >= Nanos::from_secs(240), "{paced:?}");
     }
 
     #[test]
