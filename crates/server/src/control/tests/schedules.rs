@@ -49,6 +49,7 @@ fn with(plane: Pretended, at: &str) -> (Api<Pretended>, Wall) {
     (api, wall)
 }
 
+/// Time is paused in these tests: nobody waits.
 async fn minutes(minutes: u64) {
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     // Who wakes at the same time goes first.
