@@ -307,15 +307,18 @@ fn a_sweep_sums_up_over_its_seeds() {
         (&3.into(), &3.into())
     );
     let figure = |of: &Value| of.as_f64().expect("a number");
-    let by_hand: f64 = (1..=3)
-        .map(|seed| {
-            let seed = seed.to_string();
-            let report = said(&["sim", &file, "--seed", &seed, "-o", "json"]);
-            let report: Value = serde_json::from_str(&report).expect("JSON");
-            figure(&report["vms"][0]["iops"])
-        })
-        .sum();
-    assert!((figure(&a["iops"]["mean"]) - by_hand / 3.0).abs() < 1e-9);
+    let alone = |seed: u32| -> Value {
+        let seed = seed.to_string();
+        let report = said(&["sim", &file, "--seed", &seed, "-o", "json"]);
+        serde_json::from_str(&report).expect("JSON")
+    };
+    let reports: Vec<Value> = (1..=3).map(alone).collect();
+    let mean = |figures: &dyn Fn(&Value) -> f64| reports.iter().map(figures).sum::<f64>() / 3.0;
+    let iops = mean(&|report| figure(&report["vms"][0]["iops"]));
+    assert!((figure(&a["iops"]["mean"]) - iops).abs() < 1e-9);
+    let v = mean(&|report| figure(&report["vms"][0]["precision"]["variability_percent"]));
+    assert!((figure(&a["variability_percent"]["mean"]) - v).abs() < 1e-9);
+    assert!(a["absolute_error_percent"].is_null(), "nobody has a target");
     assert!(figure(&a["iops"]["min"]) <= figure(&a["iops"]["max"]));
 }
 

@@ -160,6 +160,12 @@ struct Summary {
     iops: Spread,
     bytes_per_s: Spread,
     latency_p99_ns: Spread,
+    /// beta, where there is a bandwidth that is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    absolute_error_percent: Option<Spread>,
+    /// V, where something moved for long enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variability_percent: Option<Spread>,
     /// Those that could be judged.
     promises: usize,
     promises_kept: usize,
@@ -210,6 +216,11 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
         let values: Vec<f64> = vms.iter().filter_map(|vm| vm[what].as_f64()).collect();
         Spread::of(&values)
     };
+    let precision = |vms: &[&Value], what: &str| {
+        let values = vms.iter().filter_map(|vm| vm["precision"][what].as_f64());
+        let values: Vec<f64> = values.collect();
+        (!values.is_empty()).then(|| Spread::of(&values))
+    };
     groups
         .into_iter()
         .map(|(summary, vms)| {
@@ -223,6 +234,8 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
                 iops: spread(&vms, "iops"),
                 bytes_per_s: spread(&vms, "bytes_per_s"),
                 latency_p99_ns: spread(&vms, "latency_p99_ns"),
+                absolute_error_percent: precision(&vms, "absolute_error_percent"),
+                variability_percent: precision(&vms, "variability_percent"),
                 promises: promises().filter(|p| !p["kept"].is_null()).count(),
                 promises_kept: promises().filter(|p| p["kept"] == true).count(),
                 ..summary
@@ -252,16 +265,25 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
                 "latency_p99_ns_max",
                 "promises",
                 "promises_kept",
+                "absolute_error_percent",
+                "absolute_error_percent_min",
+                "absolute_error_percent_max",
+                "variability_percent",
+                "variability_percent_min",
+                "variability_percent_max",
             ];
             let mut text = csv_record(heading);
             for s in &all {
                 let spread = |s: &Spread| [s.mean, s.min, s.max].map(|v| v.to_string());
+                let known = |s: &Option<Spread>| s.as_ref().map_or_else(Default::default, spread);
                 let mut cells = vec![s.scenario.clone(), s.policy.clone(), s.vm.clone()];
                 cells.push(s.seeds.to_string());
                 for values in [&s.iops, &s.bytes_per_s, &s.latency_p99_ns] {
                     cells.extend(spread(values));
                 }
                 cells.extend([s.promises.to_string(), s.promises_kept.to_string()]);
+                cells.extend(known(&s.absolute_error_percent));
+                cells.extend(known(&s.variability_percent));
                 text += &csv_record(cells);
             }
             Ok(out.text(&text)?)
@@ -281,8 +303,14 @@ fn table(all: &[Summary]) -> Table {
         ("MB/S", Align::Right),
         ("P99", Align::Right),
         ("WORST P99", Align::Right),
+        ("BETA", Align::Right),
+        ("V", Align::Right),
         ("KEPT", Align::Right),
     ]);
+    let percent = |spread: Option<Spread>| match spread {
+        Some(spread) => TableCell::from(format!("{:.1} %", spread.mean)),
+        None => TableCell::from("-"),
+    };
     let mut scenario = "";
     for s in all {
         if s.scenario != scenario {
@@ -306,6 +334,8 @@ fn table(all: &[Summary]) -> Table {
             format!("{:.2}", s.bytes_per_s.mean / 1e6).into(),
             duration(s.latency_p99_ns.mean as u64).into(),
             duration(s.latency_p99_ns.max as u64).into(),
+            percent(s.absolute_error_percent),
+            percent(s.variability_percent),
             kept,
         ]);
     }
