@@ -1,8 +1,6 @@
 //! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon: every
 //! byte against a copy, every error against who must get it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tidegate_core::policy::PolicySpec;
 
 use super::fault_tests::{BLOCK, BLOCKS, Driver, bad_places, noise, places, two_disks as on_files};
@@ -46,18 +44,16 @@ fn drive(mut config: Config, block: u64) -> [u64; 2] {
     config.devices[0].merge_limit = 128 << 10;
     let server = Server::start(config);
     let mut driver = Driver::new(block);
-    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            driver.run(&mut server.connect("disk"), block, 1200);
-            over.store(true, Ordering::Relaxed);
-        });
+        // A driver that fails is finished, too.
+        let run = scope.spawn(|| driver.run(&mut server.connect("disk"), block, 1200));
         for pages in PAGES.into_iter().cycle() {
             for policy in policies(pages) {
                 wait(server.handle.set_policy(0, policy)).unwrap();
+                // Leaves it some requests; nothing hangs on how many.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            if over.load(Ordering::Relaxed) {
+            if run.is_finished() {
                 break;
             }
         }
