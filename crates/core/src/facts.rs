@@ -2,6 +2,7 @@
 //! How it lies in memory is said in `slots`.
 
 use crate::estimator::CostEstimator;
+use crate::jobs::{Book, Job, Predictor};
 use crate::objective::Objective;
 use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
@@ -57,6 +58,8 @@ pub struct DeviceFacts {
     pub errors: u64,
     /// End of the last I/O.
     pub last_end: Nanos,
+    /// Time without anything in flight, up to the I/O that started last.
+    pub idle: Nanos,
     /// One past the last byte that was dispatched: where a disk's head would stand.
     pub last_addr: u64,
     /// Time in which the dispatcher left room unused on purpose.
@@ -74,6 +77,14 @@ impl DeviceFacts {
     pub fn inside(&self) -> u32 {
         let background = self.background.in_flight + self.background.queued;
         self.in_flight - self.parts.in_flight + self.queued - self.pending - background
+    }
+
+    /// Time without anything in flight, up to `now`.
+    pub fn idle_time(&self, now: Nanos) -> Nanos {
+        match self.in_flight {
+            0 => self.idle + now.since(self.last_end),
+            _ => self.idle,
+        }
     }
 
     /// Units of VMs that ended, since the start, counted likewise.
@@ -136,6 +147,8 @@ pub struct Facts {
     pub(crate) cold: Vec<Cold>,
     pub(crate) profile: Option<Arc<Profile>>,
     pub(crate) estimator: Option<Box<CostEstimator>>,
+    /// From the first job on.
+    pub(crate) jobs: Option<Box<Book>>,
 }
 
 impl Facts {
@@ -161,6 +174,16 @@ impl Facts {
     #[inline]
     pub fn estimator(&self) -> Option<&CostEstimator> {
         self.estimator.as_deref()
+    }
+
+    /// The job of a VM, as far as it has come.
+    pub fn job(&self, vm: VmId) -> Option<&Job> {
+        self.predictor()?.job(vm.index())
+    }
+
+    /// What VMs with jobs have, by their slots; `None`: there was no job yet.
+    pub fn predictor(&self) -> Option<&Predictor> {
+        self.jobs.as_deref().map(Book::predictor)
     }
 
     /// Room for this many VM slots: every [`VmId::index`] is below it.

@@ -6,6 +6,7 @@
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::group::Group;
+use crate::jobs::{JobTerms, Standing};
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
@@ -167,6 +168,12 @@ pub enum Event<'a> {
     /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]); also
     /// when this policy takes over with one there, before it hears of VMs.
     ProfileChanged,
+    /// A VM's job begins ([`Facts::job`]); or has begun before, when this policy takes over.
+    JobBegan(VmId),
+    /// It is over, or the VM about to leave.
+    JobEnded(VmId),
+    /// What VMs have was measured anew, for their jobs ([`Facts::predictor`]).
+    JobsMeasured,
 }
 
 /// What a host tells the others that share its device, once a period.
@@ -279,6 +286,8 @@ impl Interests {
     pub const PEERS: Interests = Interests(1 << 12);
     /// [`Event::Advanced`].
     pub const ADVANCED: Interests = Interests(1 << 13);
+    /// [`Event::JobBegan`], [`Event::JobEnded`] and [`Event::JobsMeasured`].
+    pub const JOBS: Interests = Interests(1 << 14);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
 
@@ -310,6 +319,7 @@ impl Event<'_> {
             Event::ProfileChanged => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
             Event::Advanced(_) => Interests::ADVANCED,
+            Event::JobBegan(_) | Event::JobEnded(_) | Event::JobsMeasured => Interests::JOBS,
         }
     }
 }
@@ -565,6 +575,16 @@ pub trait Controller: Send {
     /// profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
+    }
+
+    /// How jobs are measured while it is in force. Must never change.
+    fn job_terms(&self) -> JobTerms {
+        JobTerms::default()
+    }
+
+    /// How a VM stands just now, where it turns classes so that jobs end in time; `None`: it does not.
+    fn standing(&self, _vm: VmId) -> Option<Standing> {
+        None
     }
 
     /// How it tunes a VM just now; `None`: it does not.

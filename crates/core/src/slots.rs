@@ -271,6 +271,8 @@ pub(crate) struct Vm {
     pub background: bool,
     /// A regulator at admission would not let its next unit in.
     pub spent: bool,
+    /// What it is answered counts for its job.
+    pub has_job: bool,
     pub generation: u32,
     /// Guest requests waiting (also flushes).
     pub waiting: u32,

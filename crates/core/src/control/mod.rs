@@ -1,6 +1,7 @@
 //! Controllers: what the knobs should be.
 
 pub mod credit_feedback;
+pub mod job_priorities;
 pub mod share_model;
 pub mod tuner;
 

@@ -2,6 +2,7 @@
 
 use super::{Ears, Engine, EngineError};
 use crate::facts::{Facts, Life, NIL, Vm, state};
+use crate::jobs::JobOutcome;
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
@@ -74,6 +75,7 @@ impl Engine {
         if let Some(estimator) = &mut self.facts.estimator {
             estimator.forget(id);
         }
+        self.expect_jobs(id);
         self.tell_limits(&Event::VmAdded(id));
         if background && !self.roles.dispatcher.serves_background() {
             // The first one: from now on something must stand around the dispatcher.
@@ -116,6 +118,7 @@ impl Engine {
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.advance(now);
         self.check_vm(vm)?;
+        self.finish_job(vm.index, JobOutcome::Cancelled);
         self.facts.vms[vm.index()].life = Life::Leaving;
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.facts.vms[vm.index()].requests += 1;
@@ -144,6 +147,7 @@ impl Engine {
         let id = self.facts.vm_at(vm as usize);
         self.tell_limits(&Event::VmRemoved(id));
         self.emit(&Event::VmRemoved(id));
+        self.expect_no_jobs(id);
         for slot in 0..self.disks.len() as u32 {
             let disk = &self.disks[slot as usize];
             if disk.live && disk.vm == vm {
@@ -223,6 +227,7 @@ impl Engine {
             }
         }
         self.ask_reopened();
+        self.hand_jobs_on();
     }
 
     /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.

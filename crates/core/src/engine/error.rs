@@ -60,6 +60,9 @@ pub enum EngineError {
         /// VM, disk or client.
         what: &'static str,
     },
+    /// A job of a background tenant.
+    #[error("a background tenant has no job: it has what the VMs leave, by whenever that is")]
+    BackgroundJob,
     /// A disk's range is empty or overflows.
     #[error("a disk of {size} bytes at {base} does not fit 64 bits, or is empty")]
     DiskRange {

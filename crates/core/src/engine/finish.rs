@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::facts::{Facts, Hot, Life, NIL, flag, state};
+use crate::jobs::JobOutcome;
 use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
@@ -199,6 +200,7 @@ impl Engine {
             cold,
             vms,
             ledgers,
+            jobs,
             ..
         } = &mut self.facts;
         let (this, cold) = (&mut hot[slot as usize], &cold[slot as usize]);
@@ -233,6 +235,11 @@ impl Engine {
             };
             ledger.answered(&mut of_vm.answered, answer);
         }
+        let counts = of_vm.has_job && outcome.is_ok() && op.merges();
+        let job_done = counts
+            && jobs
+                .as_mut()
+                .is_some_and(|jobs| jobs.moved(vm as usize, len));
         assert!(this.state != state::FREE, "a request ends only once");
         this.state = state::FREE;
         this.generation = this.generation.wrapping_add(1);
@@ -262,6 +269,9 @@ impl Engine {
             let event = Event::Answered(done);
             self.ears.tell(&mut self.roles, &self.facts, &event);
             self.follow_up();
+        }
+        if job_done {
+            self.finish_job(vm, JobOutcome::Done);
         }
         if client_left {
             self.free_client_slot(client);

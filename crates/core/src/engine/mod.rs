@@ -23,7 +23,7 @@
 //!
 //! The modules, in the order of a request's way: `arrive` (checks, merging, admission), `start`
 //! (dispatch, splitting), `company` (what goes along), `finish` (completions, cancelling), `answers` (finished requests that wait
-//! to be taken). Beside it: `control` (VMs, disks, clients, policies), `timers`, `ears` (what roles
+//! to be taken). Beside it: `control` (VMs, disks, clients, policies), `jobs`, `timers`, `ears` (what roles
 //! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
 //! against its profile, and to a cap that was learnt), `steering` (how deep its queue is kept, and how
 //! long an I/O may be while VMs share it), `config`, `error`.
@@ -37,6 +37,7 @@ mod disks;
 mod ears;
 mod error;
 mod finish;
+mod jobs;
 mod queue;
 mod start;
 mod steering;
@@ -147,6 +148,8 @@ pub struct Engine {
     sharing: Option<Box<Sharing>>,
     /// The last place was kept for one of them when the dispatcher would have been asked last.
     keeps_place: bool,
+    /// When what VMs have is measured next, for their jobs; never while nobody has one.
+    measure_at: Nanos,
 }
 
 /// Puts something around the parts of a policy.
@@ -192,6 +195,7 @@ impl Engine {
             depth_control: None,
             sharing: None,
             keeps_place: false,
+            measure_at: Nanos::MAX,
             config,
         };
         engine.fill_slabs();

@@ -30,6 +30,7 @@ impl EngineConfig {
                 ended: 0,
                 errors: 0,
                 last_end: Nanos::ZERO,
+                idle: Nanos::ZERO,
                 last_addr: 0,
                 deliberate: Nanos::ZERO,
                 background: BackgroundFacts::default(),
@@ -43,6 +44,7 @@ impl EngineConfig {
             cold: Vec::new(),
             profile: None,
             estimator: None,
+            jobs: None,
         }
     }
 }
@@ -55,6 +57,7 @@ impl Vm {
             life: Life::Free,
             background: false,
             spent: false,
+            has_job: false,
             generation: 0,
             waiting: 0,
             requests: 0,

@@ -382,11 +382,12 @@ impl Engine {
         slot.started = self.facts.now;
         slot.kind = kind;
         let device = &mut self.facts.device;
-        if device.in_flight == 0
-            && self.facts.now > device.last_end
-            && let Some(control) = &mut self.depth_control
-        {
-            control.was_idle(self.facts.now.since(device.last_end));
+        if device.in_flight == 0 && self.facts.now > device.last_end {
+            let idle = self.facts.now.since(device.last_end);
+            device.idle += idle;
+            if let Some(control) = &mut self.depth_control {
+                control.was_idle(idle);
+            }
         }
         device.in_flight += 1;
         device.parts.in_flight += u32::from(more && !background);

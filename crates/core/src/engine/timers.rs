@@ -33,6 +33,9 @@ impl Engine {
             }
         }
         self.ask_reopened();
+        if has_come(self.measure_at, now) {
+            self.measure_jobs();
+        }
         if has_come(self.controller_timer(), now)
             && let Some(controller) = &mut self.roles.controller
         {
@@ -51,6 +54,7 @@ impl Engine {
     #[inline]
     pub(super) fn next_timer(&self) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
+        let gate = gate.min(self.measure_at);
         if !self.ears.timers {
             return gate;
         }

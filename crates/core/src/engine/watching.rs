@@ -19,6 +19,7 @@ impl Engine {
             sharing.set_profile(self.facts.profile.as_deref());
         }
         self.estimate_costs();
+        self.jobs_profile_changed();
         self.emit(&Event::ProfileChanged);
         self.watch_device();
     }

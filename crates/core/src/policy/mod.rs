@@ -17,6 +17,7 @@ mod lottery;
 mod mclock;
 mod mclock_ps;
 mod params;
+mod pridyn;
 mod sfq;
 mod spec;
 mod vcup;
@@ -48,6 +49,7 @@ static REGISTRY: &[PolicyInfo] = &[
     edf_credit::INFO,
     flubber::INFO,
     cfq::INFO,
+    pridyn::INFO,
     vfair::INFO,
     vfair_bops::INFO,
     vfair_bsps::INFO,

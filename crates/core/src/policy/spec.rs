@@ -4,7 +4,7 @@ use super::{
     Capacity, Honours, ParamInfo, Params, Part, Roles, controllers, dispatchers, registry,
     regulators,
 };
-use crate::control::tuner;
+use crate::control::{job_priorities, tuner};
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cfq;
 use crate::dispatch::cost::CostParams;
@@ -202,6 +202,15 @@ impl PolicySpec {
             Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
             Stage::Open | Stage::Admission => of_dispatcher,
         }
+    }
+
+    /// Whether it sees to it that jobs end in time: its controller turns classes for them, and its
+    /// dispatcher keeps to classes.
+    pub fn helps_jobs(&self) -> bool {
+        let turns = self
+            .controller
+            .is_some_and(|c| c.name == job_priorities::PART.name);
+        turns && self.of_dispatcher(false).priority
     }
 
     /// Whether its dispatcher serves a VM with such an objective before weights count.

@@ -5,6 +5,7 @@
 
 use super::Dice;
 use tidegate_core::facts::{DeviceSpec, Facts};
+use tidegate_core::jobs::{JobTerms, Standing};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::policy::Roles;
 use tidegate_core::request::VmId;
@@ -89,6 +90,15 @@ impl Controller for Fickle {
     fn reckons_with_costs(&self) -> bool {
         let inner = self.inner.as_ref();
         inner.is_some_and(|inner| inner.reckons_with_costs())
+    }
+
+    fn job_terms(&self) -> JobTerms {
+        let inner = self.inner.as_ref();
+        inner.map_or_else(JobTerms::default, |inner| inner.job_terms())
+    }
+
+    fn standing(&self, vm: VmId) -> Option<Standing> {
+        self.inner.as_ref()?.standing(vm)
     }
 
     fn tuning(&self, facts: &Facts, vm: VmId) -> Option<Tuning> {
