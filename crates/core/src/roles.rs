@@ -172,8 +172,9 @@ pub enum Event<'a> {
     JobBegan(VmId),
     /// It is over, or the VM about to leave.
     JobEnded(VmId),
-    /// What VMs have was measured anew, for their jobs ([`Facts::predictor`]).
-    JobsMeasured,
+    /// Jobs are to be looked at: one has begun or ended, or what VMs have was measured anew
+    /// ([`Facts::predictor`]).
+    JobsChanged,
 }
 
 /// What a host tells the others that share its device, once a period.
@@ -286,7 +287,7 @@ impl Interests {
     pub const PEERS: Interests = Interests(1 << 12);
     /// [`Event::Advanced`].
     pub const ADVANCED: Interests = Interests(1 << 13);
-    /// [`Event::JobBegan`], [`Event::JobEnded`] and [`Event::JobsMeasured`].
+    /// [`Event::JobBegan`], [`Event::JobEnded`] and [`Event::JobsChanged`].
     pub const JOBS: Interests = Interests(1 << 14);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
@@ -319,7 +320,7 @@ impl Event<'_> {
             Event::ProfileChanged => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
             Event::Advanced(_) => Interests::ADVANCED,
-            Event::JobBegan(_) | Event::JobEnded(_) | Event::JobsMeasured => Interests::JOBS,
+            Event::JobBegan(_) | Event::JobEnded(_) | Event::JobsChanged => Interests::JOBS,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The request path never allocates after start.
 //!
-//! One test in its own binary: the counter must see this thread's work alone.
+//! In a binary of its own: the counter must see a thread's work alone.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use tidegate_core::dispatch::cost::CostBy;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::jobs::JobSpec;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::{PolicySpec, registry};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
 use tidegate_core::time::Nanos;
@@ -156,6 +157,20 @@ impl Bench {
         }
     }
 
+    /// Every other VM has a job, sooner or later over; then the next begins, which may allocate.
+    fn begin_jobs(&mut self) {
+        for vm in self.engine.view().vms().step_by(2).collect::<Vec<_>>() {
+            if self.engine.job(self.now, vm).is_none() {
+                let spec = JobSpec {
+                    bytes: 200_000 + self.random(2_000_000) as u64,
+                    deadline: Nanos::from_millis(1 + self.random(2_000) as u64),
+                };
+                let begun = self.engine.begin_job(self.now, vm, &spec);
+                begun.expect("it is no background tenant");
+            }
+        }
+    }
+
     fn random(&mut self, below: usize) -> usize {
         self.random = self
             .random
@@ -263,6 +278,35 @@ fn the_request_path_never_allocates_after_warm_up() {
             bench.answered
         );
         assert_eq!(bench.engine.learnt_cap().is_some(), capped, "{policy:?}");
+        bench.close();
+    }
+}
+
+/// What PriDyn does at a job's begin, at its end and at each of many intervals, and what measures jobs under the
+/// others.
+#[test]
+fn jobs_that_run_and_end_allocate_nothing() {
+    let often = [0, 1].map(|literal| {
+        let mut policy = PolicySpec::named("pridyn").expect("registered");
+        policy.set("interval", 10_000_000).expect("in range");
+        policy.set("literal", literal).expect("a flag");
+        policy
+    });
+    let named = registry().iter().map(|info| PolicySpec::named(info.name));
+    let named = named.map(|spec| spec.expect("registered"));
+    for policy in often.into_iter().chain(named) {
+        let mut bench = Bench::new(&policy);
+        (0..500).for_each(|_| bench.turn());
+        let (mut allocated, mut ended) = (0, 0);
+        for _ in 0..10 {
+            bench.begin_jobs();
+            let before = COUNT.with(Cell::get);
+            (0..1_000).for_each(|_| bench.turn());
+            ended += core::iter::from_fn(|| bench.engine.poll_job_end()).count();
+            allocated += COUNT.with(Cell::get) - before;
+        }
+        assert_eq!(allocated, 0, "{policy:?}");
+        assert!(ended > 10, "{policy:?}: {ended}");
         bench.close();
     }
 }

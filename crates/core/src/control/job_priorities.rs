@@ -123,8 +123,8 @@ impl JobPriorities {
         }
         self.told[slot] = base;
         self.priorities.add(slot, base);
-        // A job's end, and the cycle after it, may each change everybody once, and the guard once more.
-        self.changes.reserve(3 * self.told.len() + 4);
+        // A job's end may change everybody once; a cycle, with the guard before it, twice.
+        self.changes.reserve(2 * self.told.len() + 2);
     }
 
     /// A VM's objective is another one, which may name another class, or another level.
@@ -183,18 +183,9 @@ impl Controller for JobPriorities {
             Event::VmAdded(vm) => self.added(facts, vm),
             Event::VmChanged(vm) => self.changed(facts, vm, out),
             Event::VmRemoved(vm) => self.priorities.remove(vm.index(), &mut self.changes),
-            Event::JobBegan(vm) => {
-                self.priorities.job_began();
-                // One that ran before this policy is measured first.
-                if facts.job(vm).is_some_and(|job| job.begun == facts.now()) {
-                    self.cycle(facts);
-                }
-            }
-            Event::JobEnded(vm) => {
-                self.priorities.job_ended(vm.index(), &mut self.changes);
-                self.cycle(facts);
-            }
-            Event::JobsMeasured => self.cycle(facts),
+            Event::JobBegan(_) => self.priorities.job_began(),
+            Event::JobEnded(vm) => self.priorities.job_ended(vm.index(), &mut self.changes),
+            Event::JobsChanged => self.cycle(facts),
             _ => {}
         }
         self.turn(facts, out);

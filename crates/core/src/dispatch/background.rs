@@ -177,7 +177,7 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
         Event::IntervalEnded(_)
         | Event::Peer { .. }
         | Event::ProfileChanged
-        | Event::JobsMeasured => None,
+        | Event::JobsChanged => None,
     }
 }
 

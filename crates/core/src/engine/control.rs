@@ -118,7 +118,8 @@ impl Engine {
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.advance(now);
         self.check_vm(vm)?;
-        self.finish_job(vm.index, JobOutcome::Cancelled);
+        let end = self.finish_job(vm.index, JobOutcome::Cancelled);
+        self.look_at_jobs(end.is_some());
         self.facts.vms[vm.index()].life = Life::Leaving;
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.facts.vms[vm.index()].requests += 1;

@@ -106,6 +106,7 @@ impl Engine {
             match knob {
                 Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(vm.index()),
                 Knob::MergeLimit(bytes) => self.bound_ios(vm.index(), bytes),
+                Knob::Class(_) => self.class_turned(vm),
                 _ => {}
             }
             if let Knob::Allocation(allocation) = knob {

@@ -272,6 +272,7 @@ impl Engine {
         }
         if job_done {
             self.finish_job(vm, JobOutcome::Done);
+            self.look_at_jobs(true);
         }
         if client_left {
             self.free_client_slot(client);

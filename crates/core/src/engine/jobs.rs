@@ -3,13 +3,15 @@
 use super::{Engine, EngineError};
 use crate::facts::{Facts, Life};
 use crate::jobs::{
-    Book, Class, DeviceTime, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus, JobTerms, Standing,
+    Book, Capacity, Class, DeviceTime, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus, JobTerms,
+    Standing,
 };
 use crate::learnt::{Blob, BlobError};
 use crate::profile::{Access, Direction, Profile};
 use crate::request::VmId;
 use crate::roles::Event;
 use crate::time::Nanos;
+use core::ops::Range;
 
 impl Engine {
     /// A VM is to move so many bytes in time, from now on: reads and writes that are answered well count. A
@@ -34,7 +36,7 @@ impl Engine {
         self.finish_job(vm.index, JobOutcome::Cancelled);
         let (now, device) = (self.facts.now, self.device_time());
         self.keep_jobs();
-        self.tell_moved();
+        self.tell_moved(0..self.facts.vms.len());
         let Facts { jobs, vms, .. } = &mut self.facts;
         if let Some(book) = jobs {
             if book.sleeps() {
@@ -51,6 +53,7 @@ impl Engine {
         }
         self.facts.vms[vm.index()].has_job = true;
         self.emit(&Event::JobBegan(vm));
+        self.emit(&Event::JobsChanged);
         self.job(now, vm)
             .ok_or(EngineError::Unknown { what: "the job" })
     }
@@ -62,7 +65,9 @@ impl Engine {
     pub fn end_job(&mut self, now: Nanos, vm: VmId) -> Result<Option<JobEnd>, EngineError> {
         self.advance(now);
         self.check_vm(vm)?;
-        Ok(self.finish_job(vm.index, JobOutcome::Cancelled))
+        let end = self.finish_job(vm.index, JobOutcome::Cancelled);
+        self.look_at_jobs(end.is_some());
+        Ok(end)
     }
 
     /// How a VM's job stands, under any policy; `None`: it has none, or there is no such VM.
@@ -93,6 +98,30 @@ impl Engine {
         self.facts.jobs.as_mut()?.poll_end()
     }
 
+    /// What the device does in all with so many VMs that use it, in bytes a second: MaxBW - BWloss(N), as far as
+    /// that is known. 0: nothing is.
+    pub fn total_bandwidth(&self, users: usize) -> u64 {
+        if let Some(predictor) = self.facts.predictor() {
+            return predictor.capacity().of(users);
+        }
+        let (terms, mut capacity) = (self.job_terms(), Capacity::learnt(self.said_bandwidth()));
+        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.of(users)
+    }
+
+    /// How many VMs use the device, and this one: they have a job, have something outstanding, or had in the last
+    /// interval.
+    pub fn users_with(&self, now: Nanos, vm: VmId) -> usize {
+        let interval = self.job_terms().interval;
+        let uses = |&slot: &usize| {
+            let of_vm = &self.facts.vms[slot];
+            let lately = of_vm.quiet_since < Nanos::MAX && now.since(of_vm.quiet_since) < interval;
+            slot != vm.index() && (of_vm.has_job || of_vm.requests > 0 || lately)
+        };
+        let slots = (0..self.facts.vms.len()).filter(|&slot| self.may_have_job(slot));
+        1 + slots.filter(uses).count()
+    }
+
     /// What was learnt of the device's total bandwidth by how many use it, to be kept beyond the engine's
     /// life; `None`: nothing was. It is learnt while jobs run.
     pub fn export_bandwidths(&self) -> Option<Blob> {
@@ -111,8 +140,9 @@ impl Engine {
         }
     }
 
-    /// The class of a VM for its job: the controller's, or its objective's where that is kept to.
-    fn standing(&self, vm: VmId) -> Standing {
+    /// The class of a VM just now, whether it has a job or not: the controller's where that turns classes for
+    /// jobs, or its objective's where the policy keeps to that. Panics on a handle that was never given out.
+    pub fn standing(&self, vm: VmId) -> Standing {
         let of_controller = self.roles.controller.as_ref();
         let of_controller = of_controller.and_then(|controller| controller.standing(vm));
         of_controller.unwrap_or_else(|| Standing {
@@ -215,14 +245,30 @@ impl Engine {
         end
     }
 
-    /// Tells the book what everybody has moved in all.
-    fn tell_moved(&mut self) {
+    /// A job is over, and everything that follows from that alone is done.
+    pub(super) fn look_at_jobs(&mut self, is_over: bool) {
+        if is_over {
+            self.emit(&Event::JobsChanged);
+        }
+    }
+
+    /// A VM's class is another one: what it had before says nothing of what it has now.
+    pub(super) fn class_turned(&mut self, vm: VmId) {
+        let now = self.facts.now;
+        self.tell_moved(vm.index()..vm.index() + 1);
+        if let Some(book) = &mut self.facts.jobs {
+            book.predictor_mut().turned(now, vm.index());
+        }
+    }
+
+    /// Tells the book what VMs have moved in all.
+    fn tell_moved(&mut self, slots: Range<usize>) {
         let Facts {
             jobs, vms, ledgers, ..
         } = &mut self.facts;
         let Some(book) = jobs else { return };
-        let there = vms.iter().zip(ledgers).enumerate();
-        for (slot, (of_vm, ledger)) in there.filter(|(_, (of_vm, _))| of_vm.life != Life::Free) {
+        for slot in slots.filter(|&slot| vms[slot].life != Life::Free) {
+            let (of_vm, ledger) = (&vms[slot], &ledgers[slot]);
             let total = ledger.read(of_vm.arrived, of_vm.answered).total_bytes();
             book.predictor_mut().has_moved(slot, total);
         }
@@ -232,12 +278,12 @@ impl Engine {
     #[cold]
     pub(super) fn measure_jobs(&mut self) {
         let (now, device) = (self.facts.now, self.device_time());
-        self.tell_moved();
+        self.tell_moved(0..self.facts.vms.len());
         if let Some(book) = &mut self.facts.jobs {
             book.measure(now, device);
             self.measure_at = book.due();
         }
-        self.emit(&Event::JobsMeasured);
+        self.emit(&Event::JobsChanged);
     }
 }
 

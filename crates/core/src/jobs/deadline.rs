@@ -61,7 +61,6 @@ mod tests {
         assert_eq!(makespan(1, 3_000_000_000, 0, 1, false), Nanos(1));
         assert_eq!(with_tolerance(Nanos(3), 1), Nanos(4));
         assert_eq!(with_tolerance(Nanos(3), 0), Nanos(3));
-        // Once, not at each division.
         assert_eq!(makespan(7, 2_000_000_000, 0, 2, true), Nanos(2));
     }
 

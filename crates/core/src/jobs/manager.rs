@@ -11,6 +11,8 @@ use crate::time::Nanos;
 pub struct PriorityManager {
     predictor: Predictor,
     priorities: Priorities,
+    /// Whose class is another since the last cycle.
+    turned: Vec<usize>,
 }
 
 impl PriorityManager {
@@ -19,6 +21,7 @@ impl PriorityManager {
         PriorityManager {
             predictor: Predictor::new(now, Capacity::given(capacity, 0)),
             priorities: Priorities::default(),
+            turned: Vec::new(),
         }
     }
 
@@ -43,8 +46,10 @@ impl PriorityManager {
 
     /// Somebody goes, with its job.
     pub fn remove(&mut self, who: usize, out: &mut Vec<Change>) {
+        let from = out.len();
         self.predictor.remove(who);
         self.priorities.remove(who, out);
+        self.note_turned(&out[from..]);
     }
 
     /// Whose class is what; `None`: it is not there.
@@ -75,7 +80,20 @@ impl PriorityManager {
     /// effort again but for what others' jobs take.
     pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {
         if self.predictor.end(who).is_some() {
+            let from = out.len();
             self.priorities.job_ended(who, out);
+            self.note_turned(&out[from..]);
+        }
+    }
+
+    fn note_turned(&mut self, changes: &[Change]) {
+        self.turned.extend(changes.iter().map(|change| change.who));
+    }
+
+    /// They are measured anew.
+    fn forget_turned(&mut self, now: Nanos) {
+        for who in self.turned.drain(..) {
+            self.predictor.turned(now, who);
         }
     }
 
@@ -98,6 +116,10 @@ impl PriorityManager {
 
     /// One cycle with what was measured last: at most one of the three cases, behind the guard.
     pub fn cycle(&mut self, now: Nanos, out: &mut Vec<Change>) {
+        self.forget_turned(now);
+        let from = out.len();
         self.priorities.cycle(&self.predictor, now, out);
+        self.note_turned(&out[from..]);
+        self.forget_turned(now);
     }
 }

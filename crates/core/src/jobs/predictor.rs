@@ -1,6 +1,7 @@
 //! Who has a job and which bandwidth, and what follows: steps 1 to 5 of figure 3.3.
 
 use super::{Capacity, Forecast, Job};
+use crate::objective::Rate;
 use crate::time::Nanos;
 
 /// Somebody who uses the device.
@@ -136,6 +137,14 @@ impl Predictor {
         }
     }
 
+    /// Somebody's class is another one: what it had before says nothing of what it has now.
+    pub fn turned(&mut self, now: Nanos, who: usize) {
+        if let Some(process) = self.process_mut(who) {
+            process.bandwidth = None;
+            (process.before, process.since) = (process.total, now);
+        }
+    }
+
     /// Measuring begins anew, after a time in which nobody did. `is_quiet`: who moved nothing of late.
     pub(crate) fn restart(&mut self, now: Nanos, is_quiet: impl Fn(usize) -> bool) {
         (self.since, self.whole) = (now, true);
@@ -188,7 +197,8 @@ impl Predictor {
             0 => (0, 0),
             _ => {
                 let users = (sum * sum + squares / 2) / squares;
-                (users as usize, (sum * 1000) as u64)
+                let bytes_per_s = u64::try_from(sum * 1000).unwrap_or(u64::MAX);
+                (users as usize, bytes_per_s.min(Rate::MAX))
             }
         }
     }
