@@ -3,6 +3,7 @@
 
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
+use tidegate_core::jobs::JobEnd;
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
@@ -387,6 +388,46 @@ fn a_turn_that_ends_late_is_found() {
         Box::new(Around(|roles| {
             Credits::planted(u32::MAX, Nanos::SECOND, roles)
         }))
+    });
+}
+
+/// Tampers with the third job that is over.
+struct Ends {
+    left: u32,
+    tamper: fn(JobEnd, &mut Vec<JobEnd>),
+}
+
+impl Ends {
+    fn boxed(tamper: fn(JobEnd, &mut Vec<JobEnd>)) -> Box<dyn Plant> {
+        Box::new(Ends { left: 3, tamper })
+    }
+}
+
+impl Plant for Ends {
+    fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
+        self.left = self.left.wrapping_sub(1);
+        match self.left {
+            0 => (self.tamper)(end, heard),
+            _ => heard.push(end),
+        }
+    }
+}
+
+#[test]
+fn a_job_that_ends_never_or_twice_is_found() {
+    found(Checker::Jobs, || Ends::boxed(|_, _| {}));
+    found(Checker::Jobs, || {
+        Ends::boxed(|end, heard| heard.extend([end, end]))
+    });
+}
+
+#[test]
+fn a_job_that_has_moved_another_request_is_found() {
+    found(Checker::Jobs, || {
+        Ends::boxed(|mut end, heard| {
+            end.job.moved += 512;
+            heard.push(end);
+        })
     });
 }
 

@@ -8,6 +8,7 @@ pub mod charges;
 pub mod content;
 pub mod credits;
 pub mod durability;
+pub mod jobs;
 pub mod ledger;
 pub mod limits;
 pub mod progress;
@@ -42,6 +43,8 @@ pub enum Checker {
     Credits,
     /// [`durability`].
     Durability,
+    /// [`jobs`].
+    Jobs,
     /// [`limits`].
     Limits,
     /// [`progress`].
@@ -65,6 +68,7 @@ impl Checker {
             Checker::Content => "content",
             Checker::Credits => "credits",
             Checker::Durability => "durability",
+            Checker::Jobs => "jobs",
             Checker::Limits => "limits",
             Checker::Progress => "progress",
             Checker::Refusals => "refusals",

@@ -33,6 +33,8 @@ pub enum What {
     Swap,
     Drain,
     Idle,
+    Job,
+    JobEnded,
 }
 
 /// One line: what happened, when, and its figures.
@@ -104,6 +106,15 @@ impl fmt::Display for Line {
             }
             What::Drain => write!(f, "faults stop; {a} requests are open"),
             What::Idle => write!(f, "everything has drained"),
+            What::Job => write!(f, "VM {a} has a job: {b} bytes in {}", Nanos(c)),
+            What::JobEnded => {
+                let how = if b == 0 { "done" } else { "cancelled" };
+                write!(
+                    f,
+                    "the job of VM {a} is {how}: {c} bytes, late by {}",
+                    Nanos(d)
+                )
+            }
         }
     }
 }

@@ -31,6 +31,7 @@ pub use world::Tally;
 use crate::checker::{Broken, Checker};
 use core::fmt;
 use journal::Journal;
+use tidegate_core::jobs::JobEnd;
 use tidegate_core::policy::{PolicySpec, Roles};
 use tidegate_core::request::{DeviceIo, Done};
 use world::World;
@@ -106,6 +107,11 @@ pub trait Plant {
     /// A flush is about to be done. Shall it?
     fn flushes(&mut self, _io: &DeviceIo) -> bool {
         true
+    }
+
+    /// The engine says that a job is over. What shall be heard of it?
+    fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
+        heard.push(end);
     }
 
     /// What to put around the roles of every policy.

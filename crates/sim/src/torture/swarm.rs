@@ -122,6 +122,8 @@ pub struct Swarm {
     pub window: Option<u32>,
     /// VMs' merge limits rise and fall at random, whatever the policy.
     pub fickle: bool,
+    /// VMs have jobs.
+    pub jobs: bool,
     /// The VMs in the beginning.
     pub vms: Vec<VmPlan>,
     /// The device.
@@ -193,6 +195,7 @@ impl Swarm {
             among: among.to_vec(),
             window: dice.chance(250).then(|| dice.octaves(1, 64) as u32),
             fickle: Dice::new(seed, 14).chance(400),
+            jobs: Dice::new(seed, 16).chance(600),
             vms: Vec::new(),
             timing,
             cap: draw_cap(&mut Dice::new(seed, 9), requests, promises.iops),
@@ -543,6 +546,12 @@ impl fmt::Display for Swarm {
             writeln!(
                 f,
                 "admission  {most} units a VM, where the regulator is open"
+            )?;
+        }
+        if self.jobs {
+            writeln!(
+                f,
+                "jobs       of VMs, by when so many bytes are to have moved"
             )?;
         }
         if self.fickle {

@@ -2,8 +2,7 @@
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
-use tidegate_core::facts::Facts;
-use tidegate_core::objective::Priority;
+use tidegate_core::jobs::Class;
 use tidegate_core::request::{DeviceIo, IoId, Lane, ReqId, VmId};
 use tidegate_core::starvation::Slices;
 use tidegate_core::time::Nanos;
@@ -26,16 +25,17 @@ fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
     Nanos(enters.saturating_add(turns).saturating_add(overdue))
 }
 
-fn class_of(slices: &Slices, facts: &Facts, vm: VmId) -> u8 {
+/// The class in force, which a controller may have turned.
+fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     let class = match slices.background {
-        _ if !slices.priorities => Priority::DEFAULT,
-        Some(class) if facts.is_background(vm) => class,
-        _ => facts.objective(vm).priority,
+        _ if !slices.priorities => Class::BestEffort,
+        Some(class) if engine.view().is_background(vm) => class.into(),
+        _ => engine.standing(vm).class,
     };
     match class {
-        Priority::RealTime => 0,
-        Priority::BestEffort(_) => 1,
-        Priority::Idle => IDLE,
+        Class::RealTime => 0,
+        Class::BestEffort => 1,
+        Class::Idle => IDLE,
     }
 }
 
@@ -47,6 +47,8 @@ pub(super) struct Turns {
     slices: Option<Slices>,
     /// By VM and lane: its first unit, and since when.
     since: Vec<Option<(ReqId, Nanos)>>,
+    /// By VM: its class when this was asked last.
+    classes: Vec<u8>,
     in_flight: Vec<(IoId, Nanos)>,
     slowest: Nanos,
     /// When this was asked last.
@@ -58,6 +60,7 @@ impl Turns {
         Turns {
             slices: None,
             since: vec![None; slots * Lane::ALL.len()],
+            classes: vec![IDLE; slots],
             in_flight: Vec::new(),
             slowest: Nanos::ZERO,
             asked: None,
@@ -70,14 +73,26 @@ impl Turns {
         self.asked = None;
     }
 
+    /// Where somebody's class is another, what each was passed over is forgotten.
+    fn see_classes(&mut self, slices: &Slices, engine: &Engine) {
+        let facts = engine.view();
+        for slot in 0..facts.vm_slots() {
+            let class = class_of(slices, engine, facts.vm_at(slot));
+            if core::mem::replace(&mut self.classes[slot], class) != class {
+                self.since.fill(None);
+            }
+        }
+    }
+
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
         let (Some(slices), facts) = (self.slices, engine.view()) else {
             return Ok(());
         };
-        let (now, class) = (facts.now(), class_of(&slices, facts, io.vm));
+        self.see_classes(&slices, engine);
+        let (now, class) = (facts.now(), self.classes[io.vm.index()]);
         for slot in 0..facts.vm_slots() {
             let vm = facts.vm_at(slot);
-            let of_vm = class_of(&slices, facts, vm);
+            let of_vm = self.classes[slot];
             let beneath = of_vm > class && of_vm != IDLE;
             for lane in Lane::ALL {
                 let own = vm == io.vm && (!slices.by_lane || lane == io.op.lane());
@@ -97,6 +112,7 @@ impl Turns {
         let (Some(slices), facts) = (self.slices, engine.view()) else {
             return Ok(());
         };
+        self.see_classes(&slices, engine);
         let now = facts.now();
         let quiet = now.since(self.asked.replace(now).unwrap_or(now));
         let ages = self.in_flight.iter().map(|&(_, at)| now.since(at));
@@ -106,7 +122,7 @@ impl Turns {
         let queues = facts.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
         for slot in 0..facts.vm_slots() {
             let vm = facts.vm_at(slot);
-            let idle = class_of(&slices, facts, vm) == IDLE;
+            let idle = self.classes[slot] == IDLE;
             for lane in Lane::ALL {
                 let head = facts.lane_head(vm, lane);
                 let open = facts.gate_open(vm, lane);

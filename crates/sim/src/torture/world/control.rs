@@ -72,6 +72,7 @@ impl World<'_, '_> {
             return Ok(());
         }
         self.ledger.vm_removed(vm);
+        self.jobs.cancelled(self.engine.view().now(), vm);
         self.somebody_has_gone();
         self.limits.removed(vm);
         self.starvation.forget(&self.engine);
@@ -80,7 +81,7 @@ impl World<'_, '_> {
                 client.leave();
             }
         }
-        Ok(())
+        self.hear_of_jobs()
     }
 }
 

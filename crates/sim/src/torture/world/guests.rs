@@ -354,6 +354,8 @@ impl World<'_, '_> {
         }
         let entry = &self.ledger.entries[number as usize];
         self.charges.answered(done, entry.request.len);
+        let ended = entry.over_at.unwrap_or(entry.arrived);
+        self.jobs.answered(done, entry.request.len, ended);
         let well = done.outcome.is_ok();
         let disk = &mut self.disks[entry.disk as usize];
         disk.shadow.answered(entry, well);

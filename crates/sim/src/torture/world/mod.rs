@@ -15,6 +15,7 @@ mod disks;
 mod end;
 mod faults;
 mod guests;
+mod jobs;
 
 use super::fickle::Fickle;
 use super::journal::{Journal, What};
@@ -22,6 +23,7 @@ use super::swarm::Swarm;
 use super::{Dice, Plant, Window};
 use crate::checker::charges::{self, Charges};
 use crate::checker::credits::Credits;
+use crate::checker::jobs::Jobs;
 use crate::checker::ledger::Ledger;
 use crate::checker::limits::Limits;
 use crate::checker::starvation::{Promise, Starvation};
@@ -54,6 +56,8 @@ enum Event {
     Back(u32),
     /// A VM comes in place of a removed one.
     NewVm,
+    /// A VM's job begins, or is cancelled.
+    Job,
 }
 
 /// See the [module](self).
@@ -88,6 +92,7 @@ pub(super) struct World<'a, 'j> {
     charges: Charges,
     limits: Limits,
     credits: Credits,
+    jobs: Jobs,
     starvation: Starvation,
     /// Requests that are to be answered by the end of this turn.
     over: Vec<u32>,
@@ -99,6 +104,7 @@ pub(super) struct World<'a, 'j> {
     policies: Dice,
     profiles: Dice,
     resizes: Dice,
+    job_dice: Dice,
     /// How much it was.
     pub(super) tally: Tally,
 }
@@ -176,6 +182,7 @@ impl<'a, 'j> World<'a, 'j> {
             charges: Charges::default(),
             limits: Limits::default(),
             credits,
+            jobs: Jobs::default(),
             starvation: Starvation::new(config.max_vms as usize),
             over: Vec::new(),
             dones: Vec::new(),
@@ -185,6 +192,7 @@ impl<'a, 'j> World<'a, 'j> {
             policies: Dice::new(seed, 7),
             profiles: Dice::new(seed, 10),
             resizes: Dice::new(seed, 12),
+            job_dice: Dice::new(seed, 17),
             tally: Tally::default(),
             swarm,
         }
@@ -196,6 +204,7 @@ impl<'a, 'j> World<'a, 'j> {
             self.add_vm(&plan)?;
         }
         self.begin_faults();
+        self.schedule_job();
         let last = Nanos(self.now.0 + self.swarm.span.0 * 20 + Nanos::SECOND.0);
         let turns = self.swarm.requests as u64 * 50;
         for _ in 0..turns {
@@ -289,6 +298,7 @@ impl<'a, 'j> World<'a, 'j> {
                 let plan = self.swarm.vm(&mut self.fresh);
                 self.add_vm(&plan)
             }
+            Event::Job => self.change_job(),
         }
     }
 
@@ -387,7 +397,7 @@ impl<'a, 'j> World<'a, 'j> {
         if any {
             self.room_again();
         }
-        Ok(())
+        self.hear_of_jobs()
     }
 }
 

@@ -1,0 +1,96 @@
+//! Jobs begin, are cancelled and end.
+
+use super::{Event, What, World};
+use crate::checker::{Verdict, ensure};
+use tidegate_core::jobs::{JobOutcome, JobSpec};
+use tidegate_core::time::Nanos;
+
+/// Jobs that begin or are cancelled in a run, about.
+const CHANGES: u64 = 24;
+
+impl World<'_, '_> {
+    /// The next change of a job, if this run has jobs.
+    pub(super) fn schedule_job(&mut self) {
+        if self.swarm.jobs && self.running {
+            let wait = self.job_dice.range(1, 2 * self.swarm.span.0 / CHANGES + 1);
+            self.at(self.now + Nanos(wait), Event::Job);
+        }
+    }
+
+    /// Some VM's job begins, or is not wanted any more.
+    pub(super) fn change_job(&mut self) -> Verdict {
+        if !self.running {
+            return Ok(());
+        }
+        self.take_answers()?;
+        let guest = self.job_dice.index(self.guests.len());
+        match self.job_dice.chance(200) {
+            true => self.cancel_job(guest)?,
+            false => self.begin_job(guest)?,
+        }
+        self.schedule_job();
+        Ok(())
+    }
+
+    fn begin_job(&mut self, guest: usize) -> Verdict {
+        let vm = self.guests[guest].id;
+        let mut none = |value| if self.job_dice.chance(20) { 0 } else { value };
+        let (bytes, deadline) = (none(1), none(1));
+        let spec = JobSpec {
+            bytes: bytes * self.job_dice.octaves(512, 4 << 20),
+            deadline: Nanos(deadline * self.job_dice.octaves(1000, 2 * self.swarm.span.0)),
+        };
+        let may = self.ledger.is_live(vm) && !self.engine.view().is_background(vm);
+        self.write(
+            What::Job,
+            [vm.index() as u64, spec.bytes, spec.deadline.0, 0, 0],
+        );
+        let clock = self.clock();
+        let said = self.engine.begin_job(clock, vm, &spec);
+        let now = self.engine.view().now();
+        self.jobs.begun(now, (vm, may), &spec, &said)?;
+        self.hear_of_jobs()
+    }
+
+    fn cancel_job(&mut self, guest: usize) -> Verdict {
+        let (vm, clock) = (self.guests[guest].id, self.clock());
+        let live = self.ledger.is_live(vm);
+        self.write(What::JobEnded, [vm.index() as u64, 1, 0, 0, 0]);
+        let said = self.engine.end_job(clock, vm);
+        let due = self.jobs.cancelled(self.engine.view().now(), vm);
+        ensure!(
+            Jobs,
+            said.as_ref().ok() == live.then_some(&due),
+            "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there is {live}"
+        );
+        self.hear_of_jobs()
+    }
+
+    /// All that the engine has to say of jobs, while all answers were taken.
+    pub(super) fn hear_of_jobs(&mut self) -> Verdict {
+        while let Some(end) = self.engine.poll_job_end() {
+            let done = u64::from(end.outcome == JobOutcome::Done);
+            let figures = [
+                end.vm.index() as u64,
+                1 - done,
+                end.job.moved,
+                end.late.0,
+                0,
+            ];
+            self.write(What::JobEnded, figures);
+            let mut heard = Vec::new();
+            self.plant.job_ends(end, &mut heard);
+            for end in &heard {
+                self.jobs.ended(end)?;
+            }
+        }
+        self.jobs.none_missing()?;
+        if self.swarm.jobs && self.job_dice.chance(100) {
+            let vm = self.guests[self.job_dice.index(self.guests.len())].id;
+            let now = self.engine.view().now();
+            let said = self.engine.job(now, vm);
+            self.jobs.check(now, vm, said.as_ref())?;
+        }
+        Ok(())
+    }
+}
