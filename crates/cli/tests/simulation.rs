@@ -163,6 +163,109 @@ fn the_command_line_changes_policy_seed_device_and_duration() {
     assert!(said.contains("hdd-7200-1tb"), "{said}");
 }
 
+/// A scenario that replays a trace beside it, with deadlines, in a folder of its own.
+fn replay(dir: &tempfile::TempDir) -> String {
+    let trace = "0 0 0 16 1\n5 0 800000 64 0\n9 0 64 64 1\n";
+    std::fs::create_dir(dir.path().join("traces")).expect("writable");
+    std::fs::write(dir.path().join("traces/t.disksim"), trace).expect("writable");
+    let job =
+        "replay = { file = \"traces/t.disksim\", mode = \"next-when-done\" }\ndeadline = \"1 ns\"";
+    let text = SMALL.replacen("rw = \"randread\"\niodepth = 2", job, 1);
+    let path = dir.path().join("replay.toml");
+    std::fs::write(&path, text).expect("writable");
+    path.display().to_string()
+}
+
+#[test]
+fn responses_are_in_every_kind_of_output_and_each_in_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = replay(&dir);
+    let log = dir.path().join("log.csv");
+    let log_path = log.display().to_string();
+    let table = said(&["sim", &file, "--responses", &log_path]);
+    assert!(
+        table.contains("MISSED %") && table.contains("100.0"),
+        "{table}"
+    );
+    let lines = std::fs::read_to_string(&log).expect("it is written");
+    let lines: Vec<Vec<&str>> = lines
+        .lines()
+        .map(|line| line.split(',').collect())
+        .collect();
+    assert_eq!(lines[0][..3], ["vm", "index", "bytes"]);
+    let of_log: Vec<_> = lines[1..].iter().map(|line| line[..3].to_vec()).collect();
+    let bytes = ["8192", "32768", "32768"];
+    let expected: Vec<_> = bytes
+        .iter()
+        .zip(["0", "1", "2"])
+        .map(|(b, i)| vec!["a", i, b])
+        .collect();
+    assert_eq!(of_log, expected);
+    for line in &lines[1..] {
+        let ns = |at: usize| line[at].parse::<u64>().expect("a number");
+        assert_eq!((ns(5), ns(6)), (1, ns(4) - 1), "{line:?}");
+    }
+    let report: Value = serde_json::from_str(&said(&["sim", &file, "-o", "json"])).expect("JSON");
+    let found = &report["vms"][0]["responses"];
+    assert_eq!(
+        (&found["done"], &found["deadlines"]["missed"]),
+        (&3.into(), &3.into())
+    );
+    assert!(report["vms"][1].get("responses").is_none());
+    for interval in [&[][..], &["--interval", "1 s"]] {
+        let csv = said(&[&["sim", &file, "-o", "csv"], interval].concat());
+        let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert!(cells.iter().all(|&n| n == 2 + 12 + 9), "{csv}");
+        assert!(
+            csv.lines()
+                .next()
+                .is_some_and(|line| line.ends_with("late_max_ns"))
+        );
+        let missed = |line: &str| line.split(',').nth(19).and_then(|n| n.parse::<u64>().ok());
+        assert_eq!(csv.lines().filter_map(missed).sum::<u64>(), 3, "{csv}");
+    }
+    let said = refused(&["sim", &file, "--responses", "/dev/full"]);
+    assert!(said.contains("a character device"), "{said}");
+}
+
+#[test]
+fn a_sweep_says_how_many_deadlines_were_missed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = replay(&dir);
+    let results = dir.path().join("r.jsonl").display().to_string();
+    let args = [
+        "sweep",
+        &file,
+        "--policy",
+        "fifo,pridyn",
+        "--seeds",
+        "1..2",
+        "--results",
+        &results,
+    ];
+    let table = said(&args);
+    assert!(
+        table.contains("MISSED") && table.contains("100.0 %"),
+        "{table}"
+    );
+    let csv = said(&[&args[..], &["-o", "csv"]].concat());
+    assert!(
+        csv.starts_with("scenario,") && csv.contains(",missed_percent,"),
+        "{csv}"
+    );
+    let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert!(cells.iter().all(|&n| n == cells[0]), "{csv}");
+    // Another trace is another scenario.
+    let trace = dir.path().join("traces/t.disksim");
+    std::fs::write(&trace, "0 0 0 16 1\n").expect("writable");
+    let output = tidegate(&args);
+    let again = text(&output.stderr);
+    assert!(
+        output.status.success() && !again.contains("already"),
+        "{again}"
+    );
+}
+
 #[test]
 fn a_broken_scenario_is_located() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,7 @@
-//! What a document names and does not hold itself: device models and profiles.
+//! What a document names and does not hold itself: device models, profiles and files of data.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path as FilePath;
 
 use tidegate_core::profile::Profile;
@@ -24,6 +26,14 @@ pub trait Library {
     /// # Errors
     /// Why there is none.
     fn profile(&self, path: &str) -> Result<Profile, String>;
+
+    /// Opens a file of data, such as a trace, by its path.
+    ///
+    /// # Errors
+    /// Why that is not possible; always, unless files may be opened.
+    fn open(&self, path: &str) -> Result<Box<dyn BufRead>, String> {
+        Err(format!("{path:?} cannot be opened from here"))
+    }
 }
 
 impl<F: Fn(&str) -> Result<Entry, String>> Library for F {
@@ -53,6 +63,13 @@ impl Library for Beside<'_> {
         measured
             .profile()
             .map_err(|error| format!("{path}: {error}"))
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn BufRead>, String> {
+        let path = self.0.join(path);
+        let file = File::open(&path);
+        let file = file.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
     }
 }
 

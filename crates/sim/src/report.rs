@@ -1,5 +1,9 @@
 //! What a simulation found out, as plain data.
 
+mod responses;
+
+pub use responses::{Deadlines, Response, Responses};
+
 use crate::host::{DeviceTally, Distances, Held, Judged, Kept, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
@@ -86,6 +90,9 @@ pub struct VmReport {
     pub rates: Rates,
     /// Where the time of its requests went.
     pub waits: Waits,
+    /// Of what it asks for in many requests, with deadlines or without; `None`: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responses: Option<Responses>,
     /// Promises, and whether they were kept.
     pub promises: Vec<Promise>,
     /// How precisely its bandwidth was held over the whole seconds after the warm-up, at most the last day
@@ -163,6 +170,9 @@ pub struct Row {
     /// What was counted.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Of tasks that were done in it; `None`: the tenant has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responses: Option<Responses>,
 }
 
 impl Rates {
@@ -226,10 +236,17 @@ impl VmReport {
             time_s: span.as_secs_f64(),
             rates: Rates::new(tally, span),
             waits: Waits::new(tally),
+            responses: None,
             promises: promises(judged),
             precision: PrecisionView::new(&held.precision),
             tuning: held.tuning.as_ref().map(TuningView::new),
         }
+    }
+
+    /// With what came of its tasks.
+    #[must_use]
+    pub fn with_responses(self, responses: Option<Responses>) -> VmReport {
+        VmReport { responses, ..self }
     }
 }
 

@@ -1,8 +1,9 @@
 //! All devices of a scenario, side by side through virtual time.
 
-use crate::host::{Held, Host, Tally};
-use crate::report::{DeviceReport, Rates, Report, Row, VmReport};
+use crate::host::{Held, Host, Tally, TaskDone, TaskTally};
+use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
 use crate::scenario::Scenario;
+use std::collections::BTreeMap;
 use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
@@ -75,6 +76,23 @@ impl World {
     pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
         let device = self.scenario.tenants.get(tenant)?.device;
         self.hosts[device].served(tenant)
+    }
+
+    /// From now on each task that is done is kept until [`World::take_responses`] asks for it.
+    pub fn keep_responses(&mut self) {
+        self.hosts.iter_mut().for_each(Host::keep_done_tasks);
+    }
+
+    /// The requests of traces, and the jobs with deadlines, that were done since this was asked last, in the
+    /// order in which they were; none unless they are kept.
+    pub fn take_responses(&mut self) -> Vec<Response> {
+        let hosts = self.hosts.iter_mut();
+        let mut done: Vec<TaskDone> = hosts.flat_map(Host::take_done_tasks).collect();
+        // Stable: those of one device stay in their order.
+        done.sort_by_key(|task| task.ended);
+        let tenants = &self.scenario.tenants;
+        let response = |task: &TaskDone| Response::new(&tenants[task.tenant], task);
+        done.iter().map(response).collect()
     }
 
     /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to
@@ -151,6 +169,7 @@ impl World {
                 time_s: now.as_secs_f64(),
                 vm: tenant.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
+                responses: Responses::new(tenant, tally.tasks.as_deref()),
             });
             tally.clear();
         }
@@ -164,6 +183,7 @@ impl World {
         let span = self.now.since(scenario.warm_up);
         let mut judged = vec![Vec::new(); scenario.tenants.len()];
         let mut totals: Vec<(usize, &Tally)> = Vec::new();
+        let mut running: BTreeMap<usize, TaskTally> = BTreeMap::new();
         let mut held: Vec<(usize, Held)> = Vec::new();
         let leaves = scenario
             .tenants
@@ -174,6 +194,8 @@ impl World {
             host.judge(|tenant, all| judged[tenant] = all);
             totals.extend(host.tallies());
             held.extend(host.held());
+            (host.running_tasks())
+                .for_each(|(tenant, open)| running.entry(tenant).or_default().add(&open));
             host.ends()
                 .for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
         }
@@ -201,13 +223,23 @@ impl World {
                 .collect(),
             vms: vms
                 .zip(ends)
-                .map(|((tenant, ((tally, judged), (_, held))), end)| {
+                .map(|((tenant, ((tally, judged), (place, held))), end)| {
+                    let tasks = tally.tasks.as_deref().map(|tasks| {
+                        let mut tasks = *tasks;
+                        running
+                            .get(&place)
+                            .into_iter()
+                            .for_each(|open| tasks.add(open));
+                        tasks
+                    });
+                    let responses = Responses::new(tenant, tasks.as_ref());
                     let device = &scenario.devices[tenant.device].name;
                     // Its rates are those of the time in which it had something to do.
                     let first = tenant.jobs.iter().map(|job| job.start).min();
                     let began = tenant.arrives + first.unwrap_or_default();
                     let span = end.since(began.max(scenario.warm_up));
                     VmReport::new(tenant, device, tally, judged, &held, span)
+                        .with_responses(responses)
                 })
                 .collect(),
             requests: self.answered(),

@@ -3,12 +3,17 @@
 use crate::arrive::ArrivalClock;
 use crate::fio::{self, JobFile, Kind};
 use crate::job::{Flow, Job};
+use crate::replay::{Factor, Mode, Replay};
+use crate::source::Source;
 use crate::stream::Stream;
-use crate::trace::{self, Format, LARGEST, Options, TraceError};
+use crate::trace::{self, Format, LARGEST, Options, Trace, TraceError};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+
+/// Traces are replayed on a disk of so many bytes.
+const DISK: u64 = 1 << 40;
 
 /// Reads `data` as a job file and runs what comes of it. Panics if a file is refused without a
 /// reason, if leniency changes a file that needs none, if a job is not what jobs may be, or if a
@@ -33,7 +38,7 @@ pub fn fio_jobs(data: &[u8]) {
 }
 
 /// Reads `data` as a trace of every format. Panics if what is read is not what a trace may be, if a trace that
-/// needs no leniency is another with it, or if what is told of one contradicts it.
+/// needs no leniency is another with it, if what is told of one contradicts it, or if its replay leaves the disk.
 pub fn traces(data: &[u8]) {
     let formats = Format::ALL.map(Some).into_iter().chain([None]);
     for format in formats {
@@ -62,6 +67,38 @@ pub fn traces(data: &[u8]) {
         let info = trace::info(&trace, None).expect("a trace that was read has a request");
         assert_eq!(info.requests, trace.records.len() as u64);
         assert!(info.footprint <= info.bytes && info.extent > 0);
+        replay(&trace);
+    }
+}
+
+/// Replays a trace in every mode on a disk that holds it, smaller and larger than it is.
+fn replay(trace: &Trace) {
+    for (mode, factor) in [
+        (Mode::NextWhenDone, 100.0),
+        (Mode::Timed(Factor::new(0.001)), 0.1),
+    ] {
+        let mut replay = Replay::new(trace, None, None).expect("it has a request");
+        (replay.mode, replay.size_factor) = (mode, Factor::new(factor));
+        let job = Job {
+            replay: Some(replay),
+            ..Job::default()
+        };
+        job.check().expect("what replays a trace is right");
+        let Ok(mut source) = Source::new(&job, 0, DISK, 4096) else {
+            continue;
+        };
+        let mut rng = Pcg64Mcg::seed_from_u64(1);
+        let mut before = Nanos::ZERO;
+        for _ in 0..200 {
+            let Some(io) = source.next(&mut rng) else {
+                assert!(source.is_over());
+                break;
+            };
+            assert!(io.len > 0 && io.offset + u64::from(io.len) <= DISK);
+            let whole = source.whole().expect("it is a piece of something");
+            assert!(whole.bytes >= io.len.into() && whole.at >= before);
+            before = whole.at;
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 mod check;
 
 use crate::arrive::Arrivals;
+use crate::deadline::Deadline;
 use crate::guest::{CopyTo, Files, PageCache};
+use crate::replay::Replay;
 use crate::time::TimeDistribution;
 use std::ops::Range;
 use tidegate_core::time::Nanos;
@@ -157,6 +159,13 @@ pub struct Job {
     pub page_cache: Option<PageCache>,
     /// Where what it reads is written.
     pub copy_to: Option<CopyTo>,
+    /// The trace whose requests it asks for, instead of such as `rw` and the rest would have: they lie in its
+    /// region, in pieces of `sizes`, of which each operation has one, and `flow`'s `iodepth` bounds the pieces
+    /// outstanding.
+    pub replay: Option<Replay>,
+    /// By when it is to be done: all of its `io_size`, or each request of its trace, one after the other. Of a
+    /// single copy, that moves as many bytes as it asks for.
+    pub deadline: Option<Deadline>,
 }
 
 /// Sizes and addresses are whole sectors.
@@ -198,6 +207,8 @@ impl Default for Job {
             files: Files::ONE,
             page_cache: None,
             copy_to: None,
+            replay: None,
+            deadline: None,
         }
     }
 }
@@ -269,7 +280,6 @@ impl Job {
     /// largest request.
     pub fn region(&self, copy: u32, disk_size: u64) -> Result<Range<u64>, RegionError> {
         let disk_end = disk_size - disk_size % SECTOR;
-        let largest = self.largest_request();
         let from = self
             .offset_increment
             .saturating_mul(u64::from(copy))
@@ -279,16 +289,32 @@ impl Job {
             None => disk_end.max(from),
         };
         let fits = to.max(self.beside(to - from)) <= disk_end;
-        if fits && to - from >= u64::from(largest) {
+        let (largest, parts) = self.largest_of_region();
+        if fits && to - from >= largest.saturating_mul(u64::from(parts)) {
             Ok(from..to)
         } else {
-            Err(RegionError {
-                job: self.name.clone(),
-                from,
-                to,
-                disk_size,
-                largest,
-            })
+            Err(self.misfit(from..to, disk_size))
+        }
+    }
+
+    /// The largest request, and how many parts of the region are to hold it.
+    fn largest_of_region(&self) -> (u64, u32) {
+        match &self.replay {
+            None => (self.largest_request().into(), 1),
+            Some(replay) => (replay.largest(), replay.disks()),
+        }
+    }
+
+    /// Why that is no region on a disk of this size.
+    pub(crate) fn misfit(&self, region: Range<u64>, disk_size: u64) -> RegionError {
+        let (largest, parts) = self.largest_of_region();
+        RegionError {
+            job: self.name.clone(),
+            from: region.start,
+            to: region.end,
+            disk_size,
+            largest,
+            parts,
         }
     }
 }
@@ -297,7 +323,7 @@ impl Job {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "job {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
-     request of {largest}"
+     request of {largest}{}", match parts { 1 => String::new(), n => format!(" of each of its trace's {n} disks") }
 )]
 pub struct RegionError {
     /// The job.
@@ -309,7 +335,9 @@ pub struct RegionError {
     /// The disk's size.
     pub disk_size: u64,
     /// The job's largest request.
-    pub largest: u32,
+    pub largest: u64,
+    /// Equal parts of the region that have to hold it: one for each disk of a trace.
+    pub parts: u32,
 }
 
 #[cfg(test)]

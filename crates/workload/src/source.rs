@@ -1,8 +1,9 @@
-//! Where a worker's requests come from: a job's stream, through what its guest makes of it.
+//! Where a worker's requests come from: a job's stream, through what its guest makes of it, or a trace.
 
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
 use crate::job::{Flow, Job};
+use crate::replay::{Replaying, Whole};
 use crate::stream::{Io, RegionError, Stream};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
@@ -22,15 +23,21 @@ pub enum Source {
     Buffered(Box<Buffered>),
     /// And written elsewhere.
     Copying(Box<Copying>),
+    /// Of a trace.
+    Replaying(Box<Replaying>),
 }
 
 impl Source {
-    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes. The job must be one that
-    /// [`Job::check`] accepts.
+    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes in logical blocks of `block`, which a
+    /// trace's requests are rounded to. The job must be one that [`Job::check`] accepts.
     ///
     /// # Errors
     /// When the job's region does not fit the disk: says both figures.
-    pub fn new(job: &Job, copy: u32, disk_size: u64) -> Result<Source, RegionError> {
+    pub fn new(job: &Job, copy: u32, disk_size: u64, block: u32) -> Result<Source, RegionError> {
+        if let Some(replay) = &job.replay {
+            let replaying = Replaying::new(job, replay, copy, disk_size, block)?;
+            return Ok(Source::Replaying(Box::new(replaying)));
+        }
         if let Some(cache) = job.page_cache {
             let of_process = Job {
                 fsync: 0,
@@ -76,6 +83,7 @@ impl Source {
             Source::Direct(stream) => stream.next(rng),
             Source::Buffered(buffered) => buffered.next(rng),
             Source::Copying(copying) => copying.next(rng),
+            Source::Replaying(replaying) => replaying.next(),
         }
     }
 
@@ -90,6 +98,16 @@ impl Source {
             Source::Copying(it) => {
                 it.writes.is_empty() && it.piece.is_empty() && it.stream.is_over()
             }
+            Source::Replaying(replaying) => replaying.is_over(),
+        }
+    }
+
+    /// The request of a trace that the request which was said last is a piece of; `None`: there is no trace.
+    #[inline]
+    pub fn whole(&self) -> Option<&Whole> {
+        match self {
+            Source::Replaying(replaying) => replaying.whole(),
+            _ => None,
         }
     }
 
@@ -271,7 +289,7 @@ mod tests {
 
     fn drawn(job: &Job, n: usize) -> Vec<Io> {
         assert_eq!(job.check(), Ok(()));
-        let mut source = Source::new(job, 0, 1 << 30).unwrap();
+        let mut source = Source::new(job, 0, 1 << 30, 512).unwrap();
         let mut rng = seeded(7);
         std::iter::from_fn(|| source.next(&mut rng))
             .take(n)

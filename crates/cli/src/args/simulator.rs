@@ -37,6 +37,9 @@ pub(crate) struct SimArgs {
     /// A row for each VM every so often, such as "1 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) interval: Option<Nanos>,
+    /// A line of CSV for each request of a trace and each job with a deadline, into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) responses: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }

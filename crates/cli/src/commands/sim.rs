@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tidegate_report::{Align, Cell, Table, Tone, count, csv_record, duration, percent};
-use tidegate_sim::report::{Promise, Rates, Report, Row, VmReport};
+use tidegate_sim::report::{Promise, Rates, Report, Responses, Row, VmReport};
 use tidegate_sim::world::World;
 
 use super::precise;
@@ -12,6 +12,8 @@ use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
 use crate::progress::Patient;
 use crate::simulate::{self, Changes, Ready};
+
+mod responses;
 
 pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     let ready = simulate::load(
@@ -25,7 +27,13 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     ready.tell();
     let began = Instant::now();
     let mut printer = Printer::new(out, &ready);
+    let mut log = (args.responses.as_deref())
+        .map(responses::Log::create)
+        .transpose()?;
     let mut world = World::new(ready.scenario, args.interval);
+    if log.is_some() {
+        world.keep_responses();
+    }
     let total = world.scenario().duration.0 / 1_000_000;
     let mut progress = Patient::new(total, "simulating");
     while !world.is_over() {
@@ -36,11 +44,15 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
             }
         });
         result?;
+        if let Some(log) = &mut log {
+            log.add(&world.take_responses())?;
+        }
         progress.at(world.now().0 / 1_000_000, || {
             format!("{} of {}", world.now(), world.scenario().duration)
         });
     }
     drop(progress);
+    log.map_or(Ok(()), responses::Log::finish)?;
     let (warm_up, ended) = (world.scenario().warm_up, world.now());
     if ended < warm_up {
         output::tell(format_args!(
@@ -66,6 +78,8 @@ struct Printer {
     /// As wide as the longest name.
     name: usize,
     rows: u64,
+    /// Somebody replays a trace or has a deadline.
+    responses: bool,
 }
 
 const RATE_COLUMNS: [&str; 12] = [
@@ -121,6 +135,7 @@ impl Printer {
             out,
             name: names.max().unwrap_or(0).max(2),
             rows: 0,
+            responses: responses::expected(&ready.scenario),
         }
     }
 
@@ -132,9 +147,8 @@ impl Printer {
                 if self.rows == 1 {
                     self.csv_heading("time_s")?;
                 }
-                let cells = [row.time_s.to_string(), row.vm.clone()];
-                let cells = cells.into_iter().chain(rate_cells(&row.rates));
-                Ok(self.out.text(&csv_record(cells))?)
+                let first = [row.time_s.to_string(), row.vm.clone()];
+                self.csv_line(first, &row.rates, row.responses.as_ref())
             }
             Format::Table => {
                 let mut text = String::new();
@@ -170,7 +184,21 @@ impl Printer {
 
     fn csv_heading(&self, first: &str) -> Result<()> {
         let heading = [first, "vm"].into_iter().chain(RATE_COLUMNS);
+        let responses = self.responses.then_some(responses::COLUMNS);
+        let heading = heading.chain(responses.into_iter().flatten());
         Ok(self.out.text(&csv_record(heading))?)
+    }
+
+    fn csv_line(
+        &self,
+        first: [String; 2],
+        rates: &Rates,
+        responses: Option<&Responses>,
+    ) -> Result<()> {
+        let cells = first.into_iter().chain(rate_cells(rates));
+        let more = self.responses.then(|| responses::cells(responses));
+        let cells = cells.chain(more.into_iter().flatten());
+        Ok(self.out.text(&csv_record(cells))?)
     }
 
     fn report(&mut self, report: &Report) -> Result<()> {
@@ -183,9 +211,8 @@ impl Printer {
             Format::Csv => {
                 self.csv_heading("duration_s")?;
                 for vm in &report.vms {
-                    let cells = [report.duration_s.to_string(), vm.name.clone()];
-                    let cells = cells.into_iter().chain(rate_cells(&vm.rates));
-                    self.out.text(&csv_record(cells))?;
+                    let first = [report.duration_s.to_string(), vm.name.clone()];
+                    self.csv_line(first, &vm.rates, vm.responses.as_ref())?;
                 }
                 Ok(())
             }
@@ -216,6 +243,10 @@ fn table(report: &Report, out: Output) -> String {
         vms(report).render(out.style()),
         precision(report).render(out.style()),
     ];
+    let responses = responses::table(&report.vms);
+    if !responses.is_empty() {
+        parts.push(responses.render(out.style()));
+    }
     let tuned: Vec<_> = (report.vms.iter())
         .filter_map(|vm| Some((vm.name.as_str(), vm.tuning.as_ref()?)))
         .collect();

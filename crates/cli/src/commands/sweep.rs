@@ -169,6 +169,9 @@ struct Summary {
     /// Those that could be judged.
     promises: usize,
     promises_kept: usize,
+    /// Of a hundred requests of its trace or jobs with a deadline; absent: it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed_percent: Option<Spread>,
 }
 
 /// The mean over seeds, and the extremes.
@@ -216,8 +219,8 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
         let values: Vec<f64> = vms.iter().filter_map(|vm| vm[what].as_f64()).collect();
         Spread::of(&values)
     };
-    let precision = |vms: &[&Value], what: &str| {
-        let values = vms.iter().filter_map(|vm| vm["precision"][what].as_f64());
+    let known = |vms: &[&Value], what: &str| {
+        let values = vms.iter().filter_map(|vm| vm.pointer(what)?.as_f64());
         let values: Vec<f64> = values.collect();
         (!values.is_empty()).then(|| Spread::of(&values))
     };
@@ -234,10 +237,11 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
                 iops: spread(&vms, "iops"),
                 bytes_per_s: spread(&vms, "bytes_per_s"),
                 latency_p99_ns: spread(&vms, "latency_p99_ns"),
-                absolute_error_percent: precision(&vms, "absolute_error_percent"),
-                variability_percent: precision(&vms, "variability_percent"),
+                absolute_error_percent: known(&vms, "/precision/absolute_error_percent"),
+                variability_percent: known(&vms, "/precision/variability_percent"),
                 promises: promises().filter(|p| !p["kept"].is_null()).count(),
                 promises_kept: promises().filter(|p| p["kept"] == true).count(),
+                missed_percent: known(&vms, "/responses/deadlines/missed_percent"),
                 ..summary
             }
         })
@@ -271,6 +275,9 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
                 "variability_percent",
                 "variability_percent_min",
                 "variability_percent_max",
+                "missed_percent",
+                "missed_percent_min",
+                "missed_percent_max",
             ];
             let mut text = csv_record(heading);
             for s in &all {
@@ -282,8 +289,13 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
                     cells.extend(spread(values));
                 }
                 cells.extend([s.promises.to_string(), s.promises_kept.to_string()]);
-                cells.extend(known(&s.absolute_error_percent));
-                cells.extend(known(&s.variability_percent));
+                for values in [
+                    &s.absolute_error_percent,
+                    &s.variability_percent,
+                    &s.missed_percent,
+                ] {
+                    cells.extend(known(values));
+                }
                 text += &csv_record(cells);
             }
             Ok(out.text(&text)?)
@@ -293,7 +305,8 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
 }
 
 fn table(all: &[Summary]) -> Table {
-    let mut table = Table::new([
+    let missed = all.iter().any(|s| s.missed_percent.is_some());
+    let columns = [
         ("VM", Align::Left),
         ("POLICY", Align::Left),
         ("SEEDS", Align::Right),
@@ -306,7 +319,9 @@ fn table(all: &[Summary]) -> Table {
         ("BETA", Align::Right),
         ("V", Align::Right),
         ("KEPT", Align::Right),
-    ]);
+    ];
+    let more = missed.then_some(("MISSED", Align::Right));
+    let mut table = Table::new(columns.into_iter().chain(more));
     let percent = |spread: Option<Spread>| match spread {
         Some(spread) => TableCell::from(format!("{:.1} %", spread.mean)),
         None => TableCell::from("-"),
@@ -323,7 +338,7 @@ fn table(all: &[Summary]) -> Table {
             n if n == s.promises_kept => TableCell::from(kept).tone(Tone::Good),
             _ => TableCell::from(kept).tone(Tone::Bad),
         };
-        table.row([
+        let cells = [
             TableCell::from(s.vm.as_str()),
             // Its name; the parameters are in the results file.
             s.policy.split('{').next().unwrap_or_default().into(),
@@ -337,7 +352,8 @@ fn table(all: &[Summary]) -> Table {
             percent(s.absolute_error_percent),
             percent(s.variability_percent),
             kept,
-        ]);
+        ];
+        table.row((cells.into_iter()).chain(missed.then(|| percent(s.missed_percent))));
     }
     table
 }

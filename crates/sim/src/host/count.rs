@@ -1,5 +1,6 @@
 //! What is counted of a tenant.
 
+use super::tasks::TaskTally;
 use hdrhistogram::Histogram;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::request::{Account, Op};
@@ -29,6 +30,8 @@ pub struct Tally {
     pub latency_max: Nanos,
     /// Where the time between the scheduler and the device went, summed.
     pub account: Account,
+    /// What it asks for in many requests; `None`: nothing.
+    pub tasks: Option<Box<TaskTally>>,
 }
 
 impl Default for Tally {
@@ -42,6 +45,7 @@ impl Default for Tally {
             latency_sum: 0,
             latency_max: Nanos::ZERO,
             account: Account::default(),
+            tasks: None,
         }
     }
 }
@@ -76,6 +80,9 @@ impl Tally {
         self.latency_sum += other.latency_sum;
         self.latency_max = self.latency_max.max(other.latency_max);
         self.account(&other.account);
+        if let Some(tasks) = &other.tasks {
+            self.tasks.get_or_insert_default().add(tasks);
+        }
     }
 
     /// Counts nothing yet, as when it was new.
@@ -87,6 +94,9 @@ impl Tally {
         self.latency_sum = 0;
         self.latency_max = Nanos::ZERO;
         self.account = Account::default();
+        if let Some(tasks) = &mut self.tasks {
+            **tasks = TaskTally::default();
+        }
     }
 
     /// Requests that ended well, of all operations.

@@ -5,15 +5,17 @@
 //!   planned -------> running ------------------------> outstanding --------+
 //!                      ^  |                                                |
 //!                      |  +-- closed loop: at once, or after a pause <-----+
-//!                      |  +-- open loop: when the next one comes           |
+//!                      |  +-- open loop, trace: when the next one comes    |
 //!                      +---------------------------------------------------+
 //! ```
 
+use super::tasks::Tasks;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::ArrivalClock;
 use tidegate_workload::job::{Flow, Job, Think};
+use tidegate_workload::replay::Mode;
 use tidegate_workload::source::Source;
 use tidegate_workload::stream::Io;
 
@@ -21,7 +23,7 @@ use tidegate_workload::stream::Io;
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
     pub(super) tenant: u32,
-    source: Source,
+    pub(super) source: Source,
     rng: Pcg64Mcg,
     flow: WorkerFlow,
     iodepth: u32,
@@ -35,6 +37,8 @@ pub(super) struct Worker {
     life: Life,
     pub(super) start: Nanos,
     pub(super) runtime: Option<Nanos>,
+    /// What it asks for in many requests, where that is followed.
+    pub(super) tasks: Option<Box<Tasks>>,
     /// When it is to be woken; [`Nanos::MAX`]: not planned.
     wake_up: Nanos,
 }
@@ -62,6 +66,10 @@ enum WorkerFlow {
         clock: ArrivalClock,
         next: Nanos,
     },
+    /// At a trace's times, from its start on.
+    Timed {
+        start: Nanos,
+    },
 }
 
 /// What a worker does now.
@@ -77,7 +85,12 @@ pub(super) enum Step {
 
 impl Worker {
     pub(super) fn new(tenant: u32, job: &Job, source: Source, rng: Pcg64Mcg) -> Worker {
+        let timed = (job.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
         let (flow, iodepth) = match &job.flow {
+            Flow::Closed { iodepth, .. } if timed => {
+                let start = Nanos::ZERO;
+                (WorkerFlow::Timed { start }, *iodepth)
+            }
             Flow::Closed {
                 iodepth,
                 think: None,
@@ -113,6 +126,7 @@ impl Worker {
             life: Life::Planned,
             start: job.start,
             runtime: job.runtime,
+            tasks: Tasks::of(job),
             wake_up: Nanos::MAX,
         }
     }
@@ -128,6 +142,9 @@ impl Worker {
         {
             *clock = ArrivalClock::new(arrivals, now);
             *next = clock.next(&mut self.rng);
+        }
+        if let WorkerFlow::Timed { start } = &mut self.flow {
+            *start = now;
         }
     }
 
@@ -217,6 +234,18 @@ impl Worker {
                     return Step::At(*next);
                 }
             }
+            WorkerFlow::Timed { start } => match (&self.ahead, self.source.whole()) {
+                (Some(_), Some(whole)) if *start + whole.at > now => {
+                    let at = *start + whole.at;
+                    if self.wake_up == at {
+                        return Step::Wait;
+                    }
+                    self.wake_up = at;
+                    return Step::At(at);
+                }
+                (Some(_), Some(whole)) => *start + whole.at,
+                _ => now,
+            },
         };
         let ahead = self.ahead.take();
         match ahead.or_else(|| self.source.next(&mut self.rng)) {

@@ -24,10 +24,12 @@ mod path;
 mod seconds;
 mod setup;
 mod slots;
+mod tasks;
 
 pub use count::{Kept, Tally};
 pub use distance::Distances;
 pub use found::{Held, Judged};
+pub use tasks::{TaskDone, TaskTally};
 
 use crate::scenario::{Action, Change, Delay};
 use count::Watch;
@@ -156,6 +158,8 @@ pub struct Host {
     device: DeviceTally,
     distances: Distances,
     answered: u64,
+    /// Tasks that are done, where somebody asks for them.
+    done_tasks: Option<Vec<TaskDone>>,
     /// When the last answer came, or the last job's time was over.
     last_end: Nanos,
 }
@@ -229,13 +233,15 @@ impl Host {
                 let (guest, job) = self.jobs[worker as usize];
                 let job: &Job = &self.guests[guest as usize].rest.jobs[job as usize];
                 self.workers[worker as usize].start(self.now, job);
+                self.begin_whole(worker);
                 self.advance(worker);
             }
             Event::Stop(worker) => {
-                let worker = &mut self.workers[worker as usize];
-                if !worker.is_over() {
-                    worker.stop();
+                let of = &mut self.workers[worker as usize];
+                if !of.is_over() {
+                    of.stop();
                     self.last_end = self.now;
+                    self.abandon_tasks(worker, false);
                 }
             }
             Event::Issue(worker) => {
@@ -278,12 +284,14 @@ impl Host {
     }
 
     fn leave(&mut self, guest: u32) {
-        let this = &mut self.guests[guest as usize];
+        let this = &self.guests[guest as usize];
         let mut was_done = this.outstanding == 0;
         for worker in this.workers.clone() {
             was_done &= self.workers[worker as usize].is_over();
             self.workers[worker as usize].stop();
+            self.abandon_tasks(worker, true);
         }
+        let this = &mut self.guests[guest as usize];
         if !was_done {
             // It would have gone on.
             this.last_answer = self.now;
@@ -325,7 +333,12 @@ impl Host {
     fn advance(&mut self, worker: u32) {
         loop {
             match self.workers[worker as usize].step(self.now) {
-                Step::Issue(io, since) => self.issue(worker, io, since),
+                Step::Issue(io, since) if self.workers[worker as usize].tasks.is_some() => {
+                    self.issue_of_task(worker, io, since);
+                }
+                Step::Issue(io, since) => {
+                    self.issue(worker, io, since);
+                }
                 Step::At(when) => {
                     self.events.plan(when, Event::Issue(worker));
                     return;

@@ -17,8 +17,8 @@ use tidegate_core::time::Nanos;
 use tidegate_workload::stream::Io;
 
 impl Host {
-    /// A worker asks for something.
-    pub(super) fn issue(&mut self, worker: u32, io: Io, since: Nanos) {
+    /// A worker asks for something; the slot that it has while it is outstanding.
+    pub(super) fn issue(&mut self, worker: u32, io: Io, since: Nanos) -> u32 {
         let pending = Pending {
             io,
             worker,
@@ -45,6 +45,7 @@ impl Host {
             }
             None => self.submit(slot),
         }
+        slot
     }
 
     /// A request reaches the scheduler.
@@ -184,6 +185,9 @@ impl Host {
                 }
             }
             Err(_) => guest.tally.errors += 1,
+        }
+        if self.workers[worker as usize].tasks.is_some() {
+            self.answered_of_task(worker, slot, io.len);
         }
         self.advance(worker);
         let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];

@@ -55,10 +55,13 @@ impl Host {
             device: DeviceTally::default(),
             distances: Distances::new(&of_device.distances),
             answered: 0,
+            done_tasks: None,
             last_end: Nanos::ZERO,
         };
+        let block = of_device.model.spec().logical_block;
         for (index, disk) in layout {
-            host.add_guest(scenario.seed, index, &scenario.tenants[index], disk.start);
+            let tenant = &scenario.tenants[index];
+            host.add_guest(scenario.seed, index, tenant, (disk.start, block));
         }
         for (index, change) in scenario.changes.iter().enumerate() {
             let here = match &change.action {
@@ -72,12 +75,13 @@ impl Host {
         host
     }
 
-    fn add_guest(&mut self, seed: u64, index: usize, tenant: &Tenant, base: u64) {
+    /// `base`, `block`: where its disk begins on the device, and the device's logical block.
+    fn add_guest(&mut self, seed: u64, index: usize, tenant: &Tenant, (base, block): (u64, u32)) {
         let guest = self.guests.len() as u32;
         let first = self.workers.len() as u32;
         for (j, job) in tenant.jobs.iter().enumerate() {
             for copy in 0..job.numjobs {
-                let source = Source::new(job, copy, tenant.disk_size);
+                let source = Source::new(job, copy, tenant.disk_size, block);
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
                 let source = source.expect("the scenario was checked");
@@ -94,6 +98,9 @@ impl Host {
             size: tenant.disk_size,
             read_only: false,
         };
+        let follows = self.workers[first as usize..]
+            .iter()
+            .any(|w| w.tasks.is_some());
         self.guests.push(Guest {
             engine: None,
             host: tenant.host as usize,
@@ -103,7 +110,10 @@ impl Host {
             delay: tenant.delay,
             processor_free: Nanos::ZERO,
             rng: generator(seed, &tenant.name, 0),
-            tally: Tally::default(),
+            tally: Tally {
+                tasks: follows.then(Box::default),
+                ..Tally::default()
+            },
             watch: Watch::new(&tenant.objective),
             seconds: Seconds::default(),
             refused: VecDeque::new(),

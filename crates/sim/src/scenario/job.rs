@@ -1,12 +1,13 @@
 //! Reading a job: fio's words, with units.
 
-use super::guest;
+use super::{flow, guest, replay};
 use tidegate_config::Field;
 use tidegate_config::Section;
+use tidegate_config::library::Library;
 use tidegate_core::time::Nanos;
-use tidegate_workload::arrive::{Arrivals, Bursts, Spacing};
 use tidegate_workload::guest::Files;
-use tidegate_workload::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes, Think};
+use tidegate_workload::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes};
+use tidegate_workload::replay::Mode;
 use tidegate_workload::time::TimeDistribution;
 
 /// Sizes and offsets are whole sectors.
@@ -16,7 +17,9 @@ pub(super) const LARGEST: u64 = 1 << 60;
 pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// An open loop that does not say holds so many outstanding: as many as the engine takes of a
 /// VM unless told otherwise.
-const OPEN_DEPTH: u32 = 1024;
+pub(super) const OPEN_DEPTH: u32 = 1024;
+/// A trace's request goes in pieces of so many bytes unless the job says.
+const PIECE: u32 = 1 << 20;
 pub(super) const MOST_DEPTH: u64 = 1 << 16;
 
 const RW: [(&str, Word); 11] = [
@@ -45,9 +48,14 @@ enum Kind {
 }
 
 /// Reads the `index`th job of its tenant, whose disk has so many bytes where that is known.
-/// `None`: something was wrong and has been reported.
-pub(super) fn read(field: &Field<'_>, index: usize, disk: Option<u64>) -> Option<Job> {
-    let job = parts(field, index)?;
+/// `library` finds traces. `None`: something was wrong and has been reported.
+pub(super) fn read(
+    field: &Field<'_>,
+    index: usize,
+    disk: Option<u64>,
+    library: &dyn Library,
+) -> Option<Job> {
+    let job = parts(field, index, library)?;
     // What only shows when the parts are together.
     let mistakes = job.check().err().map(|mistakes| mistakes.list);
     for mistake in mistakes.iter().flatten() {
@@ -66,61 +74,125 @@ pub(super) fn read(field: &Field<'_>, index: usize, disk: Option<u64>) -> Option
     (mistakes.is_none() && misfit.is_none()).then_some(job)
 }
 
-fn parts(field: &Field<'_>, index: usize) -> Option<Job> {
+fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> {
     let mut section = field.section()?;
-    let name = section.read("name", format!("job{}", index + 1), |field| field.name());
-    let rw = rw(&mut section);
-    let sizes = sizes(&mut section);
     let bytes = |field: &Field<'_>| sectors(field, 0..=LARGEST);
-    let region = |field: &Field<'_>| sectors(field, SECTOR..=LARGEST);
+    let name = section.read("name", format!("job{}", index + 1), |field| field.name());
     let offset = section.read("offset", 0, bytes);
     let offset_increment = section.read("offset_increment", 0, bytes);
-    let size = section.read("size", None, |field| region(field).map(Some));
-    let io_size = section.read("io_size", None, |field| region(field).map(Some));
-    let number_ios = section.read("number_ios", None, |field| {
-        field.count(1..=u64::MAX).map(Some)
+    let size = section.read("size", None, |field| {
+        sectors(field, SECTOR..=LARGEST).map(Some)
     });
-    let placement = section.read("random_distribution", Placement::Uniform, placement);
     let numjobs = section.read("numjobs", 1, |field| field.count(1..=4096));
-    let flow = flow(&mut section);
-    let any = Nanos::ZERO..=LONGEST;
     let start = section.read("startdelay", Nanos::ZERO, |field| {
-        field.duration(any.clone())
+        field.duration(Nanos::ZERO..=LONGEST)
     });
     let runtime = section.read("runtime", None, |field| {
         field.duration(Nanos(1)..=LONGEST).map(Some)
     });
-    let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
     let sync = section.read("sync", false, |field| field.flag());
+    let deadline = section.read("deadline", None, |field| replay::deadline(field).map(Some));
+    let requests = match section.take("replay") {
+        Some(field) => replayed(&mut section, &field, library),
+        None => drawn(&mut section),
+    };
+    section.finish();
+    Some(Job {
+        name: name?,
+        offset: offset?,
+        offset_increment: offset_increment?,
+        size: size?,
+        numjobs: numjobs? as u32,
+        start: start?,
+        runtime: runtime?,
+        sync: sync?,
+        deadline: deadline?,
+        ..requests?
+    })
+}
+
+/// What says which requests a job draws.
+fn drawn(section: &mut Section<'_>) -> Option<Job> {
+    let rw = rw(section);
+    let sizes = sizes(section, 4096);
+    let io_size = section.read("io_size", None, |field| {
+        sectors(field, SECTOR..=LARGEST).map(Some)
+    });
+    let number_ios = section.read("number_ios", None, |field| {
+        field.count(1..=u64::MAX).map(Some)
+    });
+    let placement = section.read("random_distribution", Placement::Uniform, placement);
+    let flow = flow::read(section);
+    let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
     let count = section.read("nrfiles", 1, |field| field.count(1..=1 << 16));
-    let gap = section.read("file_gap", 0, bytes);
+    let gap = section.read("file_gap", 0, |field| sectors(field, 0..=LARGEST));
     let page_cache = section.read("page_cache", None, |field| {
         guest::page_cache(field).map(Some)
     });
     let copy_to = section.read("copy_to", None, |field| guest::copy_to(field).map(Some));
-    section.finish();
     Some(Job {
-        name: name?,
         rw: rw?,
         sizes: sizes?,
-        offset: offset?,
-        offset_increment: offset_increment?,
-        size: size?,
         placement: placement?,
-        numjobs: numjobs? as u32,
         flow: flow?,
         io_size: io_size?,
         number_ios: number_ios?,
-        start: start?,
-        runtime: runtime?,
         fsync: fsync? as u32,
-        sync: sync?,
         files: Files {
             count: count? as u32,
             gap: gap?,
         },
         page_cache: page_cache?,
         copy_to: copy_to?,
+        ..Job::default()
+    })
+}
+
+/// What a trace says instead.
+const DRAWN: [&str; 16] = [
+    "rw",
+    "rwmixread",
+    "bssplit",
+    "random_distribution",
+    "thinktime",
+    "thinktime_blocks",
+    "rate_iops",
+    "rate_process",
+    "bursts",
+    "io_size",
+    "number_ios",
+    "fsync",
+    "nrfiles",
+    "file_gap",
+    "page_cache",
+    "copy_to",
+];
+
+/// What says how a trace is replayed; `trace` is the field that names it.
+fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library) -> Option<Job> {
+    let mut fine = true;
+    for field in DRAWN.into_iter().filter_map(|key| section.take(key)) {
+        let allowed = "leave out either this or replay; a replay has limit and loop of its own";
+        field.error("the trace says which requests come, and when", allowed);
+        fine = false;
+    }
+    let sizes = sizes(section, PIECE);
+    let replay = replay::replay(trace, library);
+    let iodepth = section.take("iodepth");
+    let replay = replay?;
+    let iodepth = match (iodepth, replay.mode) {
+        (Some(field), _) => field.count(1..=MOST_DEPTH)? as u32,
+        (None, Mode::Timed(_)) => OPEN_DEPTH,
+        (None, Mode::NextWhenDone) => 1,
+    };
+    fine.then_some(Job {
+        sizes: sizes?,
+        flow: Flow::Closed {
+            iodepth,
+            think: None,
+        },
+        replay: Some(replay),
+        ..Job::default()
     })
 }
 
@@ -177,7 +249,7 @@ pub(super) fn times(field: &Field<'_>) -> Option<TimeDistribution> {
     field.duration(any).map(TimeDistribution::Fixed)
 }
 
-fn is_table(field: &Field<'_>) -> bool {
+pub(super) fn is_table(field: &Field<'_>) -> bool {
     matches!(field.node().value, tidegate_config::node::Value::Table(_))
 }
 
@@ -223,16 +295,16 @@ fn rw(section: &mut Section<'_>) -> Option<Rw> {
 }
 
 /// Sizes of reads, writes and discards: one size or several with their weights, for all
-/// operations or each.
-fn sizes(section: &mut Section<'_>) -> Option<[Sizes; 3]> {
+/// operations or each; so many bytes unless it says.
+fn sizes(section: &mut Section<'_>, default: u32) -> Option<[Sizes; 3]> {
     let (bs, split) = (section.take("bs"), section.take("bssplit"));
     match (bs, split) {
-        (None, None) => Some([(); 3].map(|()| Sizes::fixed(4096))),
-        (Some(field), None) => by_operation(&field, |field| {
+        (None, None) => Some([(); 3].map(|()| Sizes::fixed(default))),
+        (Some(field), None) => by_operation(&field, default, |field| {
             let bytes = sectors(field, SECTOR..=LARGEST_REQUEST)?;
             Some(Sizes::fixed(bytes as u32))
         }),
-        (None, Some(field)) => by_operation(&field, split_sizes),
+        (None, Some(field)) => by_operation(&field, default, split_sizes),
         (Some(_), Some(field)) => {
             field.error("bs and bssplit together", "one of them");
             None
@@ -242,6 +314,7 @@ fn sizes(section: &mut Section<'_>) -> Option<[Sizes; 3]> {
 
 fn by_operation(
     field: &Field<'_>,
+    default: u32,
     read: impl Fn(&Field<'_>) -> Option<Sizes>,
 ) -> Option<[Sizes; 3]> {
     if !is_table(field) {
@@ -250,7 +323,7 @@ fn by_operation(
     }
     let mut section = field.section()?;
     let of = ["read", "write", "trim"];
-    let sizes = of.map(|key| section.read(key, Sizes::fixed(4096), &read));
+    let sizes = of.map(|key| section.read(key, Sizes::fixed(default), &read));
     section.finish();
     let [read, write, trim] = sizes;
     Some([read?, write?, trim?])
@@ -310,89 +383,4 @@ fn placement(field: &Field<'_>) -> Option<Placement> {
         );
     }
     placement
-}
-
-/// Closed unless a rate makes it open.
-fn flow(section: &mut Section<'_>) -> Option<Flow> {
-    let rate = section.take("rate_iops");
-    let spacing = section.take("rate_process");
-    let bursts = section.take("bursts");
-    let depth = section.take("iodepth");
-    let think = section.take("thinktime");
-    let blocks = section.take("thinktime_blocks");
-    let iodepth = |default: u32| match &depth {
-        Some(field) => field.count(1..=MOST_DEPTH).map(|n| n as u32),
-        None => Some(default),
-    };
-    let without = |field: &Option<Field<'_>>, what: &str, allowed: &str| {
-        if let Some(field) = field {
-            field.error(what, allowed);
-        }
-        field.is_none()
-    };
-    let Some(rate) = rate else {
-        let add = "add rate_iops = \"200 IOPS\", or leave it out";
-        let lonely = without(&spacing, "there is no rate for it", add)
-            & without(&bursts, "there is no rate for it", add);
-        let think = match think {
-            Some(field) => times(&field).and_then(|time| {
-                let blocks = match &blocks {
-                    Some(field) => field.count(1..=u32::MAX.into())?,
-                    None => 1,
-                };
-                let blocks = blocks as u32;
-                Some(Some(Think { time, blocks }))
-            }),
-            None => {
-                let add = "add thinktime = \"2 ms\", or leave it out";
-                without(&blocks, "there is no pause for it", add).then_some(None)
-            }
-        };
-        let iodepth = iodepth(1);
-        return lonely.then_some(Flow::Closed {
-            iodepth: iodepth?,
-            think: think?,
-        });
-    };
-    let what = "a job with a rate does not wait for its answers";
-    let either = "leave out either this or rate_iops";
-    let open = without(&think, what, either) & without(&blocks, what, either);
-    let per_s = rate
-        .rate()
-        .and_then(|found| match (found.ops, found.bytes_per_s) {
-            (Some(ops), None) if ops.norm.is_none() && ops.per_s <= 10_000_000 => Some(ops.per_s),
-            _ => {
-                rate.error(
-                    format!("found {}", rate.describe()),
-                    "requests a second up to 10 million, such as \"200 IOPS\"",
-                );
-                None
-            }
-        });
-    let spacing = match spacing {
-        Some(field) => field.choice(&[("linear", Spacing::Fixed), ("poisson", Spacing::Poisson)]),
-        None => Some(Spacing::Fixed),
-    };
-    let bursts = match bursts {
-        Some(field) => on_and_off(&field).map(Some),
-        None => Some(None),
-    };
-    let iodepth = iodepth(OPEN_DEPTH);
-    let arrivals = Arrivals {
-        per_s: per_s? as f64,
-        spacing: spacing?,
-        bursts: bursts?,
-    };
-    open.then_some(Flow::Open {
-        arrivals,
-        iodepth: iodepth?,
-    })
-}
-
-fn on_and_off(field: &Field<'_>) -> Option<Bursts> {
-    let mut section = field.section()?;
-    let on = section.need("on", "on = \"1 s\"").and_then(|f| times(&f));
-    let off = section.need("off", "off = \"4 s\"").and_then(|f| times(&f));
-    section.finish();
-    Some(Bursts { on: on?, off: off? })
 }

@@ -3,9 +3,11 @@
 //! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
 
 mod distances;
+mod flow;
 mod guest;
 mod job;
 mod read;
+mod replay;
 
 pub use distances::default_distances;
 pub use read::read;
@@ -276,6 +278,19 @@ impl Device {
     }
 }
 
+/// Where deadlines may be.
+const DEADLINE: &str = "a deadline of the only job of a VM: all that the VM moves counts";
+
+/// The job whose deadline cannot be where it is, and why.
+fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static str)> {
+    let job = jobs.iter().position(|job| job.deadline.is_some())?;
+    match (background, jobs.len()) {
+        (true, _) => Some((job, "a background process has no deadlines")),
+        (false, 1) => None,
+        _ => Some((job, "its VM has other jobs beside it")),
+    }
+}
+
 impl Scenario {
     /// Hosts that share a device: one more than the last that a tenant is on.
     pub(crate) fn hosts(&self, device: usize) -> usize {
@@ -404,6 +419,11 @@ impl Scenario {
                 tenant: name(),
                 source,
             });
+        }
+        if let Some((job, what)) = misplaced_deadline(tenant.background, &tenant.jobs) {
+            let job = &tenant.jobs[job].name;
+            let what = format!("{}, job {job:?}: {what}: {DEADLINE}", name());
+            return Err(ScenarioError::Whole(what));
         }
         let block = self.devices[tenant.device].model.spec().logical_block;
         for job in &tenant.jobs {

@@ -5,7 +5,10 @@
 
 use super::distances::{self, default_distances};
 use super::job;
-use super::{Action, Change, Delay, Device, Exchange, MOST_HOSTS, Path, Scenario, Tenant};
+use super::{
+    Action, Change, DEADLINE, Delay, Device, Exchange, MOST_HOSTS, Path, Scenario, Tenant,
+    misplaced_deadline,
+};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::device::{Bounds, Steering};
@@ -91,6 +94,7 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
     let mut reader = Reader {
         duration,
         devices: &devices,
+        library,
         names: Names::default(),
         tenants: Some(Vec::new()),
         groups: Groups::new(),
@@ -168,6 +172,7 @@ struct Reader<'a> {
     duration: Option<Nanos>,
     /// `None`: something was wrong with it.
     devices: &'a [Option<Device>],
+    library: &'a dyn Library,
     names: Names,
     /// `None`: something was wrong with one of them.
     tenants: Option<Vec<Tenant>>,
@@ -258,8 +263,17 @@ impl Reader<'_> {
             section.error("it has no job, so it does nothing", &add);
         }
         let jobs: Vec<_> = (fields.iter().enumerate())
-            .map(|(i, field)| job::read(field, i, disk_size))
+            .map(|(i, field)| job::read(field, i, disk_size, self.library))
             .collect();
+        let jobs: Option<Vec<_>> = jobs.into_iter().collect();
+        let alone = jobs.as_deref().is_none_or(|jobs| {
+            let misplaced = misplaced_deadline(background, jobs);
+            if let Some((job, what)) = misplaced {
+                let field = fields[job].find("deadline");
+                field.as_ref().unwrap_or(&fields[job]).error(what, DEADLINE);
+            }
+            misplaced.is_none()
+        });
         section.finish();
         let tenant = Tenant {
             name: name?,
@@ -269,7 +283,7 @@ impl Reader<'_> {
             objective: objective?,
             disk_size: disk_size?,
             disk_at: disk_at?,
-            jobs: jobs.into_iter().collect::<Option<_>>()?,
+            jobs: jobs.filter(|_| alone)?,
             delay: delay?,
             arrives: arrives?,
             leaves: leaves?,

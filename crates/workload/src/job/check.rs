@@ -1,7 +1,9 @@
 //! Whether a job keeps to the ranges that its fields' documentation states.
 
 use super::{COPIES_MAX, Flow, Job, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes};
+use crate::guest::Files;
 use crate::mistake::{Findings, Mistakes};
+use crate::replay::{Mode, Replay};
 use tidegate_core::time::Nanos;
 
 impl Job {
@@ -16,6 +18,12 @@ impl Job {
         self.check_extent(&mut findings);
         self.check_guest(&mut findings);
         findings.within("flow", |findings| self.flow.check_into(findings));
+        if let Some(replay) = &self.replay {
+            findings.within("replay", |findings| self.check_replay(replay, findings));
+        }
+        if self.deadline.is_some() {
+            findings.within("deadline", |findings| self.check_deadline(findings));
+        }
         match findings.into_list() {
             list if list.is_empty() => Ok(()),
             list => Err(Mistakes {
@@ -60,6 +68,41 @@ impl Job {
                 findings.expect(fine, "deviation_percent", deviation, allowed);
             }
         });
+    }
+
+    /// The trace says which requests come, and when.
+    fn check_replay(&self, replay: &Replay, findings: &mut Findings) {
+        replay.check_into(findings);
+        let plain = matches!(self.flow, Flow::Closed { think: None, .. })
+            && (self.page_cache.is_none() && self.copy_to.is_none() && self.files == Files::ONE)
+            && (self.fsync == 0 && self.io_size.is_none() && self.number_ios.is_none());
+        let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, io_size and number_ios";
+        findings.expect(plain, "", "not for this", allowed);
+        let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
+        let allowed = "for a trace, one size each of reads and writes";
+        findings.expect(single, "sizes", "several", allowed);
+    }
+
+    /// What it is that is to be done by then must be known, and all of what its VM does.
+    fn check_deadline(&self, findings: &mut Findings) {
+        let allowed = "for a job with a deadline, 1";
+        findings.expect(self.numjobs == 1, "numjobs", self.numjobs, allowed);
+        match &self.replay {
+            Some(replay) => {
+                let fine = replay.mode == Mode::NextWhenDone;
+                let allowed = "one request after the other, mode = \"next-when-done\"";
+                findings.expect(fine, "", "for requests that come at times", allowed);
+            }
+            None => {
+                let allowed = "with a deadline, the bytes that are to be done by then";
+                findings.expect(self.io_size.is_some(), "io_size", "missing", allowed);
+                let moves = matches!(self.rw.mix, Mix::Read | Mix::Write | Mix::ReadWrite { .. })
+                    && self.page_cache.is_none()
+                    && self.copy_to.is_none();
+                let allowed = "reads and writes without page_cache and copy_to";
+                findings.expect(moves, "", "not for this", allowed);
+            }
+        }
     }
 
     fn check_extent(&self, findings: &mut Findings) {
