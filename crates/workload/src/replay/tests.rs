@@ -170,11 +170,9 @@ fn what_a_trace_does_not_go_with_is_refused() {
     let sizes = |job: &mut Job| job.sizes[1] = Sizes(vec![two(512), two(1024)]);
     assert_eq!(fields(&sizes), ["replay.sizes"]);
     let at_once = |job: &mut Job| {
-        let mut replay = Replay::new(&trace("5 0 0 1 1\n5 0 1 1 1\n"), None, None);
-        for replay in &mut replay {
-            (replay.mode, replay.again) = (Mode::Timed(Factor::ONE), true);
-        }
-        job.replay = replay;
+        let mut replay = Replay::new(&trace("5 0 0 1 1\n5 0 1 1 1\n"), None, None).expect("two");
+        (replay.mode, replay.again) = (Mode::Timed(Factor::ONE), true);
+        job.replay = Some(replay);
     };
     assert_eq!(fields(&at_once), ["replay.loop"]);
 }
