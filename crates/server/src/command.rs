@@ -272,17 +272,24 @@ pub enum DeviceLearnt {
     Costs,
     /// The cap in front of it.
     Cap,
+    /// What it does in all, by how many VMs use it.
+    Bandwidths,
 }
 
 impl DeviceLearnt {
     /// All there are.
-    pub const ALL: [DeviceLearnt; 2] = [DeviceLearnt::Costs, DeviceLearnt::Cap];
+    pub const ALL: [DeviceLearnt; 3] = [
+        DeviceLearnt::Costs,
+        DeviceLearnt::Cap,
+        DeviceLearnt::Bandwidths,
+    ];
 
     /// What it is kept under.
     pub fn name(self) -> &'static str {
         match self {
             DeviceLearnt::Costs => "costs",
             DeviceLearnt::Cap => "cap",
+            DeviceLearnt::Bandwidths => "bandwidths",
         }
     }
 }

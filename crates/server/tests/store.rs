@@ -355,6 +355,44 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
     assert_eq!(windows(&server), Some(before));
 }
 
+/// What the daemon says that its first device is.
+fn identity(config: &Config) -> String {
+    let DeviceKind::Emulated { model } = &config.devices[0].kind else {
+        panic!("it is emulated")
+    };
+    format!("emulated {} {:?}", model.name, model.spec())
+}
+
+#[test]
+fn bandwidths_that_were_learnt_go_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = with_credits(dir.path(), Nanos::from_secs(3600));
+    let open = || Store::open(dir.path().join("tidegate.redb")).expect("free");
+    // By numbers of VMs, not in the order in which the engine writes them.
+    let bandwidths = |known: [(u64, u64); 2]| {
+        let mut blob = Blob::new("bandwidths", 1);
+        blob.push_u64(known.len() as u64);
+        for (vms, bytes_per_s) in known {
+            blob.push_u64(vms).push_u64(bytes_per_s);
+        }
+        blob
+    };
+    let known = [(1, 54_000_000), (2, 37_000_000)];
+    let (before, after) = (bandwidths([known[1], known[0]]), bandwidths(known));
+    let identity = identity(&config);
+    let change = Change::PutDevice {
+        device: "disk0",
+        part: "bandwidths",
+        identity: &identity,
+        state: Some(before.as_bytes()),
+    };
+    assert_eq!(open().apply(&[change]).expect("writes"), 1);
+    let server = Server::start(config);
+    server.stop().expect("ends in order");
+    let kept = open().device("disk0", "bandwidths").expect("reads");
+    assert_eq!(kept, Some((identity, after.as_bytes().to_vec())));
+}
+
 #[test]
 fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -367,10 +405,7 @@ fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
     // Its identity is what the daemon says it is.
     let server = Server::start(config.clone());
     server.stop().expect("ends in order");
-    let DeviceKind::Emulated { model } = &config.devices[0].kind else {
-        panic!("it is emulated")
-    };
-    let identity = format!("emulated {} {:?}", model.name, model.spec());
+    let identity = identity(&config);
     let keep = |store: &Store, identity: &str| {
         let (device, part, state) = ("disk0", "cap", Some(cap.as_bytes()));
         let change = Change::PutDevice {

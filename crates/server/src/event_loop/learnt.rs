@@ -83,11 +83,13 @@ impl Loop {
     }
 
     fn export_device(&self) -> Vec<(DeviceLearnt, Option<Blob>)> {
-        // Costs of which nothing is new are those that are kept. A cap that is not known any more is none.
-        let costs = self.engine.export_costs();
-        let costs = costs.map(|costs| (DeviceLearnt::Costs, Some(costs)));
-        costs
-            .into_iter()
+        // Costs and bandwidths of which nothing is known here are those that are kept. A cap that is not
+        // known any more is none.
+        let costs = (DeviceLearnt::Costs, self.engine.export_costs());
+        let bandwidths = (DeviceLearnt::Bandwidths, self.engine.export_bandwidths());
+        let known = [costs, bandwidths].into_iter();
+        known
+            .filter(|(_, learnt)| learnt.is_some())
             .chain([(DeviceLearnt::Cap, self.engine.export_cap())])
             .collect()
     }
@@ -99,6 +101,7 @@ impl Loop {
             let taken = match part {
                 DeviceLearnt::Costs => self.engine.import_costs(blob),
                 DeviceLearnt::Cap => self.engine.import_cap(self.now, blob),
+                DeviceLearnt::Bandwidths => self.engine.import_bandwidths(blob),
             };
             let part = part.name();
             match taken {
