@@ -13,7 +13,7 @@ const VERSION: u16 = 1;
 /// A new total counts for so much of the mean: one in eight.
 const WEIGHT: u64 = 8;
 
-/// See the [module](self). In bytes a second.
+/// What a device does in all, in bytes a second, by how many use it: given, or learnt as an exponential mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capacity {
     /// MaxBW, and what two or more lose of it.
