@@ -1,112 +1,52 @@
 //! The agent itself: looks, decides, applies, puts back.
 
-use std::io;
-
-use tidegate_core::jobs::{Change, Class, Forecast, Job, PriorityManager};
+use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
 
-use crate::host::{Host, Target, TargetError, Thread};
-use crate::member::Member;
+use crate::books::Books;
+use crate::host::{Host, Process, TargetError};
+use crate::member::{Look, Member};
+use crate::offspring;
+use crate::told::{Event, Plan, Report, State};
 
-/// Somebody to be watched.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What people call it; unique.
-    pub name: String,
-    /// Its processes.
-    pub target: Target,
-    /// Bytes and how long from now they may take; `None`: it has all the time there is.
-    pub job: Option<(u64, Nanos)>,
-}
-
-/// What became of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// It runs.
-    Running,
-    /// All its bytes have moved; how much before its deadline, and behind it.
-    Done {
-        /// How long it took.
-        took: Nanos,
-        /// Before its deadline by so much.
-        early: Nanos,
-        /// Behind it by so much.
-        late: Nanos,
-    },
-    /// Its processes ended before its bytes had moved.
-    Gone {
-        /// So many were left.
-        left: u64,
-    },
-}
-
-/// Something people may want to know.
-#[derive(Debug)]
-pub enum Event {
-    /// A process was found.
-    Found {
-        /// Whose.
-        name: String,
-        /// Which.
-        process: Thread,
-    },
-    /// Somebody's processes have all ended.
-    Left {
-        /// Whose.
-        name: String,
-    },
-    /// Somebody's class is another from now on, or would be.
-    Class {
-        /// Whose.
-        name: String,
-        /// Which.
-        class: Class,
-    },
-    /// A job cannot be met, whatever others give up; it is no more helped until a job begins or ends.
-    GivenUp {
-        /// Whose.
-        name: String,
-    },
-    /// A job has ended.
-    Ended {
-        /// Whose.
-        name: String,
-        /// How.
-        state: State,
-    },
-    /// A thread's priority cannot be changed.
-    Refused {
-        /// Whose.
-        name: String,
-        /// Which.
-        thread: Thread,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-/// How somebody stands.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Who.
-    pub name: String,
-    /// Its class.
-    pub class: Class,
-    /// It has processes.
-    pub present: bool,
-    /// What it moved a second in the last interval; `None`: not measured yet.
-    pub bytes_per_s: Option<u64>,
-    /// Its job, as far as it has come, and how it stands.
-    pub job: Option<(Job, State)>,
-    /// What comes of the job as things are, while it runs.
-    pub forecast: Option<Forecast>,
-}
+/// New processes and threads are looked for so often.
+const LOOK: Nanos = Nanos::SECOND;
+/// And no more often than this when a job comes to its end.
+const SOONEST: Nanos = Nanos(20_000_000);
 
 /// Somebody's job from the begin to its end.
 #[derive(Debug)]
 struct Course {
     job: Job,
     state: State,
+}
+
+impl Course {
+    fn new(now: Nanos, (bytes, deadline): (u64, Nanos)) -> Course {
+        let job = Job {
+            bytes,
+            begun: now,
+            deadline,
+            moved: 0,
+        };
+        let state = State::Running;
+        Course { job, state }
+    }
+
+    /// It is done now, but for what nobody saw.
+    fn done(&self, now: Nanos, unseen: u64) -> State {
+        let forecast = Job {
+            moved: self.job.bytes,
+            ..self.job
+        }
+        .forecast(now, 0);
+        State::Done {
+            took: now.since(self.job.begun),
+            early: forecast.early,
+            late: forecast.late,
+            unseen,
+        }
+    }
 }
 
 /// Watches processes and sets their I/O classes so that their jobs end in time.
@@ -116,12 +56,15 @@ pub struct Agent<H: Host> {
     dry_run: bool,
     manager: PriorityManager,
     members: Vec<Member>,
+    books: Books,
     courses: Vec<Option<Course>>,
     /// Bytes in the interval that runs, and a second in the last one.
     moved: Vec<(u64, Option<u64>)>,
     interval: Nanos,
     /// When the interval that runs began.
     since: Nanos,
+    /// When everybody was looked at last.
+    looked: Nanos,
     /// The device's bandwidth is what was seen at most.
     learns_capacity: bool,
     capacity: u64,
@@ -133,7 +76,7 @@ impl<H: Host> Agent<H> {
     /// Priorities are looked at anew every `interval`. With `dry_run` nothing is set.
     ///
     /// # Errors
-    /// Somebody is not there.
+    /// Somebody is not there, or cannot be looked at.
     pub fn new(
         mut host: H,
         now: Nanos,
@@ -141,41 +84,34 @@ impl<H: Host> Agent<H> {
         plans: Vec<Plan>,
     ) -> Result<(Agent<H>, Vec<Event>), TargetError> {
         let mut manager = PriorityManager::new(now, capacity.unwrap_or(0));
-        let (mut members, mut courses, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut members, mut courses) = (Vec::new(), Vec::new());
         for (who, plan) in plans.into_iter().enumerate() {
-            let mut member = Member::new(plan.name, plan.target);
-            for process in member.look(&mut host, true)?.new {
-                let name = member.name.clone();
-                events.push(Event::Found { name, process });
-            }
-            member.present = member.has_processes();
             manager.add(now, who);
-            let course = plan.job.map(|(bytes, deadline)| Course {
-                job: Job {
-                    bytes,
-                    begun: now,
-                    deadline,
-                    moved: 0,
-                },
-                state: State::Running,
-            });
-            members.push(member);
-            courses.push(course);
+            courses.push(plan.job.map(|job| Course::new(now, job)));
+            members.push(Member::new(plan.name, plan.target));
         }
+        let found = offspring::find(&mut host, &mut members).into_iter();
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let mut books = Books::default();
+        books.open(&mut host, found.iter().flatten())?;
         let count = members.len();
         let mut agent = Agent {
             host,
             dry_run,
             manager,
             members,
+            books,
             courses,
             moved: vec![(0, None); count],
             interval,
             since: now,
+            looked: now,
             learns_capacity: capacity.is_none(),
             capacity: capacity.unwrap_or(0),
             refused: vec![false; count],
         };
+        let mut events = Vec::new();
+        agent.count(found, now, &mut Vec::new(), &mut events);
         agent.begin(now, &mut events);
         Ok((agent, events))
     }
@@ -203,9 +139,8 @@ impl<H: Host> Agent<H> {
     /// Looks at everybody, and at the end of an interval at their priorities.
     pub fn step(&mut self, now: Nanos) -> Vec<Event> {
         let (mut events, mut changes) = (Vec::new(), Vec::new());
-        for who in 0..self.members.len() {
-            self.look(who, now, &mut changes, &mut events);
-        }
+        let found = self.find();
+        self.count(found, now, &mut changes, &mut events);
         if now.since(self.since) >= self.interval {
             self.measure(now, &mut changes, &mut events);
         }
@@ -214,58 +149,96 @@ impl<H: Host> Agent<H> {
         events
     }
 
-    fn look(&mut self, who: usize, now: Nanos, changes: &mut Vec<Change>, events: &mut Vec<Event>) {
+    /// How long it may wait with its next look: a second, or an interval if that is shorter. Sooner as a job comes
+    /// to its end, for of a process that has gone nobody says any more what it moved.
+    pub fn next_look(&self, now: Nanos) -> Nanos {
+        let most = LOOK.min(self.interval);
+        let running = (self.courses.iter().enumerate())
+            .filter_map(|(who, course)| Some((who, course.as_ref()?)))
+            .filter(|(_, course)| course.state == State::Running);
+        // A quarter of what is left of it: it may become faster meanwhile.
+        let quarter =
+            |(who, course): (usize, &Course)| Nanos(course.job.latency(self.rate(who, now)).0 / 4);
+        let soon = running.map(quarter).min();
+        soon.map_or(most, |soon| soon.clamp(SOONEST.min(most), most))
+    }
+
+    /// Bytes a second of somebody: in the interval that runs or in the last one, whichever is more.
+    fn rate(&self, who: usize, now: Nanos) -> u64 {
+        let (bytes, last) = self.moved[who];
+        per_s(bytes, now.since(self.since)).max(last.unwrap_or(0))
+    }
+
+    /// Who is not there any more has no processes; it may come again.
+    fn find(&mut self) -> Vec<Vec<Process>> {
+        let found = offspring::find(&mut self.host, &mut self.members);
+        found.into_iter().map(Result::unwrap_or_default).collect()
+    }
+
+    fn count(
+        &mut self,
+        found: Vec<Vec<Process>>,
+        now: Nanos,
+        changes: &mut Vec<Change>,
+        events: &mut Vec<Event>,
+    ) {
+        let moved = self.books.look(&mut self.host, found.iter().flatten());
+        for (who, found) in found.iter().enumerate() {
+            let look = self.members[who].look(found, &moved);
+            self.account(who, look, now, changes, events);
+        }
+        self.looked = now;
+    }
+
+    fn account(
+        &mut self,
+        who: usize,
+        look: Look,
+        now: Nanos,
+        changes: &mut Vec<Change>,
+        events: &mut Vec<Event>,
+    ) {
+        // Twice as much as it moves: its rate is not the same all the time.
+        let gap = now.since(self.looked);
+        let unseen_most = in_time(self.rate(who, self.looked), gap).saturating_mul(2);
         let member = &mut self.members[who];
-        let name = member.name.clone();
-        // Who is not there any more has moved nothing; it may come again.
-        let look = member
-            .look(&mut self.host, false)
-            .unwrap_or_else(|_| member.forget());
+        let name = || member.name.clone();
         let found = |process| Event::Found {
-            name: name.clone(),
+            name: name(),
             process,
         };
         events.extend(look.new.into_iter().map(found));
-        let (was, is) = (member.present, member.has_processes());
-        member.present = is;
+        let left = member.present && !member.has_processes();
+        if left {
+            events.push(Event::Left { name: name() });
+        }
+        member.present = member.has_processes();
         self.moved[who].0 += look.moved;
         let done = self.manager.moved(who, look.moved);
         let running = |course: &&mut Course| course.state == State::Running;
-        let course = self.courses[who].as_mut().filter(running);
-        let ended = course.and_then(|course| {
-            course.job.moved = course.job.moved.saturating_add(look.moved);
-            course.state = match (done, was && !is) {
-                (true, _) => {
-                    let forecast = course.job.forecast(now, 0);
-                    let took = now.since(course.job.begun);
-                    let (early, late) = (forecast.early, forecast.late);
-                    State::Done { took, early, late }
-                }
-                (false, true) => State::Gone {
-                    left: course.job.left(),
-                },
-                (false, false) => return None,
-            };
-            Some(course.state)
-        });
-        if was && !is {
-            events.push(Event::Left { name: name.clone() });
-        }
-        if let Some(state) = ended {
-            self.manager.end(who, changes);
-            if self.capacity > 0 {
-                self.manager.cycle(now, changes);
-            }
-            events.push(Event::Ended { name, state });
+        let Some(course) = self.courses[who].as_mut().filter(running) else {
+            return;
+        };
+        course.job.moved = course.job.moved.saturating_add(look.moved);
+        course.state = match course.job.left() {
+            _ if done => course.done(now, 0),
+            rest if left && rest <= unseen_most => course.done(now, rest),
+            rest if left => State::Gone { left: rest },
+            _ => return,
+        };
+        let (name, state) = (self.members[who].name.clone(), course.state);
+        events.push(Event::Ended { name, state });
+        self.manager.end(who, changes);
+        if self.capacity > 0 {
+            self.manager.cycle(now, changes);
         }
     }
 
     fn measure(&mut self, now: Nanos, changes: &mut Vec<Change>, events: &mut Vec<Event>) {
-        let length = u128::from(now.since(self.since).0.max(1));
-        let per_s = |bytes: u64| (u128::from(bytes) * u128::from(Nanos::SECOND.0) / length) as u64;
-        let all = per_s(self.moved.iter().map(|moved| moved.0).sum());
+        let length = now.since(self.since);
+        let all = per_s(self.moved.iter().map(|moved| moved.0).sum(), length);
         for (bytes, last) in &mut self.moved {
-            *last = Some(per_s(std::mem::take(bytes)));
+            *last = Some(per_s(std::mem::take(bytes), length));
         }
         if self.learns_capacity && all > self.capacity {
             self.capacity = all;
@@ -303,9 +276,17 @@ impl<H: Host> Agent<H> {
         if self.dry_run {
             return;
         }
+        self.gather();
         for who in 0..self.members.len() {
             let class = self.manager.class(who).unwrap_or_default();
             self.turn(who, class, events);
+        }
+    }
+
+    /// Before anybody is given anything: who left somebody may be somebody else's.
+    fn gather(&mut self) {
+        for member in &mut self.members {
+            member.gather(&mut self.host);
         }
     }
 
@@ -351,9 +332,14 @@ impl<H: Host> Agent<H> {
     /// Gives every thread that was touched what it had before.
     pub fn restore(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
+        let found = self.find();
+        let moved = self.books.look(&mut self.host, found.iter().flatten());
+        for (member, found) in self.members.iter_mut().zip(&found) {
+            member.look(found, &moved);
+        }
+        self.gather();
         for who in 0..self.members.len() {
             self.refused[who] = false;
-            let _ = self.members[who].look(&mut self.host, false);
             self.turn(who, Class::BestEffort, &mut events);
         }
         events
@@ -364,4 +350,16 @@ impl<H: Host> Drop for Agent<H> {
     fn drop(&mut self) {
         self.restore();
     }
+}
+
+/// Bytes a second; none in no time.
+fn per_s(bytes: u64, time: Nanos) -> u64 {
+    let per_s = (u128::from(bytes) * u128::from(Nanos::SECOND.0)).checked_div(time.0.into());
+    u64::try_from(per_s.unwrap_or(0)).unwrap_or(u64::MAX)
+}
+
+/// Bytes in a time, at so many a second.
+fn in_time(bytes_per_s: u64, time: Nanos) -> u64 {
+    let bytes = u128::from(bytes_per_s) * u128::from(time.0) / u128::from(Nanos::SECOND.0);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

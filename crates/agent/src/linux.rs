@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::host::{Host, Target, TargetError, Thread};
+use crate::host::{Host, Process, Target, TargetError, Thread};
 use crate::ioprio::IoPriority;
 
 /// Where libvirt's QEMU driver notes its domains' processes.
 const LIBVIRT: [&str; 2] = ["/run/libvirt/qemu", "/var/run/libvirt/qemu"];
-/// Of `/proc/PID/stat`: when it began is its 22nd field, the 20th behind the name.
+/// Of `/proc/PID/stat`: the parent is its 4th field, the second behind the name; when it began the 22nd.
+const PARENT: usize = 1;
 const BEGAN: usize = 19;
 
 /// The host this runs on.
@@ -37,16 +38,34 @@ impl Linux {
         }
     }
 
-    fn process(&self, pid: u32) -> Option<Thread> {
-        let stat = fs::read_to_string(self.proc.join(pid.to_string()).join("stat")).ok()?;
-        began(&stat).map(|began| Thread { id: pid, began })
+    /// Whether this kernel says which processes a process started (`CONFIG_PROC_CHILDREN`); without it those
+    /// that a named process starts are not found.
+    pub fn knows_children(&self) -> bool {
+        self.proc.join("thread-self/children").is_file()
+    }
+
+    fn read(&self, id: u32) -> Option<Process> {
+        let stat = fs::read_to_string(self.proc.join(id.to_string()).join("stat")).ok()?;
+        parse(id, &stat)
+    }
+
+    fn tasks(&self, process: Thread) -> Vec<(u32, PathBuf)> {
+        let task = self.proc.join(process.id.to_string()).join("task");
+        let Ok(entries) = fs::read_dir(&task) else {
+            return Vec::new();
+        };
+        let id = |entry: fs::DirEntry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            Some((id, entry.path()))
+        };
+        entries.flatten().filter_map(id).collect()
     }
 
     /// All processes of a cgroup and of those below it.
-    fn of_cgroup(&self, directory: &Path, found: &mut Vec<Thread>) -> io::Result<()> {
+    fn of_cgroup(&self, directory: &Path, found: &mut Vec<Process>) -> io::Result<()> {
         let pids = fs::read_to_string(directory.join("cgroup.procs"))?;
         let pids = pids.lines().filter_map(|line| line.trim().parse().ok());
-        found.extend(pids.filter_map(|pid| self.process(pid)));
+        found.extend(pids.filter_map(|pid| self.read(pid)));
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
@@ -66,18 +85,23 @@ impl Linux {
     }
 }
 
-/// When a process or thread began; its name may hold anything, also parentheses and spaces.
-fn began(stat: &str) -> Option<u64> {
+/// What a process or thread says of itself; its name may hold anything, also parentheses and spaces.
+fn parse(id: u32, stat: &str) -> Option<Process> {
     let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(BEGAN)?.parse().ok()
+    let field = |n: usize| behind.split_whitespace().nth(n);
+    let began = field(BEGAN)?.parse().ok()?;
+    Some(Process {
+        thread: Thread { id, began },
+        parent: field(PARENT)?.parse().ok()?,
+    })
 }
 
 impl Host for Linux {
-    fn processes(&mut self, target: &Target) -> Result<Vec<Thread>, TargetError> {
+    fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError> {
         let missing = |why| TargetError::Missing(target.clone(), why);
         match target {
             Target::Pid(pid) => {
-                let process = self.process(*pid).ok_or_else(|| missing(""))?;
+                let process = self.read(*pid).ok_or_else(|| missing(""))?;
                 Ok(vec![process])
             }
             Target::Cgroup(directory) => {
@@ -94,13 +118,28 @@ impl Host for Linux {
                 }
             }
             Target::Libvirt(name) => {
-                let pid = self.libvirt_pid(name).and_then(|pid| self.process(pid));
+                let pid = self.libvirt_pid(name).and_then(|pid| self.read(pid));
                 let process = pid.ok_or_else(|| {
                     missing(" that runs, by its file NAME.pid in /run/libvirt/qemu")
                 })?;
                 Ok(vec![process])
             }
         }
+    }
+
+    fn process(&mut self, id: u32) -> Option<Process> {
+        self.read(id)
+    }
+
+    fn children(&mut self, process: Thread) -> Vec<Process> {
+        let mut found = Vec::new();
+        for (_, task) in self.tasks(process) {
+            // It may end at any time.
+            let text = fs::read_to_string(task.join("children")).unwrap_or_default();
+            let ids = text.split_whitespace().filter_map(|id| id.parse().ok());
+            found.extend(ids.filter_map(|id| self.read(id)));
+        }
+        found
     }
 
     fn moved(&mut self, process: Thread) -> io::Result<u64> {
@@ -118,16 +157,11 @@ impl Host for Linux {
     }
 
     fn threads(&mut self, process: Thread) -> Vec<Thread> {
-        let task = self.proc.join(process.id.to_string()).join("task");
-        let Ok(entries) = fs::read_dir(&task) else {
-            return Vec::new();
+        let thread = |(id, task): (u32, PathBuf)| {
+            let stat = fs::read_to_string(task.join("stat")).ok()?;
+            parse(id, &stat).map(|found| found.thread)
         };
-        let thread = |entry: fs::DirEntry| {
-            let id = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            began(&stat).map(|began| Thread { id, began })
-        };
-        entries.flatten().filter_map(thread).collect()
+        self.tasks(process).into_iter().filter_map(thread).collect()
     }
 
     fn priority(&mut self, thread: Thread) -> io::Result<IoPriority> {
@@ -144,14 +178,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_process_began_is_found_behind_any_name() {
+    fn what_a_process_says_is_found_behind_any_name() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         for name in ["(fio)", "(a b)", "(x) (y)", "())"] {
             let stat = format!("77 {name} S {}", fields.join(" "));
-            assert_eq!(began(&stat), Some(22), "{name}");
+            let found = parse(77, &stat).expect(name);
+            let thread = Thread { id: 77, began: 22 };
+            assert_eq!((found.thread, found.parent), (thread, 4), "{name}");
         }
-        assert_eq!(began("77 (fio) S 1"), None);
-        assert_eq!(began(""), None);
+        assert_eq!(parse(77, "77 (fio) S 1"), None);
+        assert_eq!(parse(77, ""), None);
     }
 
     #[test]
@@ -160,14 +196,42 @@ mod tests {
         let me = Target::Pid(std::process::id());
         let found = host.processes(&me).expect("it runs");
         assert_eq!(found.len(), 1);
-        assert!(host.moved(found[0]).is_ok());
-        let threads = host.threads(found[0]);
-        assert!(threads.contains(&found[0]), "{threads:?}");
+        let this = found[0].thread;
+        assert!(host.moved(this).is_ok());
+        let threads = host.threads(this);
+        assert!(threads.contains(&this), "{threads:?}");
+        assert_eq!(host.process(this.id), Some(found[0]));
         let nobody = host.processes(&Target::Pid(u32::MAX - 1));
         assert_eq!(
             nobody.expect_err("none").to_string(),
             "there is no process 4294967294"
         );
+    }
+
+    #[test]
+    fn a_process_that_any_thread_starts_is_its_child() {
+        use std::process::{Command, Stdio};
+        let mut host = Linux::default();
+        assert!(host.knows_children());
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let starter = std::thread::spawn(move || {
+            let mut cat = Command::new("cat");
+            let mut cat = cat.stdin(Stdio::piped()).spawn().expect("it is there");
+            tell.send(cat.id()).expect("the test waits");
+            // The kernel gives a thread's children to another one when it ends.
+            let _ = ended.recv();
+            drop(cat.stdin.take());
+            cat.wait().expect("our child");
+        });
+        let cat = told.recv().expect("started");
+        let me = host.process(std::process::id()).expect("it runs").thread;
+        let found = host.children(me);
+        let child = found.iter().find(|child| child.thread.id == cat);
+        assert_eq!(child.expect("found").parent, me.id, "{found:?}");
+        drop(end);
+        starter.join().expect("no panic");
+        assert_eq!(host.process(cat), None);
     }
 
     #[test]
@@ -204,7 +268,10 @@ mod tests {
             .processes(&Target::Cgroup(dir.path().to_owned()))
             .expect("it is there");
         assert_eq!(
-            group.iter().map(|process| process.id).collect::<Vec<_>>(),
+            group
+                .iter()
+                .map(|found| found.thread.id)
+                .collect::<Vec<_>>(),
             [me]
         );
         let domain = host

@@ -1,11 +1,11 @@
 //! Somebody whose processes are watched: what they moved, and what their threads' priorities were before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use tidegate_core::jobs::Class;
 
-use crate::host::{Host, Target, TargetError, Thread};
+use crate::host::{Host, Process, Target, TargetError, Thread, runs};
 use crate::ioprio::IoPriority;
 
 /// A thread's priority was changed, or is as it was.
@@ -20,13 +20,17 @@ struct Kept {
 pub(crate) struct Member {
     pub name: String,
     pub target: Target,
-    /// Its processes, and the bytes that each had moved when it was looked at last.
-    processes: HashMap<Thread, u64>,
+    /// Its processes, as they were looked at last.
+    pub processes: HashSet<Thread>,
+    /// Their threads.
+    listed: Vec<Thread>,
     /// Threads that were touched.
     threads: HashMap<Thread, Kept>,
     /// What the first thread had that was touched. Threads that begin later inherit what is in force then,
     /// so theirs says nothing.
     before: Option<IoPriority>,
+    /// What was given to its threads so far.
+    given: HashSet<IoPriority>,
     /// The one process that a number meant when it was first looked at.
     meant: Option<Thread>,
     pub present: bool,
@@ -46,60 +50,68 @@ impl Member {
         Member {
             name,
             target,
-            processes: HashMap::new(),
+            processes: HashSet::new(),
+            listed: Vec::new(),
             threads: HashMap::new(),
             before: None,
+            given: HashSet::new(),
             meant: None,
             present: false,
         }
     }
 
-    /// Looks at its processes. What a process moved before it was seen first does not count, but for one that
-    /// begins later: all of that is new.
-    pub(crate) fn look(&mut self, host: &mut impl Host, first: bool) -> Result<Look, TargetError> {
+    /// The processes that its target names. A number that is used again is somebody else's, who is left alone.
+    pub(crate) fn named(&mut self, host: &mut impl Host) -> Result<Vec<Process>, TargetError> {
+        let mut named = host.processes(&self.target)?;
+        if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
+            let meant = *self.meant.get_or_insert(process.thread);
+            named.retain(|process| process.thread == meant);
+        }
+        Ok(named)
+    }
+
+    /// These are its processes now, and this is what all processes moved.
+    pub(crate) fn look(&mut self, found: &[Process], moved: &HashMap<Thread, u64>) -> Look {
         let mut look = Look::default();
-        let mut seen = HashMap::new();
-        for process in self.found(host)? {
-            // It may go between two looks.
-            let Ok(bytes) = host.moved(process) else {
+        let mut there = HashSet::new();
+        for Process { thread, .. } in found {
+            let Some(bytes) = moved.get(thread) else {
                 continue;
             };
-            let before = match self.processes.get(&process) {
-                Some(&before) => before,
-                None => {
-                    look.new.push(process);
-                    if first { bytes } else { 0 }
-                }
-            };
-            look.moved += bytes.saturating_sub(before);
-            seen.insert(process, bytes);
+            look.moved += bytes;
+            there.insert(*thread);
+            if !self.processes.contains(thread) {
+                look.new.push(*thread);
+            }
         }
-        self.processes = seen;
-        Ok(look)
-    }
-
-    /// A number that is used again is somebody else's, who is left alone.
-    fn found(&mut self, host: &mut impl Host) -> Result<Vec<Thread>, TargetError> {
-        let mut found = host.processes(&self.target)?;
-        if let (Target::Pid(_), Some(&process)) = (&self.target, found.first()) {
-            let meant = *self.meant.get_or_insert(process);
-            found.retain(|&process| process == meant);
-        }
-        Ok(found)
-    }
-
-    /// It is not there any more.
-    pub(crate) fn forget(&mut self) -> Look {
-        self.processes.clear();
-        Look::default()
+        self.processes = there;
+        look
     }
 
     pub(crate) fn has_processes(&self) -> bool {
         !self.processes.is_empty()
     }
 
-    /// Gives all its threads, new ones too, the priority of a class; best effort is what they had before.
-    /// Returns why the first one that refused did.
+    /// Lists its threads. Those that were touched and are none of its own any more, since their process left its
+    /// cgroup, get back what they had.
+    pub(crate) fn gather(&mut self, host: &mut impl Host) {
+        let processes = self.processes.iter();
+        self.listed = processes
+            .flat_map(|&process| host.threads(process))
+            .collect();
+        let there: HashSet<&Thread> = self.listed.iter().collect();
+        self.threads.retain(|thread, kept| {
+            let stays = there.contains(thread);
+            if !stays && kept.now != kept.before && runs(host, *thread).is_some() {
+                // Whoever could change it may change it back, unless it ends just now.
+                let _ = host.set_priority(*thread, kept.before);
+            }
+            stays
+        });
+    }
+
+    /// Gives all its threads that were gathered, new ones too, the priority of a class; best effort is what they
+    /// had before. Returns why the first one that refused did.
     pub(crate) fn apply(
         &mut self,
         host: &mut impl Host,
@@ -107,11 +119,7 @@ impl Member {
     ) -> Option<(Thread, io::Error)> {
         let mut refused = None;
         let mut there = HashMap::new();
-        let processes = self.processes.keys();
-        let threads: Vec<Thread> = processes
-            .flat_map(|&process| host.threads(process))
-            .collect();
-        for thread in threads {
+        for thread in std::mem::take(&mut self.listed) {
             match self.turn(host, thread, class) {
                 Ok(Some(kept)) => {
                     there.insert(thread, kept);
@@ -129,6 +137,9 @@ impl Member {
             }
         }
         self.threads = there;
+        if class != Class::BestEffort {
+            self.given.insert(IoPriority::of(class));
+        }
         refused
     }
 
@@ -144,9 +155,8 @@ impl Member {
             None if class == Class::BestEffort && self.before.is_none() => return Ok(None),
             None => {
                 let now = host.priority(thread)?;
-                let inherited = Class::ALL.iter().any(|&class| now == IoPriority::of(class));
                 let before = match self.before {
-                    Some(before) if inherited => before,
+                    Some(before) if self.given.contains(&now) => before,
                     _ => now,
                 };
                 Kept { before, now }

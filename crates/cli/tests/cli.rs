@@ -844,6 +844,8 @@ fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
     );
     let said = run(&["--vm", &me, "--vm", &me]);
     assert!(said.contains("two VMs are called me"), "{said}");
+    let said = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
+    assert!(said.contains("me and you are the same process"), "{said}");
     let said = run(&["--vm", "me"]);
     assert!(said.contains("NAME=PID"), "{said}");
     let said = run(&["--vm", &me, "--job", "me=1 GiB"]);

@@ -13,7 +13,8 @@ use super::value::{parse_bandwidth, parse_interval, parse_time};
 /// `tidegate agent`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentArgs {
-    /// A VM, or any process: NAME=PID, NAME=cgroup:DIRECTORY or NAME=libvirt:DOMAIN; one option each
+    /// A VM, or any process with all that it starts: NAME=PID, NAME=cgroup:DIRECTORY or NAME=libvirt:DOMAIN; one
+    /// option each
     #[arg(long = "vm", required = true, value_name = "NAME=WHO", value_parser = parse_vm)]
     pub(crate) vms: Vec<(String, Target)>,
     /// What a VM is to have read and written by when: NAME="2 GiB in 60 s", from now on; one option each

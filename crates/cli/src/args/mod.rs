@@ -305,9 +305,9 @@ Examples:
     /// Set I/O classes of running processes so that their jobs end in time
     #[command(
         after_help = "For hosts whose VMs do not use Tidegate's disks. A disk's scheduler has to know classes: \
-                            bfq, or\nmq-deadline. What a VM moved is read from /proc/PID/io; threads that begin later \
-                            are found within\na second. Every thread is given back what it had when all jobs have \
-                            ended, or on SIGTERM and\nSIGINT. Exits with 1 where a job was late.\n\nExamples:
+                            bfq, or\nmq-deadline. What a VM moved is read from /proc/PID/io; threads and processes \
+                            that begin later are\nfound within a second. Every thread is given back what it had when all jobs have \
+                            ended, or on SIGTERM,\nSIGINT and SIGHUP. Exits with 1 where a job was late.\n\nExamples:
   tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" --disk /var/lib/libvirt/images
   tidegate agent --vm web=libvirt:web --vm rest=cgroup:/sys/fs/cgroup/batch.slice \\
       --job web=\"20 GB in 5 min\" --disk /dev/sdb --bandwidth \"150 MB/s\" --dry-run"

@@ -16,9 +16,6 @@ use crate::args::AgentArgs;
 use crate::output::{Output, tell};
 use crate::problem::Problem;
 
-/// New processes and threads are looked for so often.
-const LOOK: Duration = Duration::from_secs(1);
-
 pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
     let plans = plans(args)?;
     check_scheduler(args)?;
@@ -38,6 +35,12 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     if let Some((name, _)) = args.vms.iter().find(|(name, _)| !names.insert(name)) {
         let problem = Problem::new(format!("two VMs are called {name}"));
         return Err(problem.at("--vm").into());
+    }
+    for (n, (name, target)) in args.vms.iter().enumerate() {
+        if let Some((other, _)) = args.vms[..n].iter().find(|(_, of)| of == target) {
+            let problem = Problem::new(format!("{other} and {name} are the same {target}"));
+            return Err(problem.at("--vm").into());
+        }
     }
     let mut with_jobs = BTreeSet::new();
     for (name, ..) in &args.jobs {
@@ -103,9 +106,16 @@ struct Course {
 
 impl Course {
     fn new(args: &AgentArgs, plans: Vec<Plan>, out: Output) -> Result<Course> {
+        let host = Linux::default();
+        if !host.knows_children() {
+            tell(format_args!(
+                "warning: this kernel does not say who started whom (CONFIG_PROC_CHILDREN): processes that a named one \
+                 starts are not seen"
+            ));
+        }
         let interval = Nanos(args.interval.as_nanos() as u64);
         let terms = (interval, args.bandwidth, args.dry_run);
-        let (agent, events) = Agent::new(Linux::default(), Nanos::ZERO, terms, plans)
+        let (agent, events) = Agent::new(host, Nanos::ZERO, terms, plans)
             .map_err(|error| Problem::new(error.to_string()).at("--vm"))?;
         let course = Course {
             agent,
@@ -125,13 +135,16 @@ impl Course {
     async fn drive(&mut self, interval: Duration) -> Result<bool> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut looks = tokio::time::interval(LOOK.min(interval));
+        // Its terminal goes.
+        let mut hangup = signal(SignalKind::hangup())?;
         let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
         loop {
+            let look = Duration::from_nanos(self.agent.next_look(self.now()).0);
             tokio::select! {
-                _ = looks.tick() => {}
+                () = tokio::time::sleep(look) => {}
                 _ = interrupt.recv() => return Ok(false),
                 _ = terminate.recv() => return Ok(false),
+                _ = hangup.recv() => return Ok(false),
             }
             let now = self.now();
             let events = self.agent.step(now);
@@ -288,18 +301,23 @@ impl Said {
 fn ended(state: State) -> String {
     match state {
         State::Running => "its job runs".to_owned(),
-        State::Done { took, early, late } if late == Nanos::ZERO => {
-            format!(
-                "its job is done after {}, {} early",
-                duration(took.0),
-                duration(early.0)
-            )
+        State::Done {
+            took,
+            early,
+            late,
+            unseen,
+        } => {
+            let (by, word) = match late {
+                Nanos::ZERO => (early, "early"),
+                late => (late, "late"),
+            };
+            let unseen = match unseen {
+                0 => String::new(),
+                _ => format!(" (it ended; what it did last was not seen, {unseen} bytes)"),
+            };
+            let (took, by) = (duration(took.0), duration(by.0));
+            format!("its job is done after {took}, {by} {word}{unseen}")
         }
-        State::Done { took, late, .. } => format!(
-            "its job is done after {}, {} late",
-            duration(took.0),
-            duration(late.0)
-        ),
         State::Gone { left } => format!("its processes ended with {left} bytes of its job left"),
     }
 }

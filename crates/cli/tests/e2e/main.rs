@@ -4,6 +4,7 @@
 //! Each test starts a daemon of its own in a directory of its own. A test whose tools are not
 //! installed says `skipped: needs ...` and passes; with `CI=true` it fails instead.
 
+mod agent;
 mod control;
 mod copies;
 mod daemon;

@@ -98,6 +98,10 @@ impl Running {
         read(&self.out)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_none()
     }

@@ -1,0 +1,124 @@
+use super::*;
+
+#[test]
+fn a_deadline_is_met_with_the_agent_and_missed_without() {
+    for (dry_run, late) in [(true, true), (false, false)] {
+        let mut world = SetUp {
+            others: 2,
+            dry_run,
+            ..SetUp::new((1_500, 25))
+        }
+        .start();
+        let events = &world.first;
+        assert_eq!(events.len(), 4, "three found, one lowered: {events:?}");
+        let said = world.run(60);
+        let State::Done { late: by, .. } = world.state() else {
+            panic!("{said:?}")
+        };
+        assert_eq!(by > Nanos::ZERO, late, "{said:?}");
+        let untouched = (1..=3).all(|n| world.host.of(n * 100) == [IoPriority::NONE; 2]);
+        assert!(untouched, "all is put back at the end of the job");
+    }
+}
+
+#[test]
+fn what_cannot_be_met_is_said_at_once_and_what_is_refused_once() {
+    let set_up = SetUp::new((3_000, 20));
+    *set_up.host.refuses.borrow_mut() = true;
+    let mut world = set_up.start();
+    let events = &world.first;
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::GivenUp { name } if name == "job"))
+    );
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Refused { name, .. } if name == "b"))
+    );
+    let said = world.run(2);
+    assert!(!says(&said, "Refused"), "{said:?}");
+}
+
+#[test]
+fn a_disk_of_which_nothing_is_known_is_learnt_first() {
+    let mut world = SetUp {
+        capacity: None,
+        ..SetUp::new((1_500, 20))
+    }
+    .start();
+    let events = &world.first;
+    assert!(
+        events
+            .iter()
+            .all(|event| matches!(event, Event::Found { .. })),
+        "{events:?}"
+    );
+    assert!(world.report(0).forecast.is_none());
+    let said = world.run(40);
+    assert!(
+        said.iter()
+            .any(|(at, what)| *at == 3 && what.contains("Idle")),
+        "{said:?}"
+    );
+    let State::Done { late, .. } = world.state() else {
+        panic!("{said:?}")
+    };
+    assert_eq!(late, Nanos::ZERO, "{said:?}");
+}
+
+/// With 100 MB/s for itself, and 1,000 MB to move.
+fn alone() -> World {
+    SetUp {
+        others: 0,
+        ..SetUp::new((1_000, 20))
+    }
+    .start()
+}
+
+fn next_look(world: &World) -> Nanos {
+    world.agent.next_look(Nanos::from_secs(world.second))
+}
+
+#[test]
+fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
+    let mut world = alone();
+    world.run(6);
+    // Four seconds are left: a second is a quarter of them.
+    assert_eq!(next_look(&world), Nanos::SECOND);
+    world.run(2);
+    assert_eq!(next_look(&world), Nanos(500_000_000));
+    world.host.change(100, |fake| fake.moved += 199 * MB);
+    world.look(0);
+    let soonest = Nanos(20_000_000);
+    assert_eq!(next_look(&world), soonest);
+    world.host.change(100, |fake| fake.moved += MB);
+    world.look(0);
+    assert!(world.agent.is_done());
+    assert_eq!(next_look(&world), Nanos::SECOND);
+}
+
+/// Nobody says of a process that has gone what it moved last.
+#[test]
+fn what_a_process_moved_just_before_it_ended_counts_as_done() {
+    for (left, done) in [(3, true), (5, false)] {
+        let mut world = alone();
+        world.run(9);
+        world
+            .host
+            .change(100, |fake| fake.moved += (100 - left) * MB);
+        world.look(0);
+        world.host.end(100, false);
+        // 20 ms at 100 MB/s, and as much again, are 4 MB.
+        let said = world.look(20);
+        match world.state() {
+            State::Done { unseen, late, .. } if done => {
+                assert_eq!((unseen, late), (left * MB, Nanos::ZERO))
+            }
+            State::Gone { left: rest } if !done => assert_eq!(rest, left * MB),
+            state => panic!("{left}: {state:?}, {said:?}"),
+        }
+        assert!(says(&said, "Left") && world.agent.is_done(), "{said:?}");
+    }
+}

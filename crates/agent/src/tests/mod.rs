@@ -1,0 +1,305 @@
+//! The agent over a host that is made up: a disk of 100 MB/s that honours classes.
+
+mod deadlines;
+mod processes;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use tidegate_core::jobs::Class;
+use tidegate_core::time::Nanos;
+
+use crate::{Agent, Event, Host, IoPriority, Plan, Process, State, Target, TargetError, Thread};
+
+const MB: u64 = 1_000_000;
+const DISK: u64 = 100 * MB;
+
+/// A process: what it moved, and its threads' priorities.
+#[derive(Clone)]
+struct Fake {
+    parent: u32,
+    moved: u64,
+    wants: u64,
+    threads: BTreeMap<Thread, IoPriority>,
+}
+
+#[derive(Clone, Default)]
+struct FakeHost {
+    processes: Rc<RefCell<BTreeMap<Thread, Fake>>>,
+    /// Who is in the only cgroup.
+    cgroup: Rc<RefCell<Vec<u32>>>,
+    refuses: Rc<RefCell<bool>>,
+}
+
+fn thread(id: u32, began: u64) -> Thread {
+    Thread { id, began }
+}
+
+fn no_such() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
+impl FakeHost {
+    /// A process of two threads, which moved something before.
+    fn start(&self, id: u32, began: u64, wants: u64) {
+        let threads = [(thread(id, began), IoPriority::NONE); 2];
+        let mut threads = BTreeMap::from(threads);
+        threads.insert(thread(id + 1, began), IoPriority::NONE);
+        let fake = Fake {
+            parent: 1,
+            moved: 7 * MB,
+            wants,
+            threads,
+        };
+        self.processes.borrow_mut().insert(thread(id, began), fake);
+    }
+
+    /// A child of one thread, with its parent's priority, as Linux has it.
+    fn fork(&self, parent: u32, id: u32, began: u64, wants: u64) {
+        let priority = self.of(parent)[0];
+        let fake = Fake {
+            parent,
+            moved: 0,
+            wants,
+            threads: [(thread(id, began), priority)].into(),
+        };
+        self.processes.borrow_mut().insert(thread(id, began), fake);
+    }
+
+    /// It ends. Its parent, if it waits, has its bytes; its children are process 1's.
+    fn end(&self, id: u32, waits: bool) {
+        let mut processes = self.processes.borrow_mut();
+        let found = processes.keys().copied().find(|process| process.id == id);
+        let ended = processes
+            .remove(&found.expect("it runs"))
+            .expect("just found");
+        for (process, fake) in processes.iter_mut() {
+            if process.id == ended.parent && waits {
+                fake.moved += ended.moved;
+            }
+            if fake.parent == id {
+                fake.parent = 1;
+            }
+        }
+    }
+
+    fn change(&self, id: u32, with: impl FnOnce(&mut Fake)) {
+        let mut processes = self.processes.borrow_mut();
+        let found = processes.iter_mut().find(|(process, _)| process.id == id);
+        with(found.expect("it runs").1);
+    }
+
+    /// The priorities of its threads.
+    fn of(&self, id: u32) -> Vec<IoPriority> {
+        let processes = self.processes.borrow();
+        let of = processes.iter().filter(|(process, _)| process.id == id);
+        of.flat_map(|(_, fake)| fake.threads.values().copied())
+            .collect()
+    }
+
+    /// A second of the disk.
+    fn second(&self) {
+        let mut left = DISK;
+        let class = |fake: &Fake| fake.threads.values().next().copied().unwrap_or_default();
+        let idle = IoPriority::of(Class::Idle);
+        let real_time = IoPriority::of(Class::RealTime);
+        let mut processes = self.processes.borrow_mut();
+        for rank in 0..3 {
+            let rank_of = |fake: &Fake| match class(fake) {
+                priority if priority == real_time => 0,
+                priority if priority == idle => 2,
+                _ => 1,
+            };
+            let count = processes
+                .values()
+                .filter(|fake| rank_of(fake) == rank)
+                .count();
+            let mut rest = count as u64;
+            for fake in processes.values_mut().filter(|fake| rank_of(fake) == rank) {
+                let bytes = fake.wants.min(left / rest);
+                (fake.moved, left, rest) = (fake.moved + bytes, left - bytes, rest - 1);
+            }
+        }
+    }
+}
+
+impl Host for FakeHost {
+    fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError> {
+        match target {
+            Target::Pid(pid) => {
+                let missing = || TargetError::Missing(target.clone(), "");
+                Ok(vec![self.process(*pid).ok_or_else(missing)?])
+            }
+            Target::Cgroup(_) => {
+                let pids = self.cgroup.borrow().clone();
+                Ok(pids
+                    .into_iter()
+                    .filter_map(|pid| self.process(pid))
+                    .collect())
+            }
+            Target::Libvirt(_) => unreachable!("pids and a cgroup only"),
+        }
+    }
+
+    fn process(&mut self, id: u32) -> Option<Process> {
+        let processes = self.processes.borrow();
+        processes.iter().find_map(|(process, fake)| {
+            let mut threads = fake.threads.keys();
+            let thread = *threads.find(|thread| thread.id == id)?;
+            let parent = fake.parent;
+            debug_assert!(process.id != id || *process == thread);
+            Some(Process { thread, parent })
+        })
+    }
+
+    fn children(&mut self, process: Thread) -> Vec<Process> {
+        let processes = self.processes.borrow();
+        let children = processes
+            .iter()
+            .filter(|(_, fake)| fake.parent == process.id);
+        let child = |(&thread, fake): (&Thread, &Fake)| Process {
+            thread,
+            parent: fake.parent,
+        };
+        children.map(child).collect()
+    }
+
+    fn moved(&mut self, process: Thread) -> io::Result<u64> {
+        let found = self.processes.borrow().get(&process).map(|fake| fake.moved);
+        found.ok_or_else(no_such)
+    }
+
+    fn threads(&mut self, process: Thread) -> Vec<Thread> {
+        let processes = self.processes.borrow();
+        processes
+            .get(&process)
+            .map(|fake| fake.threads.keys().copied().collect())
+            .unwrap_or_default()
+    }
+
+    fn priority(&mut self, thread: Thread) -> io::Result<IoPriority> {
+        let processes = self.processes.borrow();
+        let found = processes
+            .values()
+            .find_map(|fake| fake.threads.get(&thread).copied());
+        found.ok_or_else(no_such)
+    }
+
+    fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()> {
+        if *self.refuses.borrow() {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let mut processes = self.processes.borrow_mut();
+        let found = processes
+            .values_mut()
+            .find_map(|fake| fake.threads.get_mut(&thread));
+        *found.ok_or_else(no_such)? = priority;
+        Ok(())
+    }
+}
+
+/// What a test begins with: process 100 has a job, 200 and so on have none; each wants the whole disk.
+struct SetUp {
+    /// Megabytes in seconds.
+    job: (u64, u64),
+    others: u32,
+    capacity: Option<u64>,
+    dry_run: bool,
+    host: FakeHost,
+}
+
+impl SetUp {
+    fn new(job: (u64, u64)) -> SetUp {
+        let host = FakeHost::default();
+        SetUp {
+            job,
+            others: 1,
+            capacity: Some(DISK),
+            dry_run: false,
+            host,
+        }
+    }
+
+    fn start(self) -> World {
+        let host = self.host;
+        (1..=self.others + 1).for_each(|n| host.start(n * 100, 1, DISK));
+        let (bytes, seconds) = self.job;
+        let mut plans = vec![plan("job", Target::Pid(100))];
+        plans[0].job = Some((bytes * MB, Nanos::from_secs(seconds)));
+        for (name, n) in ["b", "c"].into_iter().zip(1..=self.others) {
+            plans.push(plan(name, Target::Pid((n + 1) * 100)));
+        }
+        let terms = (self.capacity, self.dry_run);
+        World::new(host, terms, plans)
+    }
+}
+
+fn plan(name: &str, target: Target) -> Plan {
+    let name = name.to_owned();
+    let job = None;
+    Plan { name, target, job }
+}
+
+/// An agent at work.
+struct World {
+    host: FakeHost,
+    agent: Agent<FakeHost>,
+    second: u64,
+    /// What it said when it began.
+    first: Vec<Event>,
+}
+
+impl World {
+    fn new(host: FakeHost, (capacity, dry_run): (Option<u64>, bool), plans: Vec<Plan>) -> World {
+        let terms = (Nanos::from_secs(3), capacity, dry_run);
+        let (agent, first) =
+            Agent::new(host.clone(), Nanos::ZERO, terms, plans).expect("all are there");
+        World {
+            host,
+            agent,
+            second: 0,
+            first,
+        }
+    }
+
+    /// So many seconds, or until its jobs are done; all that it said, with the second.
+    fn run(&mut self, seconds: u64) -> Vec<(u64, String)> {
+        let mut said = Vec::new();
+        for _ in 0..seconds {
+            self.host.second();
+            self.second += 1;
+            said.extend(self.look(0));
+            if self.agent.is_done() {
+                break;
+            }
+        }
+        said
+    }
+
+    /// Has it look, so many milliseconds after the last second.
+    fn look(&mut self, millis: u64) -> Vec<(u64, String)> {
+        let now = Nanos(Nanos::from_secs(self.second).0 + millis * 1_000_000);
+        let events = self.agent.step(now);
+        let said = |event: &Event| (self.second, format!("{event:?}"));
+        events.iter().map(said).collect()
+    }
+
+    fn state(&self) -> State {
+        self.report(0).job.expect("it has a job").1
+    }
+
+    /// Of the job's bytes, those that have moved.
+    fn moved(&self, who: usize) -> u64 {
+        self.report(who).job.expect("it has a job").0.moved
+    }
+
+    fn report(&self, who: usize) -> crate::Report {
+        self.agent.report(Nanos::ZERO).swap_remove(who)
+    }
+}
+
+fn says(said: &[(u64, String)], words: &str) -> bool {
+    said.iter().any(|(_, what)| what.contains(words))
+}
