@@ -92,6 +92,11 @@ precise: build ## Hold a bandwidth precisely live, fio over NBD: alone, after a 
 	@scripts/setup bench
 	@python3 bench/precise.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: deadline
+deadline: build ## Meet a deadline by I/O classes: three fio processes on this machine's disk under BFQ, as root
+	@scripts/setup bench
+	@python3 bench/deadline.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)

@@ -33,6 +33,7 @@ from measure import (
     KIB,
     MIB,
     BenchError,
+    KernelScheduler,
     Running,
     first_line,
     prefill,
@@ -257,35 +258,6 @@ def show_depth(row):
 
 
 # ---------------------------------------------------------------------------- this machine's disk
-
-
-class KernelScheduler:
-    """The scheduler of the disk under a file; what it was comes back at the end of the block."""
-
-    def __init__(self, path):
-        self.knob, self.offered, self.before = None, [], None
-        device = os.stat(path).st_dev
-        node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
-        for place in (node, node.parent):
-            knob = place / "queue" / "scheduler"
-            if knob.exists():
-                words = knob.read_text().split()
-                self.offered = [word.strip("[]") for word in words]
-                self.before = next((w.strip("[]") for w in words if w.startswith("[")), None)
-                self.knob = knob if os.access(knob, os.W_OK) else None
-                break
-
-    def __enter__(self):
-        return self
-
-    def use(self, name):
-        self.knob.write_text(name)
-        if f"[{name}]" not in self.knob.read_text():
-            raise BenchError(f"{self.knob} does not take {name!r}")
-
-    def __exit__(self, *_):
-        if self.knob and self.before:
-            self.knob.write_text(self.before)
 
 
 def direct(load, disk, part):

@@ -1,5 +1,6 @@
 """What the measuring programs here have in common: servers, fio, and saying what is wrong."""
 
+import atexit
 import ctypes
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TICK = os.sysconf("SC_CLK_TCK")
 START_SECONDS_MAX = 10
+FIO_END_SECONDS_MAX = 10
 
 
 class BenchError(Exception):
@@ -45,7 +47,7 @@ def interrupted(_signal, _frame):
 
 def run_command(name, run, parse_args):
     """What a program here does, with what it says when that is not to be; its exit status."""
-    for ending in (signal.SIGINT, signal.SIGTERM):
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, interrupted)
     try:
         run(parse_args())
@@ -195,27 +197,85 @@ class Watcher:
         self.thread.join()
 
 
+class KernelScheduler:
+    """The scheduler of the disk under a file; what it was comes back at the end of the block, or of this
+    program where that is cut short."""
+
+    def __init__(self, path):
+        self.disk, self.knob, self.offered, self.before = None, None, [], None
+        device = os.stat(path).st_dev
+        node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
+        for place in (node, node.parent):
+            knob = place / "queue" / "scheduler"
+            if knob.exists():
+                words = knob.read_text().split()
+                self.offered = [word.strip("[]") for word in words]
+                self.before = next((w.strip("[]") for w in words if w.startswith("[")), None)
+                self.disk, self.knob = place.name, knob if os.access(knob, os.W_OK) else None
+                break
+
+    def __enter__(self):
+        atexit.register(self.put_back)
+        return self
+
+    def use(self, name):
+        self.knob.write_text(name)
+        if f"[{name}]" not in self.knob.read_text():
+            raise BenchError(f"{self.knob} does not take {name!r}")
+
+    def put_back(self):
+        if self.knob and self.before:
+            self.knob.write_text(self.before)
+
+    def __exit__(self, *_):
+        self.put_back()
+        atexit.unregister(self.put_back)
+
+
 # ---------------------------------------------------------------------------- fio
 
 
+class Fio:
+    """fio, while it runs; ended with its jobs at the end of a `with` block."""
+
+    def __init__(self, arguments):
+        command = ["fio", "--output-format=json", *arguments]
+        self.shown = " ".join(command)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is not None:
+            return
+        # It ends its jobs, which may be processes of their own, before itself.
+        self.process.terminate()
+        try:
+            self.process.communicate(timeout=FIO_END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def jobs(self, seconds_max):
+        """What it reports of its jobs. It must end within so many seconds, and say nothing besides."""
+        try:
+            out, err = self.process.communicate(timeout=seconds_max)
+        except subprocess.TimeoutExpired as timeout:
+            raise BenchError(f"fio did not end: {self.shown}") from timeout
+        return reported(out.decode(), err.decode().strip(), self.process.returncode, self.shown)
+
+
 def run_fio(arguments, seconds_max):
-    """What fio reports of its jobs. It must end within so many seconds, and say nothing besides."""
-    command = ["fio", "--output-format=json", *arguments]
-    shown = " ".join(command)
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent
-    )
-    try:
-        out, err = process.communicate(timeout=seconds_max)
-    except subprocess.TimeoutExpired as timeout:
-        raise BenchError(f"fio did not end: {shown}") from timeout
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    text, noise = out.decode(), err.decode().strip()
-    if process.returncode or "{" not in text:
-        raise BenchError(f"fio failed ({process.returncode}): {shown}\n{noise}{text}")
+    with Fio(arguments) as fio:
+        return fio.jobs(seconds_max)
+
+
+def reported(text, noise, status, shown):
+    if status or "{" not in text:
+        raise BenchError(f"fio failed ({status}): {shown}\n{noise}{text}")
     # Notices come before the JSON; any but this one may mean that an option was not taken.
     notices, text = text[: text.index("{")] + noise, text[text.index("{") :]
     notices = [n for n in notices.splitlines() if n and n != "fio: connected to NBD server"]
