@@ -339,7 +339,8 @@ def parse_args():
     parser.add_argument("--depth", type=int, default=16, help="of each process (16)")
     parser.add_argument("--size-mib", type=int, default=1536, help="of the file (1536)")
     parser.add_argument("--directory", default="/var/tmp", help="on the disk to measure (/var/tmp)")
-    parser.add_argument("--agent", default="", help="more options of the agent, such as '--interval 1s'")
+    parser.add_argument("--agent", default="", help="more options of the agent, such as"
+                        " --agent='--interval 1s'")  # fmt: skip
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     args = parser.parse_args()
     args.size, args.agent = args.size_mib * MIB, args.agent.split()

@@ -156,17 +156,18 @@ impl<H: Host> Agent<H> {
         let running = (self.courses.iter().enumerate())
             .filter_map(|(who, course)| Some((who, course.as_ref()?)))
             .filter(|(_, course)| course.state == State::Running);
-        // A quarter of what is left of it: it may become faster meanwhile.
+        // A quarter of the time that it may take.
         let quarter =
-            |(who, course): (usize, &Course)| Nanos(course.job.latency(self.rate(who, now)).0 / 4);
+            |(who, course): (usize, &Course)| Nanos(course.job.latency(self.most(who, now)).0 / 4);
         let soon = running.map(quarter).min();
         soon.map_or(most, |soon| soon.clamp(SOONEST.min(most), most))
     }
 
-    /// Bytes a second of somebody: in the interval that runs or in the last one, whichever is more.
-    fn rate(&self, who: usize, now: Nanos) -> u64 {
+    /// Bytes a second that somebody may move: the whole disk's, or its own where that is not known or was less.
+    fn most(&self, who: usize, now: Nanos) -> u64 {
         let (bytes, last) = self.moved[who];
-        per_s(bytes, now.since(self.since)).max(last.unwrap_or(0))
+        let own = per_s(bytes, now.since(self.since)).max(last.unwrap_or(0));
+        own.max(self.capacity)
     }
 
     /// Who is not there any more has no processes; it may come again.
@@ -198,9 +199,9 @@ impl<H: Host> Agent<H> {
         changes: &mut Vec<Change>,
         events: &mut Vec<Event>,
     ) {
-        // Twice as much as it moves: its rate is not the same all the time.
+        // Twice as much as it may move: rates are not the same all the time.
         let gap = now.since(self.looked);
-        let unseen_most = in_time(self.rate(who, self.looked), gap).saturating_mul(2);
+        let unseen_most = in_time(self.most(who, self.looked), gap).saturating_mul(2);
         let member = &mut self.members[who];
         let name = || member.name.clone();
         let found = |process| Event::Found {

@@ -99,6 +99,20 @@ fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
     assert_eq!(next_look(&world), Nanos::SECOND);
 }
 
+/// It may have the whole disk at any time, also while it has a third.
+#[test]
+fn a_job_that_may_become_faster_is_looked_at_in_time() {
+    let mut world = SetUp {
+        others: 2,
+        ..SetUp::new((1_000, 200))
+    }
+    .start();
+    world.run(24);
+    assert!((199 * MB..201 * MB).contains(&(1_000 * MB - world.moved(0))));
+    let next = next_look(&world).as_secs_f64();
+    assert!((0.49..0.51).contains(&next), "{next}");
+}
+
 /// Nobody says of a process that has gone what it moved last.
 #[test]
 fn what_a_process_moved_just_before_it_ended_counts_as_done() {
