@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
-use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Table, bytes_per_s, duration, percent};
 use tokio::signal::unix::{SignalKind, signal};
@@ -267,7 +266,7 @@ impl Said {
             }
             Event::Left { name } => ("left", name, None, "its processes have ended".to_owned()),
             Event::Class { name, class } => {
-                let (class, would) = (name_of(*class), if dry_run { "would be" } else { "is" });
+                let (class, would) = (class.name(), if dry_run { "would be" } else { "is" });
                 (
                     "class",
                     name,
@@ -322,14 +321,6 @@ fn ended(state: State) -> String {
     }
 }
 
-fn name_of(class: Class) -> &'static str {
-    match class {
-        Class::RealTime => "realtime",
-        Class::BestEffort => "best-effort",
-        Class::Idle => "idle",
-    }
-}
-
 /// How somebody stands.
 #[derive(Serialize)]
 struct Row {
@@ -366,7 +357,7 @@ impl Row {
         };
         Row {
             name: report.name.clone(),
-            class: name_of(report.class),
+            class: report.class.name(),
             bytes_per_s: report.bytes_per_s,
             done: report
                 .job

@@ -30,7 +30,7 @@ use tidegate_core::objective::Objective;
 use crate::diagnose::ConfigErrors;
 use crate::document;
 
-pub use read::from_field;
+pub use read::{from_field, time_to_come};
 pub use when::{Days, When};
 use when::{Occurrence, dates};
 

@@ -1,12 +1,13 @@
 //! Reading an objective with its schedule.
 
+use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{self, TimeZone};
 use serde_json::{Map, Value as Json};
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Objective;
 
-use super::when::DAY_NAMES;
+use super::when::{DAY_NAMES, dates};
 use super::{Days, ENTRIES_MAX, Entry, Schedule, When};
 use crate::field::Field;
 use crate::node::Value;
@@ -17,6 +18,7 @@ use crate::section::Section;
 const WHEN: [&str; 5] = ["at", "from", "until", "days", "force"];
 const TIME: &str = "\"18:00\", on the clock of its timezone";
 const MOMENT: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
+const TO_COME: &str = "\"14:03\", \"2026-12-01T18:00\" or \"2026-12-01T18:00:00+01:00\"";
 const DAYS: &str = "a list such as [\"mon\", \"fri\"], of mon, tue, wed, thu, fri, sat and sun";
 /// Longer than any name of a time zone.
 const ZONE_MAX: usize = 64;
@@ -195,14 +197,43 @@ fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
 }
 
 fn moment(field: &Field<'_>) -> Option<DateTime> {
-    let read = written(field).and_then(|text| {
-        let (date, time) = text.split_once(['T', ' '])?;
-        Some(parse_date(date)?.to_datetime(parse_time(time)?))
-    });
+    let read = written(field).and_then(parse_moment);
     if read.is_none() {
         field.refuse("a date and a time", MOMENT);
     }
     read
+}
+
+/// Reads a time that is to come, on the clock of `zone` unless it says its offset: the next `14:03`, or one
+/// with its date.
+pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let read = written(field).and_then(|text| {
+        let absolute = text.parse::<Timestamp>().ok();
+        absolute.or_else(|| on_the_clock(text, now, zone))
+    });
+    match read {
+        Some(time) if time > now => return Some(time),
+        Some(_) => field.error(format!("{} is over", field.describe()), "a time to come"),
+        None => field.refuse("a time to come", TO_COME),
+    }
+    None
+}
+
+fn on_the_clock(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let at = |moment: DateTime| zone.to_timestamp(moment).ok();
+    let Some(time) = parse_time(text) else {
+        return at(parse_moment(text)?);
+    };
+    // Today, or tomorrow where that is over.
+    let days = dates(zone.to_datetime(now).date(), 0..=1);
+    let mut times = days.filter_map(|date| at(date.to_datetime(time)));
+    times.find(|time| *time > now)
+}
+
+/// `2026-12-01T18:00`.
+fn parse_moment(text: &str) -> Option<DateTime> {
+    let (date, time) = text.split_once(['T', ' '])?;
+    Some(parse_date(date)?.to_datetime(parse_time(time)?))
 }
 
 /// `18:00` or `18:00:30`. Nothing less strict: an offset that is passed over would be another time.

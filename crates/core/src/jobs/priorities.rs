@@ -20,6 +20,15 @@ impl Class {
     /// All, the weakest first.
     pub const ALL: [Class; 3] = [Class::Idle, Class::BestEffort, Class::RealTime];
 
+    /// As it is written: `realtime`, `best-effort` or `idle`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::RealTime => "realtime",
+            Class::BestEffort => "best-effort",
+            Class::Idle => "idle",
+        }
+    }
+
     fn raised(self, steps: usize) -> Class {
         Class::ALL[(self as usize + steps).min(Class::ALL.len() - 1)]
     }
