@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use jiff::Timestamp;
 use tidegate_core::engine::DeviceFacts;
 use tidegate_core::estimator::Learnt;
 use tidegate_core::learnt::Blob;
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 use crate::backing::layout::NoRoom;
 use crate::backing::{Disk, Tail};
 use crate::fault::{Rule, RuleSnapshot};
+use crate::job::{JobOrder, KeptJob, VmJobs};
 
 /// What a change of what is served is answered with.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
@@ -194,6 +196,36 @@ pub enum Command {
     },
     /// Has the engine go on with what was learnt of the device.
     ImportDevice(Vec<(DeviceLearnt, Blob)>),
+    /// Begins a job of a VM.
+    BeginJob {
+        /// The VM's name.
+        vm: String,
+        /// The job.
+        order: JobOrder,
+        /// What time of day it is.
+        at: Timestamp,
+        /// The VM as it stands.
+        reply: Reply<VmSnapshot>,
+    },
+    /// Ends the job of a VM that is not wanted any more.
+    CancelJob {
+        /// The VM's name.
+        vm: String,
+        /// The VM as it stands.
+        reply: Reply<VmSnapshot>,
+    },
+    /// The jobs that run, by their VMs' names, to be kept.
+    ExportJobs {
+        /// The answer.
+        reply: oneshot::Sender<Vec<(String, KeptJob)>>,
+    },
+    /// Goes on with jobs that were kept, by their VMs' names.
+    ResumeJobs {
+        /// The jobs.
+        jobs: Vec<(String, KeptJob)>,
+        /// What time of day it is.
+        at: Timestamp,
+    },
     /// A client whose handshake is done.
     Adopt(Box<crate::reception::Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
@@ -244,6 +276,22 @@ pub enum CommandError {
         /// Bytes that it was to have.
         size: u64,
     },
+    /// The VM has a job already.
+    #[error("VM {vm:?} has a job that runs: {moved} of {bytes} bytes have moved")]
+    HasJob {
+        /// The VM.
+        vm: String,
+        /// Bytes of it that have moved.
+        moved: u64,
+        /// Bytes in all.
+        bytes: u64,
+    },
+    /// What a job would take is not known.
+    #[error("nothing is known yet of what the device does")]
+    Unmeasured,
+    /// The VM has no job.
+    #[error("VM {0:?} has no job that runs")]
+    NoJob(String),
     /// The device is full.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
@@ -359,6 +407,8 @@ pub struct VmSnapshot {
     pub seconds: Seconds,
     /// How it is tuned to its target; `None`: it is not.
     pub tuning: Option<Tuning>,
+    /// Its jobs.
+    pub jobs: VmJobs,
 }
 
 impl VmSnapshot {

@@ -1,4 +1,5 @@
-//! Keeps what controllers and engines have learnt: now and then while the daemon runs, and once when it ends.
+//! Keeps what controllers and engines have learnt, and the jobs that run: now and then while the daemon runs,
+//! and once when it ends; jobs also when one has ended.
 //!
 //! ```text
 //!   every so often --ask a few VMs at a time--> event loop
@@ -23,7 +24,7 @@ use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
 
 /// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What has been learnt on a device.
 pub(crate) struct Learnt {
@@ -42,6 +43,8 @@ pub(crate) struct Keeper {
     /// `None`: there is no store, so nothing is kept.
     store: Option<(Arc<Store>, Interval)>,
     keeping: Option<JoinHandle<()>>,
+    /// Keeps jobs when one has ended; `None`: there is no store.
+    jobs: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -53,10 +56,14 @@ impl Keeper {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
             (store.clone(), timer)
         });
+        let jobs = store
+            .as_ref()
+            .map(|_| tokio::spawn(keep_jobs(handle.clone())));
         Keeper {
             handle: handle.clone(),
             store,
             keeping: None,
+            jobs,
         }
     }
 
@@ -70,11 +77,12 @@ impl Keeper {
         }
     }
 
-    /// Begins to ask for and to write what was learnt, unless it is still at it.
+    /// Begins to ask for and to write jobs and what was learnt, unless it is still at it.
     pub(crate) fn keep(&mut self) {
         let Some((store, _)) = &self.store else {
             return;
         };
+        self.handle.news().notify_one();
         if self
             .keeping
             .as_ref()
@@ -89,16 +97,23 @@ impl Keeper {
         }));
     }
 
-    /// What has been learnt, for [`Keeper::finish`]: before the loops are told to end.
+    /// Keeps the jobs that run for the last time. What has been learnt, for [`Keeper::finish`]: before the
+    /// loops are told to end.
     pub(crate) async fn last(&self) -> Vec<Learnt> {
         match &self.store {
-            Some(_) => ask_all(&self.handle).await,
+            Some(_) => {
+                self.handle.keep_all_jobs().await;
+                ask_all(&self.handle).await
+            }
             None => Vec::new(),
         }
     }
 
     /// Writes what was learnt last.
     pub(crate) async fn finish(self, last: Vec<Learnt>) {
+        if let Some(jobs) = self.jobs {
+            jobs.abort();
+        }
         if let Some(keeping) = self.keeping {
             // One that panicked has said so.
             let _ = keeping.await;
@@ -106,6 +121,14 @@ impl Keeper {
         if let Some((store, _)) = self.store {
             write(store, last).await;
         }
+    }
+}
+
+/// Keeps jobs whenever there is news of them.
+async fn keep_jobs(handle: DaemonHandle) {
+    loop {
+        handle.news().notified().await;
+        handle.keep_all_jobs().await;
     }
 }
 

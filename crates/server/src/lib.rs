@@ -18,6 +18,7 @@ pub mod fault;
 pub mod fitting;
 pub mod help;
 mod identity;
+pub mod job;
 mod keeper;
 pub mod kept;
 pub mod learnt_file;

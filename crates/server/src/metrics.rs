@@ -5,6 +5,8 @@
 //! loops' snapshots at the time of the scrape, so that counting costs the loops nothing beyond
 //! what they count anyway.
 
+mod jobs;
+
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -434,7 +436,7 @@ impl Collector for Snapshots {
                     .map(|device| (vec![("device", device.name.clone())], device)),
             )?;
         }
-        for metric in OF_VM {
+        for metric in OF_VM.iter().chain(jobs::OF_VM) {
             encode_all(
                 &mut encoder,
                 "vm",
@@ -558,7 +560,7 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let declared = OF_DEVICE.len() + OF_VM.len() + OF_DISK.len();
+        let declared = OF_DEVICE.len() + OF_VM.len() + jobs::OF_VM.len() + OF_DISK.len();
         assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
@@ -568,6 +570,7 @@ pub(crate) mod tests {
             "tidegate_vm_operations_total{vm=\"bulk\",device=\"disk0\",operation=\"write\"} 0.0",
             "tidegate_vm_unenforced{vm=\"oltp\",device=\"disk0\",part=\"latency\"} 1.0",
             "# UNIT tidegate_vm_queue_time_seconds seconds",
+            "tidegate_vm_jobs_ended_total{vm=\"bulk\",device=\"disk0\",outcome=\"missed\"} 0.0",
             "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
             "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
         ] {
@@ -580,7 +583,7 @@ pub(crate) mod tests {
         let guide = include_str!("../../../docs/operating.md");
         let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
         let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
-        let of_vm = OF_VM.iter().map(|m| ("vm", m.name));
+        let of_vm = OF_VM.iter().chain(jobs::OF_VM).map(|m| ("vm", m.name));
         for (of, name) in of_device.chain(of_vm).chain(of_disk) {
             let name = format!("tidegate_{of}_{name}");
             assert!(

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tidegate_config::device::Steering;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
@@ -23,6 +24,7 @@ use crate::fault::Rule;
 
 mod device;
 pub mod fault;
+pub mod job;
 mod parse;
 mod promise;
 #[cfg(test)]
@@ -89,6 +91,7 @@ pub fn fuzz(data: &[u8]) {
         let _ = vm::from_json(&json, &[], Path::new("/"));
         let _ = vm::size_from_json(&json);
         let _ = fault::from_json(&json);
+        let _ = job::from_json(&json, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
     }
     let _ = objective::parse_rate(text);
 }

@@ -81,6 +81,7 @@ impl ApiError {
                 CommandError::UnknownVm(_)
                 | CommandError::UnknownDisk { .. }
                 | CommandError::UnknownExport(_)
+                | CommandError::NoJob(_)
                 | CommandError::UnknownFault(_),
             ) => StatusCode::NOT_FOUND,
             ControlError::Refused(_)
@@ -116,6 +117,15 @@ impl ApiError {
             ControlError::LastDisk(_) => api.allowing("remove the VM"),
             ControlError::Refused(CommandError::InUse(_)) => {
                 api.allowing("disconnect them, or cut them off with ?force=true")
+            }
+            ControlError::Refused(CommandError::HasJob { .. }) => {
+                api.allowing("wait for its end, or cancel it for this one with ?replace=true")
+            }
+            ControlError::Refused(CommandError::Unmeasured) => {
+                api.allowing("deadline = \"60 s\": what the device does is learnt while jobs run")
+            }
+            ControlError::Refused(CommandError::NoJob(_)) => {
+                api.allowing("a VM with a job: GET /v1/jobs shows them")
             }
             ControlError::Refused(CommandError::Shrinks { .. }) => {
                 api.allowing("a larger size, or lose those bytes with ?force=true")

@@ -9,6 +9,7 @@
 //!   GET   /healthz                 GET   /metrics
 //!
 //!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
+//!   GET, PUT, DELETE    /v1/vms/{name}/job         GET  /v1/jobs
 //!   PUT, DELETE         /v1/vms/{name}             GET, PUT  /v1/vms/{name}/learnt
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
@@ -23,6 +24,7 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
+mod jobs;
 mod learnt;
 mod plane;
 mod schedule;
@@ -184,6 +186,13 @@ fn router<P: Plane>(api: Api<P>) -> Router {
             "/v1/vms/{name}/learnt",
             get(learnt::export::<P>).put(learnt::import::<P>),
         )
+        .route(
+            "/v1/vms/{name}/job",
+            get(jobs::show::<P>)
+                .put(jobs::begin::<P>)
+                .delete(jobs::cancel::<P>),
+        )
+        .route("/v1/jobs", get(jobs::list::<P>))
         .route(
             "/v1/disks/{export}/faults",
             get(faults::list::<P>)

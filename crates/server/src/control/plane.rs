@@ -4,12 +4,14 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle, Disks};
+use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 
 /// The daemon as the API sees it: devices by their number.
@@ -130,6 +132,21 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         file: &LearntFile,
         disks: Disks,
     ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
+
+    /// Begins a job of a VM, at this time of day.
+    fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Ends the job of a VM that is not wanted any more.
+    fn cancel_job(&self, vm: &str)
+    -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Keeps the jobs of a VM's device as they are now; whether there is where to.
+    fn keep_jobs(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
     /// What is wrong beside what the devices' snapshots show.
     fn problems(&self) -> Vec<String>;
@@ -263,6 +280,23 @@ impl Plane for DaemonHandle {
         disks: Disks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
         DaemonHandle::import_vm(self, vm, file, disks).await
+    }
+
+    async fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::begin_job(self, vm, order, at).await
+    }
+
+    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::cancel_job(self, vm).await
+    }
+
+    async fn keep_jobs(&self, vm: &str) -> Result<bool, ControlError> {
+        DaemonHandle::keep_jobs_of(self, vm).await
     }
 
     fn problems(&self) -> Vec<String> {

@@ -28,7 +28,7 @@ use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse};
 use super::plane::Plane;
 use super::tenants::Wish;
-use super::view::{ObjectiveView, ScheduleView, VmView};
+use super::view::{JobView, ObjectiveView, ScheduleView, VmView};
 use crate::command::VmSnapshot;
 use crate::config::{self, Schedule, VmConfig};
 use crate::fitting::written;
@@ -207,7 +207,7 @@ impl<P: Plane> Api<P> {
         Some(format!("it does not fit: {}", refusal.why))
     }
 
-    /// A VM as it stands, with its schedule.
+    /// A VM as it stands, with its schedule and its job.
     pub(super) fn view(&self, snapshot: &VmSnapshot) -> VmView {
         let config = self.plane.vm(&snapshot.name);
         self.view_with(
@@ -216,7 +216,7 @@ impl<P: Plane> Api<P> {
         )
     }
 
-    /// VMs as they stand, with their schedules.
+    /// VMs as they stand, with their schedules and jobs.
     pub(super) fn views<'a>(&self, all: impl Iterator<Item = &'a VmSnapshot>) -> Vec<VmView> {
         let scheduled = self.plane.scheduled().into_iter();
         let schedules: BTreeMap<_, _> = scheduled.map(|vm| (vm.name, vm.schedule)).collect();
@@ -230,6 +230,7 @@ impl<P: Plane> Api<P> {
             let held = self.held().get(&snapshot.name).cloned();
             ScheduleView::new(schedule, self.clock.now(), held)
         });
+        view.job = JobView::new(snapshot, &self.at());
         view
     }
 

@@ -44,6 +44,10 @@ pub(super) struct Shared {
     pub(super) configured: BTreeSet<String>,
     /// VMs that are kept and not served, and why.
     pub(super) not_served: Mutex<BTreeMap<String, String>>,
+    /// Held while jobs are asked for and kept.
+    pub(super) keeping_jobs: tokio::sync::Mutex<()>,
+    /// Told when a job has ended.
+    pub(super) news: Arc<Notify>,
     /// Memory of what was removed is about to be given back.
     pub(super) trimming: Arc<AtomicBool>,
     stop: Notify,
@@ -141,6 +145,7 @@ impl DaemonHandle {
         files: Files,
         catalogue: Arc<Catalogue>,
         store: Option<Arc<Store>>,
+        news: Arc<Notify>,
     ) -> DaemonHandle {
         let configured = config.vms.iter().map(|vm| vm.name.clone()).collect();
         let shared = Arc::new(Shared {
@@ -153,6 +158,8 @@ impl DaemonHandle {
             store,
             configured,
             not_served: Mutex::default(),
+            keeping_jobs: tokio::sync::Mutex::default(),
+            news,
             trimming: Arc::default(),
             stop: Notify::new(),
         });

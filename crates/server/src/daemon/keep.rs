@@ -42,8 +42,8 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
 }
 
 impl Daemon {
-    /// Serves the VMs that are kept, beside those of the configuration, and has the policies go on
-    /// with what they had learnt. A VM that cannot be served keeps no other from being: that is
+    /// Serves the VMs that are kept, beside those of the configuration, has the policies go on with what
+    /// they had learnt, and the VMs with their jobs. A VM that cannot be served keeps no other from being: that is
     /// logged, and a problem of `/healthz`. To be called before anybody is served.
     pub async fn restore(&self) {
         self.handle.restore().await;
@@ -77,6 +77,7 @@ impl DaemonHandle {
         for device in 0..devices.len() {
             self.go_on_with_vms(device).await;
             self.go_on_with_device(device).await;
+            self.go_on_with_jobs(device).await;
         }
     }
 
@@ -225,7 +226,7 @@ impl DaemonHandle {
         store_it(store, name, move |store| store.put_vm(&record)).await
     }
 
-    /// Forgets what is kept of a VM, and what was learnt of it. Whether there was anything.
+    /// Forgets what is kept of a VM, with its job and what was learnt of it. Whether there was anything.
     /// Durable when it returns.
     ///
     /// # Errors
@@ -235,7 +236,11 @@ impl DaemonHandle {
         self.may_forget(name)?;
         let vm = name.to_owned();
         let forgotten = store_it(store, name, move |store| {
-            store.apply(&[Change::RemoveVm(&vm), Change::ForgetLearnt { vm: &vm }])
+            store.apply(&[
+                Change::RemoveVm(&vm),
+                Change::ForgetLearnt { vm: &vm },
+                Change::ForgetJob { vm: &vm },
+            ])
         });
         let forgotten = forgotten.await? > 0;
         self.not_served().remove(name);

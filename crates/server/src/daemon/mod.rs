@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::command::Command;
@@ -25,6 +25,7 @@ use crate::ring::sys;
 use crate::store::{Store, StoreError};
 
 mod handle;
+mod jobs;
 mod keep;
 mod learnt;
 mod tenants;
@@ -153,10 +154,10 @@ impl Daemon {
         }
         let (sender, ended) = mpsc::unbounded_channel();
         let mut loops = Loops::default();
-        let catalogue = Arc::new(Catalogue::default());
+        let (catalogue, news) = (Arc::new(Catalogue::default()), Arc::new(Notify::new()));
         for (i, prepared) in prepared.into_iter().enumerate() {
             let exports = prepared.exports();
-            let (handle, thread) = prepared.spawn(Ended(i, sender.clone()))?;
+            let (handle, thread) = prepared.spawn(Ended(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry { config, handle };
             exports
@@ -170,7 +171,7 @@ impl Daemon {
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
-            handle: DaemonHandle::new(devices, config, files, catalogue, store),
+            handle: DaemonHandle::new(devices, config, files, catalogue, store, news),
             listeners,
             threads,
             ended,

@@ -91,6 +91,15 @@ impl Loop {
             } => answer_ended(reply.send(self.import_vm(&vm, &learnt, moved))),
             Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
+            Command::BeginJob {
+                vm,
+                order,
+                at,
+                reply,
+            } => answer_ended(reply.send(self.begin_job(&vm, &order, at))),
+            Command::CancelJob { vm, reply } => answer_ended(reply.send(self.cancel_job(&vm))),
+            Command::ExportJobs { reply } => answer_ended(reply.send(self.export_jobs())),
+            Command::ResumeJobs { jobs, at } => self.resume_jobs(jobs, at),
             Command::Adopt(adopted) => self.adopt(*adopted),
             Command::Drain => self.begin_drain(),
             Command::Abort => {
@@ -161,6 +170,7 @@ impl Loop {
             stats: Box::new(self.engine.vm_stats(vm.id).clone()),
             seconds: self.engine.vm_seconds(self.now, vm.id),
             tuning: self.engine.tuning(vm.id),
+            jobs: self.vm_jobs(index),
         }
     }
 

@@ -26,6 +26,7 @@ mod fault_tests;
 mod inject;
 #[cfg(test)]
 mod inject_tests;
+mod jobs;
 mod learnt;
 mod leave;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use std::time::Duration;
 use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
+use tokio::sync::Notify;
 
 use crate::backing::extents::Surveyor;
 use crate::buffer::{Buffer, Mem, Pool, Region};
@@ -55,6 +57,7 @@ use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use adequacy::Adequacy;
 use client::Clients;
 use device::Device;
+use jobs::Jobs;
 use leave::Leaving;
 use places::Places;
 use slots::{ClientRef, Slots};
@@ -135,6 +138,7 @@ struct Vm {
     leaving: bool,
     /// What was said of whether the device does its target.
     adequacy: Adequacy,
+    jobs: Jobs,
 }
 
 /// See the module's documentation.
@@ -177,6 +181,10 @@ struct Loop {
     completions: Vec<Completion>,
     scratch: Vec<Mem>,
     granted: Vec<u32>,
+    /// Jobs of its VMs that run.
+    running_jobs: u32,
+    /// Told when a job has ended, which is not to be kept any more.
+    news: Arc<Notify>,
     /// A tick is on its way.
     ticking: bool,
     upkeep_due: bool,
@@ -209,6 +217,7 @@ impl Loop {
             self.serve();
             self.dispatch();
             self.exchange();
+            self.end_jobs();
             self.leave_further();
             self.shrink_further();
             self.upkeep();
@@ -267,7 +276,8 @@ impl Loop {
     }
 
     fn needs_upkeep(&self) -> bool {
-        self.slots.len() > 0 || self.pool.warm() > 0 || self.phase == Phase::Draining
+        let busy = self.slots.len() > 0 || self.pool.warm() > 0 || self.running_jobs > 0;
+        busy || self.phase == Phase::Draining
     }
 
     /// Once a second while there is something to look after.
@@ -283,6 +293,7 @@ impl Loop {
         self.cut_off_stuck();
         self.tell_notices();
         self.tell_adequacy();
+        self.tell_jobs();
     }
 }
 

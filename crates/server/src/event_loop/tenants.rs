@@ -67,7 +67,7 @@ impl Loop {
         Ok((self.vm_snapshot(vm), vec![self.device.export(at)]))
     }
 
-    fn takes_more(&self) -> Result<(), CommandError> {
+    pub(super) fn takes_more(&self) -> Result<(), CommandError> {
         match self.phase {
             Phase::Running => Ok(()),
             _ => Err(CommandError::Refused("the daemon is ending".to_owned())),

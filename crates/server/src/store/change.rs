@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::VmRecord;
-use super::schema::{DEVICES, LEARNT, LearntKey, VMS};
+use super::schema::{DEVICES, JOBS, LEARNT, LearntKey, VMS};
 
 /// One of several changes that are made together.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,18 @@ pub enum Change<'a> {
         identity: &'a str,
         /// What was learnt.
         state: Option<&'a [u8]>,
+    },
+    /// Keeps these jobs of VMs of a device, and no others.
+    ReplaceJobs {
+        /// The device's name.
+        device: &'a str,
+        /// The jobs in words, with the VMs' names.
+        jobs: &'a [(String, String)],
+    },
+    /// Forgets the job of a VM, on every device.
+    ForgetJob {
+        /// The VM's name.
+        vm: &'a str,
     },
     /// Forgets what was learnt of a VM, on every device by every policy.
     ForgetLearnt {
@@ -107,6 +119,32 @@ pub(super) fn make_change(
                 None => return Ok(devices.remove((device, part))?.is_some()),
             };
             Ok(true)
+        }
+        Change::ReplaceJobs { device, jobs } => {
+            let mut kept = write.open_table(JOBS)?;
+            let names: BTreeSet<&str> = jobs.iter().map(|(vm, _)| vm.as_str()).collect();
+            let mut changed = false;
+            kept.retain(|(on, vm), _| {
+                let stays = on != device || names.contains(vm);
+                changed |= !stays;
+                stays
+            })?;
+            for (vm, words) in jobs {
+                let key = (device, vm.as_str());
+                if (kept.get(key)?).is_none_or(|there| there.value() != words) {
+                    kept.insert(key, words.as_str())?;
+                    changed = true;
+                }
+            }
+            Ok(changed)
+        }
+        Change::ForgetJob { vm } => {
+            let mut forgotten = false;
+            (write.open_table(JOBS)?).retain(|(_, of), _| {
+                forgotten |= of == vm;
+                of != vm
+            })?;
+            Ok(forgotten)
         }
         Change::ForgetLearnt { vm } => {
             let mut learnt = write.open_table(LEARNT)?;

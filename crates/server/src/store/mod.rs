@@ -1,4 +1,4 @@
-//! What shall survive a restart: VMs that were added or changed with `--persist`, and what
+//! What shall survive a restart: VMs that were added or changed with `--persist`, their jobs, and what
 //! controllers have learnt. One file, an embedded database (redb), one daemon at a time.
 //!
 //! ```text
@@ -32,7 +32,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
 use change::make_change;
-use schema::{DEVICES, LEARNT, STEPS, SchemaError, VMS};
+use schema::{DEVICES, JOBS, LEARNT, STEPS, SchemaError, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
@@ -247,6 +247,26 @@ impl Store {
                 let (identity, state) = kept.value();
                 (identity.to_owned(), state.to_owned())
             }))
+        })
+    }
+
+    /// The jobs that are kept of VMs of a device, in words, with the VMs' names.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn jobs(&self, device: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.with("read the store", |database| {
+            let jobs = database.begin_read()?.open_table(JOBS)?;
+            let mut kept = Vec::new();
+            for entry in jobs.range((device, "")..)? {
+                let (key, words) = entry?;
+                let (on, vm) = key.value();
+                if on != device {
+                    break;
+                }
+                kept.push((vm.to_owned(), words.value().to_owned()));
+            }
+            Ok(kept)
         })
     }
 

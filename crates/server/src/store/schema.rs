@@ -20,6 +20,9 @@ pub(super) const LEARNT: TableDefinition<'_, LearntKey, &[u8]> = TableDefinition
 pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
     TableDefinition::new("devices");
 
+/// Jobs that run, by device and VM, in words.
+pub(super) const JOBS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
+
 /// VM, device, policy.
 pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
@@ -28,7 +31,7 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// The step at index `n` makes schema `n + 1` of schema `n`. Those that a release has had never
 /// change; a new schema is a step more.
-pub(super) const STEPS: &[Step] = &[first, devices];
+pub(super) const STEPS: &[Step] = &[first, devices, jobs];
 
 fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
@@ -38,6 +41,11 @@ fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
 
 fn devices(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(DEVICES)?;
+    Ok(())
+}
+
+fn jobs(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(JOBS)?;
     Ok(())
 }
 

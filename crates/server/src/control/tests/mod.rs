@@ -2,6 +2,7 @@
 //! changes nothing.
 
 mod changes;
+mod jobs;
 mod learnt;
 mod planes;
 mod schedules;
@@ -33,6 +34,7 @@ use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmCo
 use crate::daemon::{ControlError, Disks};
 use crate::fault::{RuleSnapshot, State};
 use crate::identity::Identity;
+use crate::job::VmJobs;
 use crate::learnt_file::LearntFile;
 use planes::{Pretended, learnt_file, pretended_vm};
 
@@ -68,6 +70,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         stats: Box::new(VmStats::default()),
         seconds: Default::default(),
         tuning: None,
+        jobs: VmJobs::default(),
     };
     DeviceSnapshot {
         name: name.to_owned(),

@@ -1,6 +1,10 @@
 //! A daemon that is only pretended.
 
+use jiff::Timestamp;
+use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
+
 use super::*;
+use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
 
 /// A size that a disk has when it is told to, but never durably.
 pub(super) const UNSYNCED: u64 = 3 << 20;
@@ -81,6 +85,53 @@ pub(super) fn learnt_file(vm: &str, controller: &str) -> LearntFile {
     LearntFile::new([vm, "disk0", "vcup"], &disks, &Blob::new(controller, 1))
 }
 
+/// What the pretended devices do in a second.
+const CAPACITY: u64 = 100_000_000;
+
+/// A job that has half of what the device does, and of which nothing has moved.
+pub(super) fn running_job(bytes: u64, deadline: Nanos, at: Timestamp) -> RunningJob {
+    let job = Job {
+        bytes,
+        begun: Nanos::ZERO,
+        deadline,
+        moved: 0,
+    };
+    let forecast = job.forecast(Nanos::ZERO, CAPACITY / 2);
+    RunningJob {
+        since: Since {
+            begun: at,
+            due: after(at, deadline),
+            moved: 0,
+            overdue: Nanos::ZERO,
+        },
+        status: JobStatus {
+            job,
+            bandwidth: None,
+            forecast,
+            class: Class::BestEffort,
+            given_up: false,
+            possible: job.latency(CAPACITY) <= deadline,
+        },
+        outlook: Outlook::In(forecast.done),
+        capacity: CAPACITY,
+        enforced: false,
+    }
+}
+
+/// The same once it is over.
+pub(super) fn ended_job(job: &RunningJob, outcome: JobOutcome, late: Nanos) -> EndedJob {
+    EndedJob {
+        bytes: job.bytes(),
+        moved: job.moved(),
+        begun: job.since.begun,
+        due: job.since.due,
+        ended: after(job.since.due, late),
+        early: Nanos::ZERO,
+        late,
+        outcome,
+    }
+}
+
 pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
     DiskSnapshot {
         export: disk.export.clone(),
@@ -148,6 +199,51 @@ impl Plane for Pretended {
         }
         let now = self.change(vm, |vm| vm.pending = 77);
         Ok((now, vec![format!("{disks:?}")]))
+    }
+
+    async fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, ControlError> {
+        let now = self.change(vm, |_| {});
+        if let Some(job) = now.jobs.running.filter(|_| !order.replace) {
+            let (vm, moved, bytes) = (vm.to_owned(), job.moved(), job.bytes());
+            return Err(CommandError::HasJob { vm, moved, bytes }.into());
+        }
+        let deadline = match order.due {
+            Due::In(span) => span,
+            Due::At(due) => between(at, due),
+            Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
+        };
+        let job = running_job(order.bytes, deadline, at);
+        Ok(self.change(vm, |vm| vm.jobs.running = Some(job)))
+    }
+
+    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        let mut ended = false;
+        let now = self.change(vm, |vm| {
+            ended = vm.jobs.running.take().is_some_and(|job| {
+                vm.jobs.last = Some(ended_job(&job, JobOutcome::Cancelled, Nanos::ZERO));
+                vm.jobs.ended.count(JobResult::Cancelled);
+                true
+            });
+        });
+        match ended {
+            true => Ok(now),
+            false => Err(CommandError::NoJob(vm.to_owned()).into()),
+        }
+    }
+
+    async fn keep_jobs(&self, vm: &str) -> Result<bool, ControlError> {
+        match vm {
+            "unkept" => {
+                let what = "the disk is full".to_owned();
+                Err(ControlError::Store { what, help: None })
+            }
+            vm => Ok(vm != "dss"),
+        }
     }
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {

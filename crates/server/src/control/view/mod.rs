@@ -3,6 +3,7 @@
 
 mod device;
 mod fault;
+mod job;
 mod objective;
 mod policy;
 mod schedule;
@@ -18,6 +19,8 @@ use crate::config;
 pub(crate) use device::kind_name;
 pub use device::{CapView, CostView, CostsView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
+pub(crate) use job::At;
+pub use job::{EndedJobView, EndedJobsView, JobView, VmJobsView};
 pub use objective::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 pub use schedule::{NextView, ScheduleView};
@@ -137,6 +140,9 @@ pub struct VmView {
     /// How it is tuned to its target; absent where nothing tunes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
+    /// Its job that runs; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobView>,
     /// What somebody has to do for the change that was just made to last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -205,7 +211,7 @@ impl DeviceView {
 }
 
 impl VmView {
-    /// Shows a snapshot, which knows of no schedule.
+    /// Shows a snapshot, which knows of no schedule and not what time of day it is.
     pub fn new(snapshot: &VmSnapshot) -> VmView {
         VmView {
             name: snapshot.name.clone(),
@@ -228,6 +234,7 @@ impl VmView {
             pending: snapshot.pending,
             in_flight: snapshot.in_flight,
             tuning: snapshot.tuning.as_ref().map(TuningView::new),
+            job: None,
             notes: Vec::new(),
         }
     }

@@ -37,6 +37,7 @@ pub(in super::super) fn add_vm(
         payload: 0,
         leaving: false,
         adequacy: Default::default(),
+        jobs: Default::default(),
     }))
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
+use tokio::sync::Notify;
+
 use super::super::{Loop, LoopHandle, Phase};
 use super::{Prepared, SetupError};
 use crate::backing::file_io::ZEROES;
@@ -20,13 +22,14 @@ const FILES_MAX: u32 = 16_384;
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
-    /// The thread tells whether all was answered and every disk flushed.
+    /// The thread tells whether all was answered and every disk flushed; `news` is told when a job ends.
     ///
     /// # Errors
     /// When the kernel refuses the ring or the thread.
     pub fn spawn(
         self,
         guard: impl Send + 'static,
+        news: Arc<Notify>,
     ) -> Result<(LoopHandle, JoinHandle<io::Result<bool>>), SetupError> {
         let device = self.name.clone();
         let failed = |what: &'static str| {
@@ -48,7 +51,7 @@ impl Prepared {
             .name(format!("loop {}", self.name))
             .spawn(move || {
                 let _guard = guard;
-                match self.into_loop(commands, wake) {
+                match self.into_loop(commands, wake, news) {
                     Ok(event_loop) => {
                         let _ = started.send(Ok(()));
                         run_to_its_end(event_loop)
@@ -69,7 +72,12 @@ impl Prepared {
         }
     }
 
-    fn into_loop(mut self, commands: Receiver<Command>, wake: Arc<Wake>) -> io::Result<Loop> {
+    fn into_loop(
+        mut self,
+        commands: Receiver<Command>,
+        wake: Arc<Wake>,
+        news: Arc<Notify>,
+    ) -> io::Result<Loop> {
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
@@ -107,6 +115,8 @@ impl Prepared {
             completions: Vec::new(),
             scratch: Vec::new(),
             granted: Vec::new(),
+            running_jobs: 0,
+            news,
             ticking: false,
             upkeep_due: false,
             phase: Phase::Running,

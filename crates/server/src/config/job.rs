@@ -1,0 +1,201 @@
+//! What the control API takes as a job: so many bytes, by when.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tidegate_config::schedule::time_to_come;
+use tidegate_config::{ConfigErrors, Field, Section, document};
+use tidegate_core::time::Nanos;
+
+use crate::job::{Due, JobOrder, between};
+
+/// More than any disk holds, and less than makes a sum of jobs overflow.
+const BYTES_MAX: u64 = 1 << 60;
+/// Longer than any daemon runs.
+const DEADLINE_MAX: Nanos = Nanos::from_secs(365 * 86_400);
+/// A hundred times as long as the device needs is no deadline any more.
+const TOLERANCE_MAX: f64 = 100.0;
+const THOUSANDTHS: f64 = 1e3;
+
+const SIZE: &str = "how many bytes are to be read and written: \"2 GiB\"";
+const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as {\"deadline\": \"60 s\"}";
+
+/// Reads a job in JSON: `size`, and `deadline`, `by` or `tolerance`. It is `now`; times of day are those of
+/// `zone`.
+///
+/// # Errors
+/// Everything wrong with it.
+pub fn from_json(
+    json: &serde_json::Value,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Result<JobOrder, ConfigErrors> {
+    document::read_json(json, "", |field| {
+        let mut section = field.section()?;
+        let size = section.need("size", SIZE);
+        let bytes = size.and_then(|size| size.bytes(1..=BYTES_MAX));
+        let due = due(&mut section, now, zone);
+        section.finish();
+        Some(JobOrder {
+            bytes: bytes?,
+            due: due?,
+            replace: false,
+        })
+    })
+}
+
+fn due(section: &mut Section<'_>, now: Timestamp, zone: &TimeZone) -> Option<Due> {
+    let (deadline, by) = (section.take("deadline"), section.take("by"));
+    let named = [deadline, by, section.take("tolerance")];
+    match &named {
+        [Some(deadline), None, None] => deadline.duration(Nanos(1)..=DEADLINE_MAX).map(Due::In),
+        [None, Some(by), None] => time_by(by, now, zone).map(Due::At),
+        [None, None, Some(tolerance)] => {
+            let part = tolerance.decimal(0.0..=TOLERANCE_MAX)?;
+            Some(Due::Tolerance((part * THOUSANDTHS).round() as u64))
+        }
+        [None, None, None] => {
+            section.error("says not by when it is to be done", WHEN);
+            None
+        }
+        _ => {
+            // The last of them is the one too many.
+            if let Some(field) = named.iter().flatten().last() {
+                field.error("says once more by when it is to be done", WHEN);
+            }
+            None
+        }
+    }
+}
+
+fn time_by(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let by = time_to_come(field, now, zone)?;
+    if between(now, by) > DEADLINE_MAX {
+        field.error(
+            format!("{} is too far ahead", field.describe()),
+            "within a year",
+        );
+        return None;
+    }
+    Some(by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(json: &Value) -> Result<JobOrder, ConfigErrors> {
+        let now = "2026-11-22T14:02:30+01:00".parse().expect("a time");
+        let zone = TimeZone::get("Europe/Berlin").expect("it is known");
+        from_json(json, now, &zone)
+    }
+
+    #[test]
+    fn a_job_is_due_after_a_time_or_at_one_or_by_what_the_device_does() {
+        let due = |json| read(&json).expect("good").due;
+        let at = |text: &str| Due::At(text.parse().expect("a time"));
+        assert_eq!(
+            due(json!({ "size": "2 GiB", "deadline": "60 s" })),
+            Due::In(Nanos::from_secs(60))
+        );
+        assert_eq!(
+            due(json!({ "size": "2 GiB", "tolerance": 0.3 })),
+            Due::Tolerance(300)
+        );
+        for (by, expected) in [
+            ("14:03", "2026-11-22T13:03:00Z"),
+            ("14:02:31", "2026-11-22T13:02:31Z"),
+            // What is over today is tomorrow's.
+            ("14:02", "2026-11-23T13:02:00Z"),
+            ("2026-12-01T06:00", "2026-12-01T05:00:00Z"),
+            ("2026-12-01T06:00:00Z", "2026-12-01T06:00:00Z"),
+        ] {
+            assert_eq!(
+                due(json!({ "size": "1 B", "by": by })),
+                at(expected),
+                "{by}"
+            );
+        }
+        let bytes = read(&json!({ "size": "2 GiB", "by": "14:03" })).map(|job| job.bytes);
+        assert_eq!(bytes.expect("good"), 2 << 30);
+    }
+
+    #[test]
+    fn what_is_no_job_is_told_what_is_wrong_where_and_what_would_be_right() {
+        for (json, at, what, allowed) in [
+            (
+                json!({ "deadline": "60 s" }),
+                "",
+                "`size` is missing",
+                "2 GiB",
+            ),
+            (
+                json!({ "size": 5, "deadline": "60 s" }),
+                "size",
+                "unit is missing",
+                "5 B",
+            ),
+            (
+                json!({ "size": "0 B", "deadline": "60 s" }),
+                "size",
+                "out of range",
+                "from 1 B",
+            ),
+            (
+                json!({ "size": "1 B" }),
+                "",
+                "says not by when",
+                "deadline = \"60 s\"",
+            ),
+            (
+                json!({ "size": "1 B", "deadline": "1 s", "by": "14:03" }),
+                "by",
+                "once more",
+                "one of deadline",
+            ),
+            (
+                json!({ "size": "1 B", "deadline": "0 s" }),
+                "deadline",
+                "out of range",
+                "from 1 ns",
+            ),
+            (
+                json!({ "size": "1 B", "by": "soon" }),
+                "by",
+                "expected a time to come",
+                "14:03",
+            ),
+            (
+                json!({ "size": "1 B", "by": "2026-11-22T14:02" }),
+                "by",
+                "is over",
+                "a time to come",
+            ),
+            (
+                json!({ "size": "1 B", "by": "2036-11-22T14:02" }),
+                "by",
+                "too far",
+                "within a year",
+            ),
+            (
+                json!({ "size": "1 B", "tolerance": -0.1 }),
+                "tolerance",
+                "out of range",
+                "from 0 to 100",
+            ),
+            (
+                json!({ "size": "1 B", "dedline": "1 s" }),
+                "",
+                "unknown key `dedline`",
+                "`deadline`",
+            ),
+        ] {
+            let errors = read(&json).expect_err("no job");
+            let fits = errors.0.iter().any(|error| {
+                let said = error.allowed.as_deref().unwrap_or_default();
+                error.field == at && error.what.contains(what) && said.contains(allowed)
+            });
+            assert!(fits, "{json}: {:?}", errors.0);
+        }
+    }
+}

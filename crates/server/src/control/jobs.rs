@@ -1,0 +1,111 @@
+//! `/v1/vms/{name}/job` and `/v1/jobs`: so many bytes of a VM, by when.
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+
+use super::Api;
+use super::error::{ApiError, ApiResult, json};
+use super::handlers::{Body, in_time, ok, parse};
+use super::plane::Plane;
+use super::view::{At, VmJobsView};
+use crate::command::VmSnapshot;
+use crate::config;
+
+const JOB: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
+
+/// What a `PUT` may be asked with.
+#[derive(Clone, Copy, Default, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Wish {
+    /// Instead of a job that runs.
+    replace: bool,
+}
+
+impl<P: Plane> Api<P> {
+    /// The time that answers are given for.
+    pub(super) fn at(&self) -> At {
+        At {
+            now: self.clock.now(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    fn jobs(&self, vm: &VmSnapshot) -> VmJobsView {
+        VmJobsView::new(vm, &self.at())
+    }
+
+    /// Keeps the jobs as they are. That a restart would lose one, or bring it back, is no reason to refuse it.
+    async fn keep_jobs(&self, vm: &str) -> Option<String> {
+        let why = match in_time(vm, self.plane.keep_jobs(vm)).await {
+            Ok(true) => return None,
+            Ok(false) => "the configuration names no store".to_owned(),
+            Err(error) => {
+                let why = error.body.error.what;
+                tracing::warn!(vm, "its jobs are not kept: {why}");
+                why
+            }
+        };
+        Some(why)
+    }
+}
+
+pub(super) async fn list<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
+    let all = api.snapshots().await?;
+    let vms = all.iter().flat_map(|device| &device.vms);
+    let have = vms.filter(|vm| vm.jobs.running.is_some() || vm.jobs.last.is_some());
+    Ok(ok(&have.map(|vm| api.jobs(vm)).collect::<Vec<_>>()))
+}
+
+pub(super) async fn show<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    Ok(ok(&api.jobs(&api.look(&name).await?)))
+}
+
+pub(super) async fn begin<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    body: Body,
+) -> ApiResult<Response> {
+    let wish = Query::<Wish>::try_from_uri(&uri).map_err(|rejection| {
+        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
+            .allowing("?replace=true")
+    })?;
+    let at = api.at();
+    let mut order = config::job::from_json(&parse(body, JOB)?, at.now, &at.zone)?;
+    order.replace = wish.replace;
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        own.look(&vm).await?;
+        // What was waited for is no part of its time.
+        let begun = own.plane.begin_job(&vm, order, own.clock.now());
+        let now = in_time(&vm, begun).await?;
+        let not_kept = own.keep_jobs(&vm).await;
+        let mut view = own.jobs(&now);
+        if let Some((why, job)) = not_kept.zip(view.job.as_mut()) {
+            let note = format!("a restart of the daemon would forget it: {why}");
+            job.notes.push(note);
+        }
+        Ok(json(StatusCode::CREATED, &view))
+    })
+    .await
+}
+
+pub(super) async fn cancel<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    let (own, vm) = (api.clone(), name.clone());
+    api.change(&name, async move {
+        own.look(&vm).await?;
+        let now = in_time(&vm, own.plane.cancel_job(&vm)).await?;
+        own.keep_jobs(&vm).await;
+        Ok(ok(&own.jobs(&now)))
+    })
+    .await
+}

@@ -1,0 +1,366 @@
+//! Jobs, on a clock of the tests' own.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tidegate_core::jobs::{Class, JobOutcome};
+
+use super::planes::{ended_job, running_job};
+use super::*;
+use crate::job::Outlook;
+
+const JOB: &str = "/v1/vms/oltp/job";
+const NOW: &str = "2026-11-22T12:00:00Z";
+
+fn api(plane: &Pretended) -> Api<Pretended> {
+    let now: Timestamp = NOW.parse().expect("a time");
+    Api::new(plane.clone(), Clock::of(move || now))
+}
+
+/// So many seconds from now, as people read it where this runs.
+fn clock(seconds: i64) -> String {
+    let now: Timestamp = NOW.parse().expect("a time");
+    let then = now + jiff::SignedDuration::from_secs(seconds);
+    let local = then.to_zoned(TimeZone::system());
+    local.strftime("%H:%M:%S").to_string()
+}
+
+async fn put(api: &Api<Pretended>, path: &str, job: Value) -> (StatusCode, Value) {
+    ask_api(api, "PUT", path, &job.to_string()).await
+}
+
+#[tokio::test]
+async fn a_job_begins_is_forecast_and_is_cancelled() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let (status, none) = ask_api(&api, "GET", JOB, "").await;
+    assert_eq!((status, none.get("job")), (StatusCode::OK, None), "{none}");
+    assert_eq!(ask_api(&api, "GET", "/v1/jobs", "").await.1, json!([]));
+
+    // 2 GB at half of 100 MB/s are 40 s.
+    let (status, begun) = put(&api, JOB, json!({ "size": "2 GB", "deadline": "60 s" })).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    let job = &begun["job"];
+    assert_eq!(job["size_bytes"], 2_000_000_000_u64);
+    assert_eq!(
+        (&job["early_s"], &job["done_in_s"]),
+        (&json!(20.0), &json!(40.0))
+    );
+    assert_eq!(
+        job["forecast"],
+        format!("done at {}, 20 s early", clock(40))
+    );
+    assert_eq!(
+        (&job["possible"], &job["given_up"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(job["class"], "best-effort");
+    // It is mClock that is in force.
+    assert_eq!(job["enforced"], false);
+    let notes = job["notes"].as_array().expect("a note");
+    assert_eq!(notes.len(), 1, "{job}");
+    let note = notes[0].as_str().expect("text");
+    assert!(
+        note.contains("policy mclock knows no jobs") && note.contains("\"pridyn\""),
+        "{note}"
+    );
+
+    let (_, vm) = ask_api(&api, "GET", "/v1/vms/oltp", "").await;
+    assert_eq!(
+        vm["job"], *job,
+        "it is among what there is to know of its VM"
+    );
+    let (_, all) = ask_api(&api, "GET", "/v1/jobs", "").await;
+    assert_eq!(all, json!([ask_api(&api, "GET", JOB, "").await.1]));
+
+    let (status, over) = ask_api(&api, "DELETE", JOB, "").await;
+    assert_eq!((status, over.get("job")), (StatusCode::OK, None), "{over}");
+    assert_eq!(over["last"]["outcome"], "cancelled");
+    assert_eq!(over["last"]["begun"], job["begun"]);
+    assert_eq!(
+        over["ended"],
+        json!({ "met": 0, "missed": 0, "cancelled": 1 })
+    );
+    let (_, all) = ask_api(&api, "GET", "/v1/jobs", "").await;
+    assert_eq!(all[0]["last"]["outcome"], "cancelled", "{all}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let (_, begun) = put(&api, JOB, json!({ "size": "2 GB", "deadline": "19 s" })).await;
+    let job = &begun["job"];
+    let forecast = job["forecast"].as_str().expect("text");
+    let expected = format!("misses by 21 s: done at {}, due at", clock(40));
+    assert!(forecast.starts_with(&expected), "{forecast}");
+    assert_eq!(
+        (&job["early_s"], &job["possible"]),
+        (&json!(-21.0), &json!(false))
+    );
+    assert_eq!(job["least_deadline_s"], 20.0);
+    let note = job["notes"][1].as_str().expect("a note");
+    let nearest = format!(
+        "the nearest deadline that is possible is 20 s from its beginning, {}",
+        clock(20)
+    );
+    assert!(
+        note.contains("at 100 MB/s 2 GB take 20 s") && note.contains(&nearest),
+        "{note}"
+    );
+    // By the time of day, too: an hour ago is tomorrow.
+    let due = put(
+        &api,
+        "/v1/vms/bulk/job",
+        json!({ "size": "1 B", "by": clock(-3600) }),
+    )
+    .await;
+    assert_eq!(due.1["job"]["due_in_s"], 23.0 * 3600.0, "{}", due.1);
+}
+
+#[tokio::test]
+async fn a_job_is_seen_in_every_state_that_it_can_be_in() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let now: Timestamp = NOW.parse().expect("a time");
+    let minute = Nanos::from_secs(60);
+    let shown = |change: fn(&mut crate::job::RunningJob)| {
+        let mut job = running_job(2_000_000_000, minute, now);
+        change(&mut job);
+        plane.change("oltp", |vm| vm.jobs.running = Some(job));
+    };
+    let said = async |field: &str| {
+        let (_, jobs) = ask_api(&api, "GET", JOB, "").await;
+        jobs["job"][field].clone()
+    };
+    shown(|job| job.outlook = Outlook::Unknown);
+    let forecast = said("forecast").await;
+    assert!(
+        forecast
+            .as_str()
+            .is_some_and(|said| said.starts_with("not known before")),
+        "{forecast}"
+    );
+    assert_eq!(
+        (said("early_s").await, said("done").await),
+        (Value::Null, Value::Null)
+    );
+
+    shown(|job| job.outlook = Outlook::Never);
+    let forecast = said("forecast").await;
+    assert!(
+        forecast
+            .as_str()
+            .is_some_and(|said| said.starts_with("never done")),
+        "{forecast}"
+    );
+
+    shown(|job| {
+        (job.status.given_up, job.enforced) = (true, true);
+        job.status.class = Class::Idle;
+    });
+    let notes = said("notes").await;
+    assert!(
+        notes[0]
+            .as_str()
+            .is_some_and(|note| note.contains("nobody suffers")),
+        "{notes}"
+    );
+    assert_eq!(
+        (said("class").await, said("enforced").await),
+        (json!("idle"), json!(true))
+    );
+
+    // What it has is more than is known of the device.
+    shown(|job| job.status.bandwidth = Some(200_000_000));
+    assert_eq!(said("least_deadline_s").await, 10.0);
+
+    // Half of it moved before this daemon started, ten seconds after it was due.
+    shown(|job| {
+        job.since.moved = 2_000_000_000;
+        job.since.overdue = Nanos::from_secs(10);
+    });
+    assert_eq!(said("size_bytes").await, 4_000_000_000_u64);
+    assert_eq!(said("least_deadline_s").await, 20.0);
+    assert_eq!(said("moved_bytes").await, 2_000_000_000_u64);
+    assert_eq!(said("early_s").await, -10.0);
+}
+
+#[tokio::test]
+async fn what_became_of_jobs_is_told_in_words_and_counted() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let now: Timestamp = NOW.parse().expect("a time");
+    let job = running_job(1 << 20, Nanos::from_secs(60), now);
+    for (late, outcome, result, said) in [
+        (
+            0,
+            JobOutcome::Done,
+            "met",
+            format!("met at {}, 0 ms early", clock(60)),
+        ),
+        (
+            5,
+            JobOutcome::Done,
+            "missed",
+            format!("missed by 5 s: done at {}", clock(65)),
+        ),
+        (
+            0,
+            JobOutcome::Cancelled,
+            "cancelled",
+            format!("cancelled at {}, after 0 B of 1 MiB", clock(60)),
+        ),
+    ] {
+        let ended = ended_job(&job, outcome, Nanos::from_secs(late));
+        plane.change("oltp", |vm| {
+            vm.jobs.ended.count(ended.result());
+            vm.jobs.last = Some(ended);
+        });
+        let (_, jobs) = ask_api(&api, "GET", JOB, "").await;
+        assert_eq!(jobs["last"]["outcome"], result, "{jobs}");
+        assert_eq!(jobs["last"]["said"], said, "{jobs}");
+        assert_eq!(jobs["ended"][result], 1, "{jobs}");
+    }
+    let (_, metrics) = ask_api(&api, "GET", "/metrics", "").await;
+    let metrics = metrics.as_str().expect("text");
+    let of_oltp = "vm=\"oltp\",device=\"disk0\"";
+    assert!(
+        metrics.contains(&format!(
+            "tidegate_vm_jobs_ended_total{{{of_oltp},outcome=\"missed\"}} 1.0"
+        )),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("tidegate_vm_job_size_bytes{"),
+        "it has none: {metrics}"
+    );
+    plane.change("oltp", |vm| vm.jobs.running = Some(job));
+    let (_, metrics) = ask_api(&api, "GET", "/metrics", "").await;
+    let metrics = metrics.as_str().expect("text");
+    for line in [
+        "tidegate_vm_job_size_bytes{OF} 1048576.0",
+        "tidegate_vm_job_moved_bytes{OF} 0.0",
+        "tidegate_vm_job_late_seconds{OF} 0.0",
+        "tidegate_vm_job_given_up{OF} 0.0",
+        "tidegate_vm_job_class{OF,class=\"best-effort\"} 1.0",
+        "tidegate_vm_job_class{OF,class=\"idle\"} 0.0",
+    ] {
+        let line = line.replace("OF", of_oltp);
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_job_is_refused_and_changes_nothing() {
+    let plane = Pretended::new();
+    let api = api(&plane);
+    let good = json!({ "size": "2 GB", "deadline": "60 s" });
+    let (status, _) = put(&api, "/v1/vms/bulk/job", good.clone()).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let before = ask_api(&api, "GET", "/v1/jobs", "").await;
+    let (good, later) = (good.to_string(), "{\"size\": \"1 B\", \"tolerance\": 1}");
+    for (method, path, body, status, at, what, allowed) in [
+        (
+            "GET",
+            "/v1/vms/olpt/job",
+            "",
+            404,
+            "vm",
+            "no VM \"olpt\"",
+            "oltp",
+        ),
+        (
+            "PUT",
+            "/v1/vms/olpt/job",
+            good.as_str(),
+            404,
+            "vm",
+            "no VM \"olpt\"",
+            "oltp",
+        ),
+        ("PUT", JOB, "{", 400, "body", "not JSON", "\"size\""),
+        ("PUT", JOB, "{}", 422, "", "`size` is missing", "2 GiB"),
+        (
+            "PUT",
+            JOB,
+            "{\"size\": \"0 B\", \"deadline\": \"1 s\"}",
+            422,
+            "size",
+            "out of range",
+            "from 1 B",
+        ),
+        (
+            "PUT",
+            JOB,
+            later,
+            409,
+            "oltp",
+            "nothing is known yet",
+            "deadline",
+        ),
+        (
+            "PUT",
+            "/v1/vms/bulk/job",
+            good.as_str(),
+            409,
+            "bulk",
+            "has a job that runs",
+            "?replace=true",
+        ),
+        (
+            "PUT",
+            "/v1/vms/oltp/job?force=true",
+            good.as_str(),
+            400,
+            "query",
+            "force",
+            "?replace=true",
+        ),
+        ("DELETE", JOB, "", 404, "oltp", "has no job", "/v1/jobs"),
+        ("POST", JOB, good.as_str(), 405, "method", "POST", ".../job"),
+        ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
+    ] {
+        let (got, answer) = ask_api(&api, method, path, body).await;
+        assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
+        assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
+        let said = |field: &str| {
+            answer["error"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        assert!(said("what").contains(what), "{method} {path}: {answer}");
+        assert!(
+            said("allowed").contains(allowed),
+            "{method} {path}: {answer}"
+        );
+    }
+    assert_eq!(ask_api(&api, "GET", "/v1/jobs", "").await, before);
+    let again = ask_api(&api, "PUT", "/v1/vms/bulk/job?replace=true", &good).await;
+    assert_eq!(again.0, StatusCode::CREATED, "{}", again.1);
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_kept_begins_all_the_same_and_says_so() {
+    let plane = Pretended::new();
+    plane.with(|devices| {
+        devices[1]
+            .vms
+            .append(&mut snapshot("disk1", &["unkept"]).vms)
+    });
+    let unkept = planes::pretended_vm("unkept", 1, Objective::default());
+    plane.vms(|vms| vms.push(unkept));
+    let api = api(&plane);
+    for (vm, why) in [("dss", "names no store"), ("unkept", "the disk is full")] {
+        let path = format!("/v1/vms/{vm}/job");
+        let (status, begun) = put(&api, &path, json!({ "size": "1 GB", "deadline": "1 h" })).await;
+        assert_eq!(status, StatusCode::CREATED, "{begun}");
+        let notes = begun["job"]["notes"].to_string();
+        assert!(
+            notes.contains("a restart") && notes.contains(why),
+            "{notes}"
+        );
+        let (status, over) = ask_api(&api, "DELETE", &path, "").await;
+        assert_eq!(status, StatusCode::OK, "{over}");
+    }
+}

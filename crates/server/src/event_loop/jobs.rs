@@ -1,0 +1,280 @@
+//! Jobs of this device's VMs: begun and ended by command, looked after once a second, told of when they end.
+
+use jiff::Timestamp;
+use tidegate_core::jobs::{JobEnd, JobSpec, deadline};
+use tidegate_core::time::Nanos;
+
+use super::{Loop, Vm};
+use crate::command::{CommandError, VmSnapshot};
+use crate::job::{
+    self, Due, EndedJob, EndedJobs, JobOrder, JobResult, KeptJob, Outlook, RunningJob, Since,
+    VmJobs, span,
+};
+
+/// Of one job it is not said again so soon that it cannot be met, however often that changes.
+const QUIET: Nanos = Nanos::from_secs(60);
+
+/// The jobs of one VM, beside what the engine knows of them.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    /// Of the one that runs.
+    since: Option<Since>,
+    given_up: GivenUp,
+    last: Option<EndedJob>,
+    ended: EndedJobs,
+}
+
+/// What was said last of whether a job cannot be met.
+#[derive(Debug, Default)]
+struct GivenUp {
+    is: bool,
+    /// When; `None`: nothing was said yet.
+    said: Option<Nanos>,
+}
+
+impl GivenUp {
+    /// Whether it is to be said now.
+    fn look(&mut self, now: Nanos, is: bool) -> bool {
+        let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
+        if !is || self.is || lately {
+            self.is &= is;
+            return false;
+        }
+        (self.is, self.said) = (true, Some(now));
+        true
+    }
+}
+
+impl Loop {
+    /// Begins a job now, on a wall clock that shows `at`.
+    pub(super) fn begin_job(
+        &mut self,
+        vm: &str,
+        order: &JobOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, CommandError> {
+        self.takes_more()?;
+        let index = self.vm_named(vm)?;
+        if let Some(running) = self.running_job(index)
+            && !order.replace
+        {
+            let (moved, bytes) = (running.moved(), running.bytes());
+            let vm = vm.to_owned();
+            return Err(CommandError::HasJob { vm, moved, bytes });
+        }
+        let begun = job::to_the_millisecond(at);
+        let deadline = match order.due {
+            Due::In(span) => span,
+            Due::At(due) => job::between(at, due),
+            Due::Tolerance(thousandths) => self.deadline(index, order.bytes, thousandths)?,
+        };
+        let due = match order.due {
+            Due::At(due) => due,
+            Due::In(_) | Due::Tolerance(_) => job::after(begun, deadline),
+        };
+        let since = Since {
+            begun,
+            due: job::to_the_millisecond(due),
+            moved: 0,
+            overdue: Nanos::ZERO,
+        };
+        let spec = JobSpec {
+            bytes: order.bytes,
+            deadline: deadline.max(Nanos(1)),
+        };
+        self.take_up(index, &spec, since)?;
+        tracing::info!(vm, bytes = order.bytes, due = %since.due, "job begun");
+        Ok(self.vm_snapshot(index))
+    }
+
+    /// Equations 4.1 and 4.2: as long as the device needs beside those that use it now, and so many thousandths
+    /// of that longer.
+    fn deadline(&self, index: usize, bytes: u64, thousandths: u64) -> Result<Nanos, CommandError> {
+        let users = self.engine.users_with(self.now, self.vms[index].id);
+        match self.engine.total_bandwidth(users) {
+            0 => Err(CommandError::Unmeasured),
+            bandwidth => {
+                let users = u32::try_from(users).unwrap_or(u32::MAX);
+                let makespan = deadline::makespan(bytes, bandwidth, 0, users, false);
+                Ok(deadline::with_tolerance(makespan, thousandths))
+            }
+        }
+    }
+
+    fn take_up(&mut self, index: usize, spec: &JobSpec, since: Since) -> Result<(), CommandError> {
+        let id = self.vms[index].id;
+        let begun = self.engine.begin_job(self.now, id, spec);
+        begun.map_err(|error| CommandError::Refused(error.to_string()))?;
+        // Before it is known as what the VM has, the one that it had is over.
+        self.end_jobs();
+        let jobs = &mut self.vms[index].jobs;
+        (jobs.since, jobs.given_up) = (Some(since), GivenUp::default());
+        self.running_jobs += 1;
+        Ok(())
+    }
+
+    /// Ends the job of a VM that is not wanted any more.
+    pub(super) fn cancel_job(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
+        let index = self.vm_named(vm)?;
+        let ended = self.engine.end_job(self.now, self.vms[index].id);
+        match ended.map_err(|error| CommandError::Refused(error.to_string()))? {
+            Some(_) => self.end_jobs(),
+            None => return Err(CommandError::NoJob(vm.to_owned())),
+        }
+        Ok(self.vm_snapshot(index))
+    }
+
+    /// The jobs that run, as they are kept.
+    pub(super) fn export_jobs(&self) -> Vec<(String, KeptJob)> {
+        let running = self.vms.iter().filter(|(_, vm)| vm.jobs.since.is_some());
+        let kept = |(at, vm): (usize, &Vm)| Some((vm.name.clone(), self.running_job(at)?.kept()));
+        running.filter_map(kept).collect()
+    }
+
+    /// Goes on with jobs that were kept, on a wall clock that shows `at`.
+    pub(super) fn resume_jobs(&mut self, kept: Vec<(String, KeptJob)>, at: Timestamp) {
+        for (vm, job) in kept {
+            let spec = JobSpec {
+                bytes: job.bytes - job.moved,
+                // One that was due meanwhile is late from the beginning.
+                deadline: job::between(at, job.due).max(Nanos(1)),
+            };
+            let since = Since {
+                begun: job.begun,
+                due: job.due,
+                moved: job.moved,
+                overdue: job::between(job.due, at),
+            };
+            let resumed = self
+                .vm_named(&vm)
+                .and_then(|index| self.take_up(index, &spec, since));
+            match resumed {
+                Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "its job goes on"),
+                Err(error) => tracing::warn!(vm, "its job does not go on: {error}"),
+            }
+        }
+    }
+
+    /// Books jobs that have ended since the last time, and tells of them.
+    pub(super) fn end_jobs(&mut self) {
+        while let Some(end) = self.engine.poll_job_end() {
+            let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
+            let Some(index) = place.map(|(at, _)| at) else {
+                continue;
+            };
+            let at = job::before(Timestamp::now(), self.now.since(end.ended));
+            self.end_job(index, &end, at);
+        }
+    }
+
+    fn end_job(&mut self, index: usize, end: &JobEnd, at: Timestamp) {
+        let vm = &mut self.vms[index];
+        let Some(since) = vm.jobs.since.take() else {
+            return;
+        };
+        self.running_jobs -= 1;
+        let left = end.job.due().since(end.ended);
+        let ended = EndedJob {
+            bytes: end.job.bytes.saturating_add(since.moved),
+            moved: (end.job.moved.min(end.job.bytes)).saturating_add(since.moved),
+            begun: since.begun,
+            due: since.due,
+            ended: job::to_the_millisecond(at),
+            early: match since.overdue {
+                Nanos::ZERO => left,
+                _ => Nanos::ZERO,
+            },
+            late: Nanos(end.late.0.saturating_add(since.overdue.0)),
+            outcome: end.outcome,
+        };
+        vm.jobs.ended.count(ended.result());
+        vm.jobs.last = Some(ended);
+        tell_end(&self.name, &vm.name, &ended);
+        self.news.notify_one();
+    }
+
+    /// The jobs of a VM as they stand.
+    pub(super) fn vm_jobs(&self, index: usize) -> VmJobs {
+        let jobs = &self.vms[index].jobs;
+        VmJobs {
+            running: self.running_job(index),
+            last: jobs.last,
+            ended: jobs.ended,
+        }
+    }
+
+    fn running_job(&self, index: usize) -> Option<RunningJob> {
+        let vm = &self.vms[index];
+        let since = vm.jobs.since?;
+        let status = self.engine.job(self.now, vm.id)?;
+        let capacity = self.engine.total_bandwidth(1);
+        let outlook = match (status.bandwidth, status.forecast.done) {
+            (None, _) if capacity == 0 => Outlook::Unknown,
+            (_, Nanos::MAX) => Outlook::Never,
+            (_, done) => Outlook::In(done.since(self.now)),
+        };
+        Some(RunningJob {
+            since,
+            status,
+            outlook,
+            capacity,
+            enforced: job::is_enforced_by(self.engine.policy()),
+        })
+    }
+
+    /// Logs which jobs cannot be met as things are, since the last time.
+    pub(super) fn tell_jobs(&mut self) {
+        if self.running_jobs == 0 {
+            return;
+        }
+        for vm in self.vms.values_mut().filter(|vm| vm.jobs.since.is_some()) {
+            let Some(job) = self.engine.job(self.now, vm.id) else {
+                continue;
+            };
+            if vm.jobs.given_up.look(self.now, job.given_up) {
+                tracing::warn!(
+                    device = %self.name,
+                    vm = vm.name,
+                    late = span(job.forecast.late),
+                    "its job cannot be met as things are, and has what the others leave: give it more time, or \
+                     move somebody to another device"
+                );
+            }
+        }
+    }
+}
+
+fn tell_end(device: &str, vm: &str, job: &EndedJob) {
+    let (bytes, took) = (job.bytes, span(job::between(job.begun, job.ended)));
+    match job.result() {
+        JobResult::Met => {
+            tracing::info!(device, vm, bytes, took, early = span(job.early), "job met");
+        }
+        JobResult::Missed => {
+            tracing::warn!(device, vm, bytes, took, late = span(job.late), "job missed");
+        }
+        JobResult::Cancelled => {
+            tracing::info!(device, vm, bytes, moved = job.moved, "job cancelled");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_job_is_given_up_is_said_once_and_no_more_often_than_once_a_minute() {
+        let mut given_up = GivenUp::default();
+        let mut look = |second, is| given_up.look(Nanos::from_secs(second), is);
+        assert!(!look(1, false));
+        assert!(look(2, true));
+        assert!(!look(3, true), "it was said");
+        assert!(!look(90, true));
+        assert!(!look(91, false));
+        assert!(look(92, true), "once more, and not lately");
+        assert!(!look(93, false));
+        assert!(!look(94, true), "lately");
+        assert!(look(152, true), "it still is");
+    }
+}

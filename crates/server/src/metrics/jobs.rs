@@ -1,0 +1,70 @@
+//! What is counted of jobs.
+
+use tidegate_core::jobs::Class;
+use tidegate_core::time::Nanos;
+
+use super::{Metric, Read, bytes, plain, seconds};
+use crate::command::VmSnapshot;
+use crate::job::RunningJob;
+
+pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
+    bytes(
+        "job_size",
+        "Bytes of the VM's job in all; absent, as the next ones, where it has none",
+        Read::Maybe(|vm| Some(running(vm)?.bytes() as f64)),
+    ),
+    bytes(
+        "job_moved",
+        "Bytes of the VM's job that have moved",
+        Read::Maybe(|vm| Some(running(vm)?.moved() as f64)),
+    ),
+    seconds(
+        "job_early",
+        "How long before it is due the VM's job will be done, as things are; 0: it will not be, absent: not known",
+        Read::Maybe(|vm| Some(running(vm)?.early()?.as_secs_f64())),
+    ),
+    seconds(
+        "job_late",
+        "How long after it is due the VM's job will be done, as things are; 0: in time, infinite: never",
+        Read::Maybe(|vm| Some(lateness(running(vm)?.late()?))),
+    ),
+    plain(
+        "job_class",
+        "The class that a VM with a job has just now has the value 1",
+        Read::Gauges("class", |vm| {
+            let class_of = |job: &RunningJob| {
+                let is = |class| f64::from(u8::from(job.status.class == class));
+                Class::ALL.map(|class| (class.name().to_owned(), is(class)))
+            };
+            running(vm).map(class_of).into_iter().flatten().collect()
+        }),
+    ),
+    plain(
+        "job_given_up",
+        "1 where the VM's job cannot be met as things are, so that nobody suffers for it",
+        Read::Maybe(|vm| Some(f64::from(u8::from(running(vm)?.status.given_up)))),
+    ),
+    plain(
+        "jobs_ended",
+        "Jobs of the VM that are over: met, missed or cancelled",
+        Read::Counters("outcome", |vm| {
+            let ended = vm.jobs.ended;
+            vec![
+                ("met", ended.met as f64),
+                ("missed", ended.missed as f64),
+                ("cancelled", ended.cancelled as f64),
+            ]
+        }),
+    ),
+];
+
+fn running(vm: &VmSnapshot) -> Option<&RunningJob> {
+    vm.jobs.running.as_ref()
+}
+
+fn lateness(late: Nanos) -> f64 {
+    match late {
+        Nanos::MAX => f64::INFINITY,
+        late => late.as_secs_f64(),
+    }
+}
