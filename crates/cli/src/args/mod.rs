@@ -4,6 +4,7 @@
 mod agent;
 mod daemon;
 mod disk;
+mod job;
 mod plan;
 mod profile;
 mod schedule;
@@ -27,6 +28,7 @@ pub(crate) use daemon::{
     RemoveArgs, ResizeArgs, StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
+pub(crate) use job::{JobCommand, StartJobArgs};
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
@@ -51,6 +53,7 @@ use value::{parse_param, whole};
   tidegate sim examples/noisy-neighbour.toml   who would get what, in virtual time
   tidegate vm list                             who is served
   tidegate vm set oltp --reservation \"120 IOPS\"
+  tidegate job start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
   tidegate stats --follow                      who gets what, every second"
 )]
@@ -62,7 +65,7 @@ pub(crate) struct Args {
 }
 
 /// Commands that ask a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 5] = ["vm", "device", "disk", "policy", "stats"];
+const ASK_THE_DAEMON: [&str; 6] = ["vm", "job", "device", "disk", "policy", "stats"];
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose results are one table, whatever they are asked.
 const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
@@ -226,6 +229,15 @@ pub(crate) enum Command {
     /// The VMs that are served, and what they were promised
     #[command(subcommand)]
     Vm(VmCommand),
+    /// What VMs are to have read and written by when, and what will come of it
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate job start dss --size \"2 GiB\" --deadline \"60 s\" --wait
+  tidegate job list
+  tidegate job show dss"
+    )]
+    Job(JobCommand),
     /// The devices their disks lie on
     #[command(subcommand)]
     Device(DeviceCommand),
@@ -449,6 +461,8 @@ mod tests {
             ("vm resize", true, true, false),
             ("vm export", true, true, false),
             ("vm import", true, true, false),
+            ("job start", true, true, false),
+            ("job list", true, true, false),
             ("device show", true, true, false),
             ("disk fault add", true, true, false),
             ("disk fault list", true, true, false),
@@ -558,6 +572,32 @@ mod tests {
             panic!("{resized:?}");
         };
         assert_eq!(resized.disk, ["1 GiB"]);
+    }
+
+    #[test]
+    fn a_job_has_a_size_and_one_time_by_which_it_is_to_be_done() {
+        let read = |words: &[&str]| {
+            let words = ["tidegate", "job", "start"].iter().chain(words);
+            Args::read(words).is_ok()
+        };
+        assert!(read(&["a", "--size", "1 GiB", "--by", "14:03"]));
+        assert!(read(&[
+            "a",
+            "--size",
+            "1 GiB",
+            "--tolerance",
+            "0.3",
+            "--wait"
+        ]));
+        for refused in [
+            &["a", "--size", "1 GiB"][..],
+            &["a", "--by", "14:03"],
+            &["--size", "1 GiB", "--by", "14:03"],
+            &["a", "--size", "1 GiB", "--by", "14:03", "--deadline", "1 s"],
+            &["a", "--size", "1 GiB", "--tolerance", "some"],
+        ] {
+            assert!(!read(refused), "{refused:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod device;
 mod disk;
+mod job;
 mod plan;
 mod policy;
 mod precise;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Check { file } => check::run(&file, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
+        Command::Job(command) => job::run(&command, &client()?, out),
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global.socket, out),

@@ -11,7 +11,7 @@ use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, p
 use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
 use tidegate_server::control::view::VmView;
 
-use super::{precise, show};
+use super::{job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -226,6 +226,12 @@ fn describe(vm: &VmView) -> Table {
     table.fact("requests now", now);
     if let Some(tuning) = &vm.tuning {
         precise::facts(&mut table, tuning);
+    }
+    if let Some(running) = &vm.job {
+        table.fact("job", job::in_line(running));
+        for note in &running.notes {
+            table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
+        }
     }
     for note in &vm.notes {
         table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));

@@ -15,6 +15,7 @@ mod faults;
 mod guest;
 mod guest_initramfs;
 mod guest_linux;
+mod jobs;
 mod listing;
 mod patterns;
 mod resizing;

@@ -1,0 +1,240 @@
+//! `tidegate job`: what VMs are to have read and written by when, and what will come of it.
+
+mod wait;
+
+use anyhow::Result;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, percent};
+use tidegate_server::control::view::{EndedJobView, JobView, VmJobsView};
+
+use super::vm::put;
+use crate::args::{JobCommand, StartJobArgs};
+use crate::client::{Client, escape, read};
+use crate::output::Output;
+
+pub(super) fn run(command: &JobCommand, client: &Client, out: Output) -> Result<()> {
+    match command {
+        JobCommand::Start(args) => start(args, client, out),
+        JobCommand::List => list(client, out),
+        JobCommand::Show { vm } => show(client.get(&path(vm))?, out),
+        JobCommand::Cancel { vm } => {
+            show(client.change(Method::DELETE, &path(vm), &Value::Null)?, out)
+        }
+    }
+}
+
+fn path(vm: &str) -> String {
+    format!("/v1/vms/{}/job", escape(vm))
+}
+
+fn start(args: &StartJobArgs, client: &Client, out: Output) -> Result<()> {
+    let replace = if args.replace { "?replace=true" } else { "" };
+    let place = path(&args.vm) + replace;
+    let answer = client.change(Method::PUT, &place, &order(args))?;
+    match args.wait {
+        true => wait::until_its_end(&path(&args.vm), read(answer)?, client, out),
+        false => show(answer, out),
+    }
+}
+
+/// What was typed as the job that the API takes.
+fn order(args: &StartJobArgs) -> Value {
+    let mut order = Map::new();
+    order.insert("size".to_owned(), json!(args.size));
+    put(&mut order, "deadline", &args.deadline);
+    put(&mut order, "by", &args.by);
+    if let Some(tolerance) = args.tolerance {
+        order.insert("tolerance".to_owned(), json!(tolerance));
+    }
+    order.into()
+}
+
+fn list(client: &Client, out: Output) -> Result<()> {
+    let answer = client.get("/v1/jobs")?;
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    let all: Vec<VmJobsView> = read(answer)?;
+    if all.is_empty() {
+        let text = "no VM has a job, or had one since the daemon started\n";
+        return Ok(out.text(text)?);
+    }
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("DEVICE", Align::Left),
+        ("SIZE", Align::Right),
+        ("DONE", Align::Right),
+        ("RATE", Align::Right),
+        ("DUE", Align::Left),
+        ("CLASS", Align::Left),
+        ("FORECAST", Align::Left),
+    ]);
+    for vm in &all {
+        match (&vm.job, &vm.last) {
+            (Some(job), _) => _ = table.row(running_row(vm, job)),
+            (None, Some(job)) => _ = table.row(ended_row(vm, job)),
+            (None, None) => {}
+        }
+    }
+    Ok(out.table(&table)?)
+}
+
+fn running_row(vm: &VmJobsView, job: &JobView) -> [Cell; 8] {
+    [
+        Cell::from(vm.vm.as_str()).tone(Tone::Strong),
+        vm.device.as_str().into(),
+        bytes(job.size_bytes).into(),
+        percent(job.moved_bytes as f64, job.size_bytes as f64).into(),
+        rate(job).into(),
+        clock(&job.due).into(),
+        job.class.as_str().into(),
+        forecast(job),
+    ]
+}
+
+fn ended_row(vm: &VmJobsView, job: &EndedJobView) -> [Cell; 8] {
+    [
+        Cell::from(vm.vm.as_str()).tone(Tone::Strong),
+        vm.device.as_str().into(),
+        bytes(job.size_bytes).into(),
+        percent(job.moved_bytes as f64, job.size_bytes as f64).into(),
+        "".into(),
+        clock(&job.due).into(),
+        "".into(),
+        ended(job),
+    ]
+}
+
+/// Prints the jobs of a VM.
+fn show(answer: Value, out: Output) -> Result<()> {
+    if out.is_json() {
+        return out.json(&answer);
+    }
+    Ok(out.table(&describe(&read(answer)?))?)
+}
+
+fn describe(vm: &VmJobsView) -> Table {
+    let mut table = Table::facts();
+    let place = format!("{}, policy {}", vm.device, vm.policy);
+    table
+        .fact("VM", Cell::from(vm.vm.as_str()).tone(Tone::Strong))
+        .fact("device", place);
+    match &vm.job {
+        Some(job) => facts(&mut table, job),
+        None => _ = table.fact("job", "none"),
+    }
+    if let Some(last) = &vm.last {
+        let text = format!("{} by {}: ", bytes(last.size_bytes), clock(&last.due));
+        table.fact("last job", ended_after(&text, last));
+    }
+    let over = &vm.ended;
+    if over.met + over.missed + over.cancelled > 0 {
+        let [met, missed, cancelled] = [over.met, over.missed, over.cancelled];
+        let text = format!("{met} met, {missed} missed, {cancelled} cancelled since the start");
+        table.fact("jobs over", text);
+    }
+    table
+}
+
+fn facts(table: &mut Table, job: &JobView) {
+    let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
+    let (moved, size) = (bytes(job.moved_bytes), bytes(job.size_bytes));
+    table
+        .fact("job", format!("{size} by {}", clock(&job.due)))
+        .fact("begun", clock(&job.begun))
+        .fact("done", format!("{moved}, {done}"))
+        .fact("rate", rate(job))
+        .fact("class", job.class.as_str())
+        .fact("forecast", forecast(job));
+    for note in &job.notes {
+        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
+    }
+}
+
+/// A job among the facts of a VM.
+pub(super) fn in_line(job: &JobView) -> Cell {
+    let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
+    let (size, due) = (bytes(job.size_bytes), clock(&job.due));
+    let text = format!("{size} by {due}, {done} done: {}", job.forecast);
+    Cell::from(text).tone(tone(job))
+}
+
+fn rate(job: &JobView) -> String {
+    match job.bytes_per_s {
+        Some(rate) => bytes_per_s(rate as f64),
+        None => "not measured yet".to_owned(),
+    }
+}
+
+fn forecast(job: &JobView) -> Cell {
+    Cell::from(job.forecast.as_str()).tone(tone(job))
+}
+
+fn tone(job: &JobView) -> Tone {
+    match job.early_s {
+        Some(early) if early >= 0.0 => Tone::Good,
+        // Of one of which nothing is known yet that it will never be done is not said either.
+        None if job.bytes_per_s.is_none() => Tone::Normal,
+        _ => Tone::Bad,
+    }
+}
+
+fn ended(job: &EndedJobView) -> Cell {
+    ended_after("", job)
+}
+
+fn ended_after(before: &str, job: &EndedJobView) -> Cell {
+    let tone = match job.outcome.as_str() {
+        "met" => Tone::Good,
+        "missed" => Tone::Bad,
+        _ => Tone::Warn,
+    };
+    Cell::from(format!("{before}{}", job.said)).tone(tone)
+}
+
+/// `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` as `2026-11-22 14:03:10`.
+fn clock(text: &str) -> String {
+    match text.get(..19) {
+        Some(clock) => clock.replacen('T', " ", 1),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+
+    #[test]
+    fn what_is_typed_becomes_a_job() {
+        let typed = |more: &[&str]| {
+            let line = ["tidegate", "job", "start", "dss", "--size", "2 GiB"].iter();
+            let args = Args::try_parse_from(line.chain(more)).expect("good");
+            match args.command {
+                Command::Job(JobCommand::Start(args)) => order(&args),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            typed(&["--deadline", "60 s"]),
+            json!({ "size": "2 GiB", "deadline": "60 s" })
+        );
+        assert_eq!(
+            typed(&["--by", "14:03", "--wait"]),
+            json!({ "size": "2 GiB", "by": "14:03" })
+        );
+        assert_eq!(
+            typed(&["--tolerance", "0.3"]),
+            json!({ "size": "2 GiB", "tolerance": 0.3 })
+        );
+    }
+
+    #[test]
+    fn times_are_shown_to_the_second() {
+        let shown = clock("2026-11-22T14:03:10.25+01:00[Europe/Berlin]");
+        assert_eq!(shown, "2026-11-22 14:03:10");
+        assert_eq!(clock("soon"), "soon");
+    }
+}

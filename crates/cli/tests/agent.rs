@@ -1,0 +1,43 @@
+//! `tidegate agent` as its users meet it.
+
+use std::process::{Command, Output};
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
+    let me = format!("me={}", std::process::id());
+    let run = |args: &[&str]| {
+        let output = tidegate(&[&["agent", "--dry-run", "--disk", "."], args].concat());
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let said = run(&["--vm", &me, "--job", "you=1 GiB in 1 s"]);
+    assert!(
+        said.contains("no VM \"you\"") && said.contains("there are: me"),
+        "{said}"
+    );
+    let said = run(&["--vm", &me, "--vm", &me]);
+    assert!(said.contains("two VMs are called me"), "{said}");
+    let said = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
+    assert!(said.contains("me and you are the same process"), "{said}");
+    let said = run(&["--vm", "me"]);
+    assert!(said.contains("NAME=PID"), "{said}");
+    let said = run(&["--vm", &me, "--job", "me=1 GiB"]);
+    assert!(said.contains("2 GiB in 60 s"), "{said}");
+    let nowhere = tidegate(&["agent", "--vm", &me, "--disk", "/proc/self/stat"]);
+    assert!(
+        stderr(&nowhere).contains("no single disk"),
+        "{}",
+        stderr(&nowhere)
+    );
+}

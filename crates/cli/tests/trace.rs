@@ -1,0 +1,56 @@
+//! `tidegate trace` as its users meet it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.disksim");
+    let path = file.to_str().expect("text");
+    std::fs::write(&file, "0 0 0 8 1\n500000000 1 8 8 0\nthree words only\n")
+        .expect("it is written");
+    let bad = tidegate(&["trace", "info", path]);
+    assert_eq!(bad.status.code(), Some(1));
+    let said = stderr(&bad);
+    assert!(
+        said.contains("where: line 3") && said.contains("--skip-bad"),
+        "{said}"
+    );
+
+    let told = stdout(&tidegate(&["trace", "info", path, "--skip-bad"]));
+    assert!(
+        told.contains("2, 50 % reads") && told.contains("line 3: 3 words"),
+        "{told}"
+    );
+    let json = tidegate(&["trace", "info", path, "--skip-bad", "-o", "json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&json["format"], &json["skipped"]),
+        (&"disksim".into(), &1.into())
+    );
+    assert_eq!(json["all"]["bytes"], 8192);
+    assert_eq!(json["disks"][1]["name"], "1");
+
+    std::fs::write(&file, "nothing of the sort\n").expect("it is written");
+    let unknown = stderr(&tidegate(&["trace", "info", path]));
+    assert!(unknown.contains("msr, disksim, vscsi"), "{unknown}");
+    let missing = stderr(&tidegate(&["trace", "info", "no-such-file"]));
+    assert!(missing.contains("no-such-file"), "{missing}");
+}
