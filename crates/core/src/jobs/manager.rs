@@ -76,6 +76,18 @@ impl PriorityManager {
         self.predictor.is_possible(who, job.begun)
     }
 
+    /// An admission controller let somebody's job in on these terms: it has this class, and until it ends
+    /// others are down at these.
+    pub fn admitted(
+        &mut self,
+        who: usize,
+        class: Class,
+        lowered: &[(usize, Class)],
+        out: &mut Vec<Change>,
+    ) {
+        self.priorities.admitted(who, class, lowered, out);
+    }
+
     /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it is best
     /// effort again but for what others' jobs take.
     pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {

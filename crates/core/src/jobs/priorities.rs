@@ -29,11 +29,13 @@ impl Class {
         }
     }
 
-    fn raised(self, steps: usize) -> Class {
+    /// The class so many steps above, the strongest at most.
+    pub fn raised(self, steps: usize) -> Class {
         Class::ALL[(self as usize + steps).min(Class::ALL.len() - 1)]
     }
 
-    fn lowered(self, steps: usize) -> Class {
+    /// The class so many steps below, the weakest at least.
+    pub fn lowered(self, steps: usize) -> Class {
         Class::ALL[(self as usize).saturating_sub(steps)]
     }
 }
@@ -189,6 +191,22 @@ impl Priorities {
         }
         self.restore(who, out);
         self.job_began();
+    }
+
+    /// Somebody's job was let in on these terms: it has this class, and until it ends others are down at these.
+    pub fn admitted(
+        &mut self,
+        who: usize,
+        class: Class,
+        lowered: &[(usize, Class)],
+        out: &mut Vec<Change>,
+    ) {
+        for &(other, to) in lowered {
+            while self.class(other).is_some_and(|class| class > to) {
+                self.lower(other, who, out);
+            }
+        }
+        self.set(who, class, out);
     }
 
     /// One cycle with what was measured last: at most one of the three cases, behind the guard.

@@ -197,6 +197,29 @@ fn who_was_lowered_for_a_job_is_restored_at_its_end() {
 }
 
 #[test]
+fn who_is_lowered_where_a_job_is_let_in_is_restored_at_its_end() {
+    let mut disk = Disk::new(54 * MB, &[54 * MB; 3]);
+    let mut out = Vec::new();
+    let job = Job {
+        bytes: 100 * MB,
+        begun: Nanos::ZERO,
+        deadline: Nanos::from_secs(50),
+        moved: 0,
+    };
+    disk.manager.begin(0, job, &mut out);
+    disk.manager.admitted(2, Class::RealTime, &[], &mut out);
+    let lowered = [(1, Class::Idle), (2, Class::Idle)];
+    disk.manager
+        .admitted(0, Class::RealTime, &lowered, &mut out);
+    let classes = |disk: &Disk| [0, 1, 2].map(|who| disk.manager.class(who).expect("there"));
+    let idle = Class::Idle;
+    assert_eq!(classes(&disk), [Class::RealTime, idle, idle]);
+    disk.manager.end(0, &mut out);
+    let best_effort = Class::BestEffort;
+    assert_eq!(classes(&disk), [best_effort, best_effort, Class::RealTime]);
+}
+
+#[test]
 fn a_job_past_its_deadline_is_not_starved() {
     // Its neighbour's job is never in danger, and real time by nothing but the guard.
     let mut disk = Disk::new(50 * MB, &[50 * MB, 50 * MB]);
