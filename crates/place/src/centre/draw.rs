@@ -1,0 +1,90 @@
+//! The jobs that come.
+
+use tidegate_core::jobs::deadline::{makespan, with_tolerance};
+use tidegate_core::random::SplitMix64;
+use tidegate_core::time::Nanos;
+
+use super::Spec;
+use crate::Request;
+
+/// A job that comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Nanos,
+    pub(super) request: Request,
+}
+
+/// One after the other.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    random: SplitMix64,
+    at: Nanos,
+}
+
+impl Arrivals {
+    pub(super) fn new(seed: u64) -> Arrivals {
+        let random = SplitMix64::new(seed);
+        let at = Nanos::ZERO;
+        Arrivals { random, at }
+    }
+
+    pub(super) fn next(&mut self, spec: &Spec) -> Arrival {
+        let gap = -libm::log(1.0 - self.part()) / spec.arrivals_per_s;
+        self.at += Nanos::from_secs_f64(gap);
+        let bytes = self.between(spec.sizes);
+        let (from, to) = spec.tolerance;
+        let tolerance = u64::from(from) + self.random.below(u64::from(to.saturating_sub(from)) + 1);
+        let alone = makespan(bytes, spec.bandwidth.with(1), 0, 1, false);
+        let deadline = with_tolerance(alone, tolerance);
+        let request = Request::new(bytes, deadline);
+        Arrival {
+            at: self.at,
+            request: request.unwrap_or_else(|error| unreachable!("{error}")),
+        }
+    }
+
+    /// From 0 up to 1.
+    fn part(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Each factor as likely as any other.
+    fn between(&mut self, (from, to): (u64, u64)) -> u64 {
+        let (low, high) = (libm::log(from as f64), libm::log(to as f64));
+        let drawn = libm::exp(low + self.part() * (high - low));
+        (drawn as u64).clamp(from.max(1), to.max(from).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_as_they_were_asked_for() {
+        let spec = Spec::default();
+        let mut arrivals = Arrivals::new(3);
+        let drawn: Vec<_> = (0..20_000).map(|_| arrivals.next(&spec)).collect();
+        for arrival in &drawn {
+            let bytes = arrival.request.bytes();
+            assert!((spec.sizes.0..=spec.sizes.1).contains(&bytes));
+            let alone = bytes as f64 / spec.bandwidth.max() as f64;
+            let tolerance = arrival.request.deadline().as_secs_f64() / alone - 1.0;
+            let (from, to) = (spec.tolerance.0 as f64, spec.tolerance.1 as f64);
+            assert!(
+                (from - 1.0..=to + 1.0).contains(&(tolerance * 1e3)),
+                "{tolerance}"
+            );
+        }
+        // 100 a second: 20,000 in 200 s, with a standard deviation of 1.4 s.
+        let last = drawn[19_999].at.as_secs_f64();
+        assert!((last - 200.0).abs() < 7.0, "{last}");
+        // The middle of a range is its geometric mean, within 3.3 standard deviations.
+        let middle = ((spec.sizes.0 as f64) * (spec.sizes.1 as f64)).sqrt() as u64;
+        let below = drawn
+            .iter()
+            .filter(|arrival| arrival.request.bytes() < middle);
+        let below = below.count();
+        assert!(below.abs_diff(10_000) < 240, "{below}");
+    }
+}

@@ -1,0 +1,162 @@
+//! What the meta-scheduler is held against: placement by the rates that jobs need.
+
+use std::collections::VecDeque;
+
+use tidegate_core::jobs::Class;
+use tidegate_core::random::SplitMix64;
+use tidegate_core::time::Nanos;
+
+use super::{Spec, Strategy};
+use crate::pcos::{Waiter, Waiting};
+use crate::{
+    Answer, Bandwidth, Event, HostId, MOST, Outcome, Pcos, Placement, Request, RequestId, Update,
+};
+
+/// Who decides where jobs go. As [`Pcos`] has it.
+pub(super) trait Placer {
+    fn request(&mut self, now: Nanos, request: Request) -> Answer;
+    fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>);
+    fn handle_timeout(&mut self, now: Nanos);
+    fn next_timeout(&self) -> Option<Nanos>;
+    fn poll_event(&mut self) -> Option<Event>;
+}
+
+impl Placer for Pcos {
+    fn request(&mut self, now: Nanos, request: Request) -> Answer {
+        Pcos::request(self, now, request)
+    }
+
+    fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
+        Pcos::update(self, now, host, update);
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        Pcos::handle_timeout(self, now);
+    }
+
+    fn next_timeout(&self) -> Option<Nanos> {
+        Pcos::next_timeout(self)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        Pcos::poll_event(self)
+    }
+}
+
+/// Hosts by what is promised there. Jobs have the default class, and nobody is lowered.
+#[derive(Debug)]
+pub(super) struct Plain {
+    strategy: Strategy,
+    bandwidth: Bandwidth,
+    /// Who is on each, with the rate it needs.
+    hosts: Vec<Vec<(RequestId, u64)>>,
+    waiting: Waiting,
+    next: u64,
+    random: SplitMix64,
+    events: VecDeque<Event>,
+}
+
+impl Placer for Plain {
+    fn request(&mut self, now: Nanos, request: Request) -> Answer {
+        self.handle_timeout(now);
+        self.next += 1;
+        let id = RequestId(self.next);
+        let waiter = Waiter {
+            id,
+            request,
+            arrived: now,
+        };
+        let outcome = match self.find(request.rate()) {
+            Some(host) => Outcome::Placed(self.place(now, host, &waiter)),
+            None => {
+                self.waiting.push(waiter);
+                Outcome::Waiting
+            }
+        };
+        Answer { id, outcome }
+    }
+
+    fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
+        self.handle_timeout(now);
+        self.hosts[host.0].retain(|(id, _)| !update.ended.contains(id));
+        if update.ended.is_empty() {
+            return;
+        }
+        while let Some((_, &waiter)) = self.waiting.oldest(0, self.free(host.0)) {
+            self.waiting.remove(waiter.id);
+            let placement = self.place(now, host.0, &waiter);
+            self.events.push_back(Event::Placed(placement));
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Nanos) {
+        while let Some(waiter) = self.waiting.pop_due(now) {
+            self.events.push_back(Event::Discarded(waiter.id));
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Nanos> {
+        self.waiting.next_due()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+impl Plain {
+    pub(super) fn new(spec: &Spec, strategy: Strategy) -> Plain {
+        Plain {
+            strategy,
+            bandwidth: spec.bandwidth.clone(),
+            hosts: vec![Vec::new(); spec.hosts],
+            waiting: Waiting::new(),
+            next: 0,
+            random: SplitMix64::new(spec.seed ^ 0x9e37_79b9),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// What somebody more may need there.
+    fn free(&self, host: usize) -> u64 {
+        let there = &self.hosts[host];
+        match (self.strategy, there.len() < MOST) {
+            (_, false) => 0,
+            (Strategy::Random, true) => u64::MAX - 1,
+            (_, true) => {
+                let promised: u64 = there.iter().map(|(_, rate)| rate).sum();
+                self.bandwidth
+                    .with(there.len() + 1)
+                    .saturating_sub(promised)
+            }
+        }
+    }
+
+    fn find(&mut self, rate: u64) -> Option<usize> {
+        let n = self.hosts.len();
+        if self.strategy == Strategy::Random {
+            let first = self.random.below(n as u64) as usize;
+            let mut all = (0..n).map(|at| (first + at) % n);
+            return all.find(|&at| self.free(at) >= rate);
+        }
+        let mut takers = (0..n)
+            .map(|at| (self.free(at), at))
+            .filter(|(free, _)| *free >= rate);
+        let taker = match self.strategy {
+            Strategy::FirstFit => takers.next(),
+            _ => takers.min(),
+        };
+        taker.map(|(_, at)| at)
+    }
+
+    fn place(&mut self, now: Nanos, host: usize, waiter: &Waiter) -> Placement {
+        self.hosts[host].push((waiter.id, waiter.request.rate()));
+        Placement {
+            id: waiter.id,
+            host: HostId(host),
+            class: Class::default(),
+            lowered: Vec::new(),
+            waited: now.since(waiter.arrived),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The priority database: what it learns, and which entry is the nearest.
+
+use proptest::prelude::*;
+use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
+use tidegate_core::learnt::Blob;
+use tidegate_place::{Bandwidth, Combination, MOST, PriorityDatabase, Rates};
+
+const MB: u64 = 1_000_000;
+
+fn database() -> PriorityDatabase {
+    PriorityDatabase::new(Bandwidth::new(54 * MB, &[0, 17 * MB, 14 * MB]).expect("it is one"))
+}
+
+#[test]
+fn where_nothing_is_known_each_has_its_part() {
+    let rates = database().rates(&Combination::of([BestEffort, Idle]));
+    assert_eq!(rates, Rates([18_500_000, 18_500_000, 0]));
+    let rates = database().rates(&Combination::of([RealTime; 4]));
+    assert_eq!(rates.of(RealTime), 10 * MB);
+}
+
+#[test]
+fn an_interval_is_taken_over_by_an_eighth() {
+    let mut database = database();
+    let classes = Combination::of([BestEffort, BestEffort, Idle]);
+    // The first as it was: the mean of each class.
+    database.learn([(BestEffort, 20 * MB), (Idle, 2 * MB), (BestEffort, 10 * MB)]);
+    assert_eq!(database.rates(&classes), Rates([2 * MB, 15 * MB, 0]));
+    database.learn([(Idle, 10 * MB), (BestEffort, 7 * MB), (BestEffort, 7 * MB)]);
+    assert_eq!(database.rates(&classes), Rates([3 * MB, 14 * MB, 0]));
+    let entries: Vec<_> = database.entries().collect();
+    assert_eq!(entries.len(), 1);
+    assert_eq!((entries[0].classes, entries[0].intervals), (classes, 2));
+    // It comes as near as an average can.
+    for _ in 0..200 {
+        database.learn([(Idle, 0), (BestEffort, 27 * MB), (BestEffort, 27 * MB)]);
+    }
+    let rates = database.rates(&classes);
+    assert!(
+        rates.of(Idle) < 8 && rates.of(BestEffort).abs_diff(27 * MB) < 8,
+        "{rates:?}"
+    );
+}
+
+#[test]
+fn nobody_and_too_many_teach_nothing() {
+    let mut database = database();
+    database.learn([]);
+    database.learn([(Idle, MB); MOST + 1]);
+    assert_eq!(database.entries().count(), 0);
+    database.learn([(Idle, MB); MOST]);
+    assert_eq!(database.entries().count(), 1);
+}
+
+#[test]
+fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
+    let mut database = database();
+    database.learn([(Idle, 3 * MB), (BestEffort, 12 * MB), (RealTime, 24 * MB)]);
+    // Sorted: idle beside idle, the first real time beside best effort, the second beside real time.
+    let rates = database.rates(&Combination::of([RealTime, Idle, RealTime]));
+    assert_eq!(rates, Rates([3 * MB, 0, 18 * MB]));
+    let rates = database.rates(&Combination::of([BestEffort; 3]));
+    assert_eq!(rates, Rates([0, 13 * MB, 0]));
+    // As many only: of four nothing is known.
+    let rates = database.rates(&Combination::of([BestEffort; 4]));
+    assert_eq!(rates, Rates([0, 10 * MB, 0]));
+}
+
+#[test]
+fn of_two_that_are_as_near_the_stronger_classes_are_taken() {
+    let nearest = |first: [Class; 2], second: [Class; 2]| {
+        let mut database = database();
+        database.learn(first.map(|class| (class, MB)));
+        database.learn(second.map(|class| (class, MB)));
+        let of = Combination::of([BestEffort, BestEffort]);
+        database.nearest(&of).expect("one of two").classes
+    };
+    let (weak, strong) = ([Idle, BestEffort], [BestEffort, RealTime]);
+    assert_eq!(nearest(weak, strong), Combination::of(strong));
+    assert_eq!(nearest(strong, weak), Combination::of(strong));
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    (0_usize..3).prop_map(|at| Class::ALL[at])
+}
+
+fn interval() -> impl Strategy<Value = Vec<(Class, u64)>> {
+    prop::collection::vec((class(), 0..100 * MB), 1..7)
+}
+
+proptest! {
+    #[test]
+    fn the_nearest_is_that_of_a_search(
+        seen in prop::collection::vec(interval(), 0..40),
+        asked in prop::collection::vec(class(), 1..7),
+    ) {
+        let mut database = database();
+        for had in seen {
+            database.learn(had);
+        }
+        let asked = Combination::of(asked);
+        let stronger = |classes: Combination| {
+            (classes.count(Idle), classes.count(BestEffort))
+        };
+        let searched = (database.entries())
+            .filter_map(|entry| Some((entry.classes.distance(&asked)?, stronger(entry.classes), entry.classes)))
+            .min();
+        let nearest = database.nearest(&asked).map(|entry| entry.classes);
+        prop_assert_eq!(nearest, searched.map(|best| best.2));
+    }
+
+    #[test]
+    fn what_stands_beside_has_no_more_than_there_is(
+        had in interval(),
+        other in prop::collection::vec(class(), 6),
+    ) {
+        let mut database = database();
+        let n = had.len();
+        let classes = Combination::of(had.iter().map(|had| had.0));
+        database.learn(had);
+        let known = database.rates(&classes).total(&classes);
+        let other = Combination::of(other.into_iter().take(n));
+        let said = database.rates(&other).total(&other);
+        // Rounded down by class.
+        prop_assert!(said <= known && known - said < 3 * n as u64, "{said} of {known}");
+    }
+
+    #[test]
+    fn what_was_exported_is_known_again(
+        seen in prop::collection::vec(interval(), 0..40),
+        cut in 0_usize..100,
+    ) {
+        let mut learnt = database();
+        for had in seen {
+            learnt.learn(had);
+        }
+        let blob = learnt.export();
+        let mut fresh = database();
+        fresh.learn([(Idle, 1)]);
+        fresh.import(&blob).expect("its own");
+        prop_assert_eq!(fresh.export(), blob.clone());
+        prop_assert!(fresh.entries().eq(learnt.entries()));
+        // Cut short it is refused, and nothing has changed.
+        let short = &blob.as_bytes()[..blob.as_bytes().len() - 1 - cut % blob.as_bytes().len()];
+        prop_assert!(fresh.import(&Blob::from_bytes(short.to_vec())).is_err());
+        prop_assert_eq!(fresh.export(), blob);
+    }
+}
+
+#[test]
+fn bytes_that_say_what_cannot_be_are_refused() {
+    let said = |fields: &[u64]| {
+        let mut blob = Blob::new("priority-database", 1);
+        for &field in fields {
+            blob.push_u64(field);
+        }
+        let refused = database().import(&blob).expect_err("refused");
+        refused.to_string()
+    };
+    let one = [1, 5, 0, 0, 0, 0, 1];
+    assert_eq!(
+        said(&[&[2][..], &one, &one].concat()),
+        "a combination that is there twice is 1, which cannot be"
+    );
+    assert_eq!(
+        said(&[1, 65, 0, 0, 0, 0, 0, 1]),
+        "a number of jobs is 65, which cannot be"
+    );
+    assert_eq!(
+        said(&[1, 0, 0, 0, 0, 0, 0, 1]),
+        "a number of jobs is 0, which cannot be"
+    );
+    assert_eq!(
+        said(&[1, 1, 0, 0, 0, 0, 0, 0]),
+        "a number of intervals is 0, which cannot be"
+    );
+    assert_eq!(
+        said(&[1, 1, u64::MAX, 0, 0, 0, 0, 1]),
+        format!("a bandwidth is {}, which cannot be", u64::MAX)
+    );
+}

@@ -1,0 +1,380 @@
+//! Placement over hosts: where jobs go, who waits, who is tried again, who is discarded.
+
+use proptest::prelude::*;
+use tidegate_core::jobs::Class::{self, BestEffort, Idle};
+use tidegate_core::jobs::Job;
+use tidegate_core::time::Nanos;
+use tidegate_place::{
+    Bandwidth, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Refusal, Request, RequestId,
+    Tenant, Update, Why,
+};
+
+const MB: u64 = 1_000_000;
+
+/// Hosts of so many MB/s.
+fn hosts(rates: &[u64]) -> Pcos {
+    let mut pcos = Pcos::new(MOST_WAITING);
+    for rate in rates {
+        pcos.add_host(Nanos::ZERO, host(*rate));
+    }
+    pcos
+}
+
+fn host(rate: u64) -> HostSpec {
+    HostSpec::new(Bandwidth::new(rate * MB, &[]).expect("it is one"))
+}
+
+fn request(mb: u64, seconds: u64) -> Request {
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+}
+
+const fn at(seconds: u64) -> Nanos {
+    Nanos::from_secs(seconds)
+}
+
+fn placed(pcos: &mut Pcos, now: Nanos, mb: u64, seconds: u64) -> (RequestId, usize) {
+    let answer = pcos.request(now, request(mb, seconds));
+    match answer.outcome {
+        Outcome::Placed(placement) => {
+            assert_eq!((placement.id, placement.waited), (answer.id, Nanos::ZERO));
+            (answer.id, placement.host.0)
+        }
+        other => panic!("not placed: {other:?}"),
+    }
+}
+
+fn waits(pcos: &mut Pcos, now: Nanos, mb: u64, seconds: u64) -> RequestId {
+    let answer = pcos.request(now, request(mb, seconds));
+    assert_eq!(answer.outcome, Outcome::Waiting);
+    answer.id
+}
+
+fn end(pcos: &mut Pcos, now: Nanos, host: usize, id: RequestId) {
+    let update = Update {
+        ended: &[id],
+        ..Update::default()
+    };
+    pcos.update(now, HostId(host), &update);
+}
+
+fn events(pcos: &mut Pcos) -> Vec<(u64, Option<usize>)> {
+    let one = |event| match event {
+        Event::Placed(placement) => (placement.id.0, Some(placement.host.0)),
+        Event::Discarded(id) => (id.0, None),
+    };
+    std::iter::from_fn(|| pcos.poll_event()).map(one).collect()
+}
+
+#[test]
+fn the_host_with_most_free_bandwidth_is_taken_the_first_of_those_alike() {
+    let mut pcos = hosts(&[60, 80, 80]);
+    let places: Vec<_> = (0..5)
+        .map(|_| placed(&mut pcos, at(0), 100, 10).1)
+        .collect();
+    // 10 MB/s each: 80 80 - 70 80 - 70 70 - 60 70 - 60 60 60.
+    assert_eq!(places, [1, 2, 1, 2, 0]);
+}
+
+#[test]
+fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
+    let mut pcos = hosts(&[40]);
+    let (first, _) = placed(&mut pcos, at(0), 400, 10);
+    let large = waits(&mut pcos, at(1), 300, 10);
+    let small = waits(&mut pcos, at(2), 100, 10);
+    let later = waits(&mut pcos, at(3), 150, 10);
+    // Nothing has changed by that.
+    assert_eq!(events(&mut pcos), []);
+    end(&mut pcos, at(5), 0, first);
+    // 40 MB/s alone are enough for the large one, and 20 for each of two are not.
+    assert_eq!(events(&mut pcos), [(large.0, Some(0))]);
+    assert_eq!(pcos.waiting().count(), 2);
+    // It ends: both are taken.
+    end(&mut pcos, at(6), 0, large);
+    assert_eq!(events(&mut pcos), [(small.0, Some(0)), (later.0, Some(0))]);
+    // Its run's deadline counts from now.
+    let view = pcos.host(HostId(0)).expect("there");
+    let due = |at: usize| view.running()[at].tenant.job.expect("a job").due();
+    assert_eq!((due(0), due(1)), (at(16), at(16)));
+}
+
+#[test]
+fn a_change_of_class_is_a_change_of_state_and_progress_is_none() {
+    let mut pcos = hosts(&[40]);
+    let (first, _) = placed(&mut pcos, at(0), 400, 10);
+    let waiter = waits(&mut pcos, at(0), 100, 10);
+    let moved = Update {
+        moved: &[(first, 399 * MB)],
+        ..Update::default()
+    };
+    pcos.update(at(1), HostId(0), &moved);
+    assert_eq!(events(&mut pcos), []);
+    // The same class once more is none either.
+    let same = Update {
+        classes: &[(first, BestEffort)],
+        ..Update::default()
+    };
+    pcos.update(at(1), HostId(0), &same);
+    assert_eq!(events(&mut pcos), []);
+    let other = Update {
+        classes: &[(first, Idle)],
+        ..Update::default()
+    };
+    pcos.update(at(1), HostId(0), &other);
+    assert_eq!(events(&mut pcos), [(waiter.0, Some(0))]);
+}
+
+#[test]
+fn who_has_waited_its_deadline_is_discarded_at_that_moment() {
+    let mut pcos = hosts(&[40]);
+    let (first, _) = placed(&mut pcos, at(0), 4_000, 100);
+    let [a, b] = [5, 6].map(|now| waits(&mut pcos, at(now), 100, 10));
+    assert_eq!(pcos.next_timeout(), Some(at(15)));
+    pcos.handle_timeout(Nanos(at(15).0 - 1));
+    assert_eq!(events(&mut pcos), []);
+    // At the moment itself it is too late to be placed.
+    end(&mut pcos, at(15), 0, first);
+    assert_eq!(events(&mut pcos), [(a.0, None), (b.0, Some(0))]);
+    assert_eq!(pcos.next_timeout(), None);
+    // One that is withdrawn is neither.
+    let c = waits(&mut pcos, at(16), 400, 10);
+    assert!(pcos.withdraw(c) && !pcos.withdraw(c));
+    pcos.handle_timeout(at(99));
+    assert_eq!(events(&mut pcos), []);
+}
+
+#[test]
+fn what_no_empty_host_does_in_time_is_refused_with_what_would() {
+    let mut pcos = Pcos::new(1);
+    let answer = pcos.request(at(0), request(1, 1)).outcome;
+    assert_eq!(
+        answer,
+        Outcome::Refused(Refusal::Impossible { nearest: None })
+    );
+    pcos.add_host(at(0), host(40));
+    pcos.add_host(at(0), host(50));
+    let answer = pcos.request(at(0), request(600, 11)).outcome;
+    let nearest = Some(at(12));
+    assert_eq!(answer, Outcome::Refused(Refusal::Impossible { nearest }));
+    for _ in 0..2 {
+        placed(&mut pcos, at(0), 400, 10);
+    }
+    waits(&mut pcos, at(0), 400, 10);
+    let answer = pcos.request(at(0), request(400, 10)).outcome;
+    assert_eq!(answer, Outcome::Refused(Refusal::TooManyWait { most: 1 }));
+}
+
+#[test]
+fn a_host_that_comes_takes_who_waits() {
+    let mut pcos = hosts(&[40]);
+    placed(&mut pcos, at(0), 400, 10);
+    let waiter = waits(&mut pcos, at(0), 400, 10);
+    pcos.add_host(at(1), host(50));
+    assert_eq!(events(&mut pcos), [(waiter.0, Some(1))]);
+}
+
+#[test]
+fn reasons_and_nearest_deadlines_are_those_of_the_hosts() {
+    let mut pcos = hosts(&[60, 50]);
+    placed(&mut pcos, at(0), 600, 11);
+    placed(&mut pcos, at(0), 200, 10);
+    let asked = request(600, 12);
+    // 30 MB/s for both: 600 MB take 20 s, 9 s late.
+    let said = pcos.rejection(at(0), HostId(0), &asked).expect("rejected");
+    assert_eq!(
+        said.why,
+        Why::Misses {
+            who: 0,
+            late: at(9)
+        }
+    );
+    let said = pcos.rejection(at(0), HostId(1), &asked).expect("rejected");
+    assert_eq!(said.why, Why::OwnDeadline);
+    assert_eq!(pcos.nearest(at(0), &asked), Some((HostId(1), at(24))));
+    assert_eq!(pcos.rejection(at(0), HostId(1), &request(600, 24)), None);
+    assert_eq!(pcos.rejection(at(0), HostId(2), &asked), None);
+}
+
+#[test]
+fn who_starts_again_goes_on_with_what_it_knew() {
+    let mut pcos = hosts(&[40]);
+    let job = Job {
+        bytes: 400 * MB,
+        begun: at(0),
+        deadline: at(11),
+        moved: 0,
+    };
+    let ran = Tenant {
+        class: BestEffort,
+        job: Some(job),
+    };
+    let id = pcos.resume(HostId(0), ran, at(0));
+    let waiter = pcos.resume_waiting(at(0), request(100, 10));
+    pcos.retry_all(at(1));
+    assert_eq!(events(&mut pcos), []);
+    end(&mut pcos, at(2), 0, id);
+    assert_eq!(events(&mut pcos), [(waiter.0, Some(0))]);
+}
+
+/// One step of a driver.
+#[derive(Clone, Debug)]
+enum Step {
+    Request {
+        mb: u64,
+        seconds: u64,
+    },
+    /// The n-th of those that run ends.
+    End(usize),
+    Class(usize, Class),
+    Moved(usize, u64),
+    Learn(usize),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let class = (0_usize..3).prop_map(|at| Class::ALL[at]);
+    let step = prop_oneof![
+        5 => (1_u64..400, 1_u64..60).prop_map(|(mb, seconds)| Step::Request { mb, seconds }),
+        2 => (0_usize..20).prop_map(Step::End),
+        1 => (0_usize..20, class).prop_map(|(who, class)| Step::Class(who, class)),
+        1 => (0_usize..20, 0_u64..400).prop_map(|(who, mb)| Step::Moved(who, mb)),
+        1 => (0_usize..3).prop_map(Step::Learn),
+        2 => (0_u64..4_000).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// Drives it, and returns all that it said.
+fn drive(steps: &[Step]) -> Result<Vec<String>, TestCaseError> {
+    let mut pcos = hosts(&[60, 40, 20]);
+    let (mut now, mut said, mut waiting) = (
+        Nanos::ZERO,
+        Vec::new(),
+        Vec::<(RequestId, Request, Nanos)>::new(),
+    );
+    for step in steps {
+        let running: Vec<_> = (pcos.hosts())
+            .flat_map(|host| {
+                host.running()
+                    .iter()
+                    .map(move |running| (host.id, running.id))
+            })
+            .collect();
+        let nth = |who: usize| running.get(who % running.len().max(1)).copied();
+        match *step {
+            Step::Request { mb, seconds } => {
+                let request = request(mb, seconds);
+                // Discarded before anything else happens.
+                pcos.handle_timeout(now);
+                pcos.refresh_all(now);
+                let mut takers: Vec<_> = (0..3).map(HostId).collect();
+                takers.retain(|host| pcos.rejection(now, *host, &request).is_none());
+                let answer = pcos.request(now, request);
+                said.push(format!("{answer:?}"));
+                match answer.outcome {
+                    Outcome::Placed(placement) => prop_assert!(takers.contains(&placement.host)),
+                    Outcome::Waiting => {
+                        prop_assert!(takers.is_empty());
+                        waiting.push((answer.id, request, now));
+                    }
+                    Outcome::Refused(_) => prop_assert!(takers.is_empty()),
+                }
+            }
+            Step::End(who) => {
+                if let Some((host, id)) = nth(who) {
+                    pcos.update(
+                        now,
+                        host,
+                        &Update {
+                            ended: &[id],
+                            ..Update::default()
+                        },
+                    );
+                }
+            }
+            Step::Class(who, class) => {
+                if let Some((host, id)) = nth(who) {
+                    pcos.update(
+                        now,
+                        host,
+                        &Update {
+                            classes: &[(id, class)],
+                            ..Update::default()
+                        },
+                    );
+                }
+            }
+            Step::Moved(who, mb) => {
+                if let Some((host, id)) = nth(who) {
+                    pcos.update(
+                        now,
+                        host,
+                        &Update {
+                            moved: &[(id, mb * MB)],
+                            ..Update::default()
+                        },
+                    );
+                }
+            }
+            Step::Learn(host) => {
+                let view = pcos.host(HostId(host)).expect("three");
+                let classes: Vec<_> = view
+                    .running()
+                    .iter()
+                    .map(|running| running.tenant.class)
+                    .collect();
+                let had: Vec<_> = classes
+                    .iter()
+                    .map(|class| (*class, (*class as u64 + 1) * 5 * MB))
+                    .collect();
+                pcos.update(
+                    now,
+                    HostId(host),
+                    &Update {
+                        had: &had,
+                        ..Update::default()
+                    },
+                );
+            }
+            Step::Wait(ms) => {
+                now += Nanos::from_millis(ms);
+                pcos.handle_timeout(now);
+            }
+        }
+        while let Some(event) = pcos.poll_event() {
+            said.push(format!("{event:?}"));
+            let (id, is_placed) = match &event {
+                Event::Placed(placement) => (placement.id, true),
+                Event::Discarded(id) => (*id, false),
+            };
+            let place = waiting.iter().position(|waiter| waiter.0 == id);
+            prop_assert!(place.is_some(), "{event:?} did not wait");
+            let (_, request, arrived) = waiting.remove(place.unwrap_or(0));
+            // Discarded exactly where its deadline is over.
+            prop_assert_eq!(arrived + request.deadline() > now, is_placed);
+        }
+        prop_assert!(
+            waiting
+                .iter()
+                .all(|(_, request, arrived)| *arrived + request.deadline() > now)
+        );
+        prop_assert_eq!(
+            pcos.waiting().map(|waiter| waiter.0).collect::<Vec<_>>(),
+            waiting.iter().map(|waiter| waiter.0).collect::<Vec<_>>()
+        );
+        if let Step::End(who) = *step
+            && let Some((host, _)) = nth(who)
+        {
+            // Whoever waits on was tried there, and is not taken.
+            let mut rejected = |request| pcos.rejection(now, host, request).is_some();
+            prop_assert!(waiting.iter().all(|(_, request, _)| rejected(request)));
+        }
+    }
+    Ok(said)
+}
+
+proptest! {
+    #[test]
+    fn every_request_is_placed_waits_or_is_gone_and_twice_the_same(steps in steps()) {
+        prop_assert_eq!(drive(&steps)?, drive(&steps)?);
+    }
+}
