@@ -220,6 +220,12 @@ impl<'a> Field<'a> {
         self.within(ns, range, units::format_duration)
     }
 
+    /// Bytes a second with their unit.
+    pub fn bandwidth(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        let rate = self.figure(units::Quantity::Bandwidth, units::parse_bandwidth)?;
+        self.within(rate, range, units::format_bandwidth)
+    }
+
     /// A part of the whole, `"70 %"`, in thousandths.
     pub fn thousandths(&self) -> Option<u32> {
         let read = match &self.node.value {

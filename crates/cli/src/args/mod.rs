@@ -5,6 +5,7 @@ mod agent;
 mod daemon;
 mod disk;
 mod job;
+mod place;
 mod plan;
 mod profile;
 mod schedule;
@@ -29,6 +30,7 @@ pub(crate) use daemon::{
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use job::{JobCommand, StartJobArgs};
+pub(crate) use place::{CentreArgs, DbArg, PlaceCommand, PlaceJobArgs};
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
@@ -325,6 +327,19 @@ Examples:
       --job web=\"20 GB in 5 min\" --disk /dev/sdb --bandwidth \"150 MB/s\" --dry-run"
     )]
     Agent(AgentArgs),
+    /// Which host a job goes to so that it and all that run there end in time
+    #[command(
+        subcommand,
+        after_help = "No daemon is needed: hosts, jobs and what was learnt of hosts are kept in one file, --db.\n\n\
+                            Examples:
+  tidegate place job backup --size 2GiB --deadline 60s --hosts place.toml
+  tidegate place list
+  tidegate place moved backup=\"1 GiB\"
+  tidegate place end backup
+  tidegate place db
+  tidegate place sim --hosts 100 --arrivals 10"
+    )]
+    Place(PlaceCommand),
     /// Block traces: what there is in one
     #[command(subcommand)]
     Trace(TraceCommand),

@@ -6,6 +6,7 @@ mod check;
 mod device;
 mod disk;
 mod job;
+mod place;
 mod plan;
 mod policy;
 mod precise;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),
         Command::Agent(args) => agent::run(&args, out),
+        Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,

@@ -1,0 +1,177 @@
+//! Options of `place`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand, ValueHint};
+use tidegate_core::time::Nanos;
+
+use super::value::{parse_size, parse_time, whole};
+
+/// `tidegate place`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlaceCommand {
+    /// Ask for a host for a job: it goes to one, waits for one, or is refused
+    #[command(
+        after_help = "A job goes to a host where it and all that run there are foreseen to end in time; of several\nto \
+                            that with most free bandwidth. If there is none it waits until its deadline, and is tried\n\
+                            again when a job ends. A job that no empty host would do in time is refused; the exit code\n\
+                            is 1 then.\n\nHosts are told once, by a file:
+  [[host]]
+  name = \"a\"
+  bandwidth = \"54 MB/s\"              # for one job
+  loss = [\"0 B/s\", \"17 MB/s\"]       # with one on it, with two and more
+  jobs = 16                          # at most
+
+Examples:
+  tidegate place job backup --size 2GiB --deadline 60s --hosts place.toml
+  tidegate place job --size \"20 GB\" --deadline \"5 min\" --dry-run -o json"
+    )]
+    Job(PlaceJobArgs),
+    /// Hosts, the jobs there with what will come of them, and those that wait
+    List {
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// Tell what has moved of jobs so far; the priority database learns from it
+    #[command(
+        after_help = "Until it is told a job is taken to move as it was foreseen. Told of all jobs of a host\n\
+                            together, twice without a change between, its priority database learns what they had.\n\nExample:
+  tidegate place moved backup=\"1 GiB\" scan=\"300 MiB\""
+    )]
+    Moved {
+        /// NAME=SIZE, of each job all that has moved since it began
+        #[arg(required = true, value_name = "NAME=SIZE", value_parser = parse_moved)]
+        moved: Vec<(String, u64)>,
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// A job has ended, or is not wanted any more; those that wait are tried on its host
+    End {
+        /// The job
+        name: String,
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// What is known of hosts: the bandwidth of each class, by how many jobs there are and of which classes
+    Db {
+        /// The file; that of --db or TIDEGATE_PLACE_DB where it is not named
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// Simulate a data centre under PCOS, first-fit, best-fit and random placement
+    #[command(
+        after_help = "Hosts run PriDyn on disks that are shared as fluids; the same options give the same results\n\
+                            on every machine. How long decisions take is told with --times.\n\nExamples:
+  tidegate place sim
+  tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --strategy first-fit --seed 7"
+    )]
+    Sim(CentreArgs),
+}
+
+/// Where hosts and jobs are kept.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DbArg {
+    /// Where hosts, jobs and what was learnt are kept; made where there is none
+    #[arg(long = "db", value_name = "FILE", env = "TIDEGATE_PLACE_DB", value_hint = ValueHint::FilePath,
+          default_value = "tidegate-place.redb")]
+    pub(crate) path: PathBuf,
+}
+
+/// `tidegate place job`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlaceJobArgs {
+    /// What it is called; job-1, job-2 and so on where this is not given
+    pub(crate) name: Option<String>,
+    /// What it reads and writes in all, such as "2 GiB"
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) size: u64,
+    /// How long after its beginning it is to be done, and how long it waits at most, such as "60 s"
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) deadline: Nanos,
+    /// The hosts there are, TOML; kept from then on
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) hosts: Option<PathBuf>,
+    /// Say what would come of it, and keep nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArg,
+}
+
+/// `tidegate place sim`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CentreArgs {
+    /// How many hosts there are
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<usize>(1..=100_000))]
+    pub(crate) hosts: usize,
+    /// How many jobs come a second, on average
+    #[arg(long, value_name = "N", default_value_t = 100.0, value_parser = parse_arrivals)]
+    pub(crate) arrivals: f64,
+    /// For how long it is simulated after the warm-up, in virtual time
+    #[arg(long, value_name = "TIME", default_value = "600 s", value_parser = parse_time)]
+    pub(crate) length: Nanos,
+    /// For how long before anything is counted
+    #[arg(long, value_name = "TIME", default_value = "1200 s", value_parser = parse_time)]
+    pub(crate) warm_up: Nanos,
+    /// Who decides: pcos, first-fit, best-fit or random; all of them unless said
+    #[arg(long = "strategy", value_name = "NAME", value_parser = parse_strategy)]
+    pub(crate) strategies: Vec<tidegate_place::centre::Strategy>,
+    /// What all random choices follow from
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
+    pub(crate) seed: u64,
+    /// Tell how long decisions take on this machine as well
+    #[arg(long)]
+    pub(crate) times: bool,
+}
+
+fn parse_moved(text: &str) -> Result<(String, u64), String> {
+    let help = || "write NAME=SIZE, such as backup=\"1 GiB\"".to_owned();
+    let (name, size) = text.split_once('=').ok_or_else(help)?;
+    let bytes =
+        tidegate_device::units::parse_bytes(size.trim()).map_err(|error| error.to_string())?;
+    match name.trim() {
+        "" => Err(help()),
+        name => Ok((name.to_owned(), bytes)),
+    }
+}
+
+fn parse_arrivals(text: &str) -> Result<f64, String> {
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate| (0.001..=100_000.0).contains(rate));
+    rate.ok_or_else(|| "a number from 0.001 to 100000".to_owned())
+}
+
+fn parse_strategy(text: &str) -> Result<tidegate_place::centre::Strategy, String> {
+    let all = tidegate_place::centre::Strategy::ALL;
+    let names: Vec<_> = all.iter().map(|strategy| strategy.name()).collect();
+    let found = all.into_iter().find(|strategy| strategy.name() == text);
+    found.ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_moved_is_read_or_refused_with_what_is_right() {
+        assert_eq!(parse_moved("a=1 GiB"), Ok(("a".to_owned(), 1 << 30)));
+        assert_eq!(parse_moved("a=0 B"), Ok(("a".to_owned(), 0)));
+        for text in ["a", "=1 GiB", "a=1", "a="] {
+            assert!(parse_moved(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn strategies_have_names() {
+        for strategy in tidegate_place::centre::Strategy::ALL {
+            assert_eq!(parse_strategy(strategy.name()), Ok(strategy));
+        }
+        let said = parse_strategy("worst-fit").expect_err("there is none");
+        assert_eq!(said, "one of pcos, first-fit, best-fit, random");
+        assert!(parse_arrivals("0").is_err() && parse_arrivals("NaN").is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! `tidegate place sim`: a data centre under PCOS and what it is held against.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_core::time::Nanos;
+use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
+use tidegate_report::{Align, Table, count, duration, percent};
+
+use crate::args::CentreArgs;
+use crate::output::Output;
+use crate::progress;
+
+/// What came of a strategy.
+#[derive(Serialize)]
+struct Row {
+    strategy: &'static str,
+    arrived: u64,
+    placed: u64,
+    placed_later: u64,
+    discarded: u64,
+    refused: u64,
+    ended: u64,
+    missed: u64,
+    overdue: u64,
+    mean_late_s: f64,
+    mean_wait_s: f64,
+    p99_wait_s: f64,
+    longest_wait_s: f64,
+    running: f64,
+    waiting: f64,
+    utilisation: f64,
+    useful: f64,
+    /// This machine's time, which is another each time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<Times>,
+}
+
+/// How long decisions took.
+#[derive(Serialize)]
+struct Times {
+    arrival: Percentiles,
+    update: Percentiles,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct Percentiles {
+    decisions: usize,
+    p50_ns: u64,
+    p99_ns: u64,
+    p999_ns: u64,
+    longest_ns: u64,
+}
+
+impl Percentiles {
+    fn of(times: &mut [u64]) -> Percentiles {
+        times.sort_unstable();
+        let at = |thousandths: usize| {
+            let rank = (times.len() * thousandths).div_ceil(1000);
+            times.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+        };
+        Percentiles {
+            decisions: times.len(),
+            p50_ns: at(500),
+            p99_ns: at(990),
+            p999_ns: at(999),
+            longest_ns: at(1000),
+        }
+    }
+}
+
+/// A clock that sees all decisions.
+struct Clock {
+    begun: Instant,
+    counted: bool,
+    arrivals: Vec<u64>,
+    updates: Vec<u64>,
+}
+
+impl Watch for Clock {
+    fn begin(&mut self, counted: bool) {
+        self.counted = counted;
+        self.begun = Instant::now();
+    }
+
+    fn end(&mut self, decision: Decision) {
+        let took = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match decision {
+            _ if !self.counted => {}
+            Decision::Arrival => self.arrivals.push(took),
+            Decision::Update => self.updates.push(took),
+        }
+    }
+}
+
+pub(super) fn run(args: &CentreArgs, out: Output) -> Result<()> {
+    let spec = Spec {
+        hosts: args.hosts,
+        arrivals_per_s: args.arrivals,
+        length: args.length,
+        warm_up: args.warm_up,
+        seed: args.seed,
+        ..Spec::default()
+    };
+    let strategies = match args.strategies.as_slice() {
+        [] => Strategy::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    let mut bar = progress::Patient::new(strategies.len() as u64, "simulating");
+    let mut rows = Vec::new();
+    for (done, &strategy) in strategies.iter().enumerate() {
+        bar.at(done as u64, || strategy.name().to_owned());
+        rows.push(simulate(&spec, strategy, args.times));
+    }
+    drop(bar);
+    match out.is_json() {
+        true => out.json(&rows),
+        false => Ok(out.text(&text(&rows, out))?),
+    }
+}
+
+fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
+    let mut clock = Clock {
+        begun: Instant::now(),
+        counted: false,
+        arrivals: Vec::new(),
+        updates: Vec::new(),
+    };
+    let report = match timed {
+        true => centre::run(spec, strategy, &mut clock),
+        false => centre::run(spec, strategy, &mut ()),
+    };
+    let times = timed.then(|| Times {
+        arrival: Percentiles::of(&mut clock.arrivals),
+        update: Percentiles::of(&mut clock.updates),
+    });
+    Row::of(strategy, &report, times)
+}
+
+impl Row {
+    fn of(strategy: Strategy, report: &Report, times: Option<Times>) -> Row {
+        Row {
+            strategy: strategy.name(),
+            arrived: report.arrived,
+            placed: report.placed,
+            placed_later: report.placed_later,
+            discarded: report.discarded,
+            refused: report.refused,
+            ended: report.ended,
+            missed: report.missed,
+            overdue: report.overdue,
+            mean_late_s: report.mean_late.as_secs_f64(),
+            mean_wait_s: report.mean_wait.as_secs_f64(),
+            p99_wait_s: report.p99_wait.as_secs_f64(),
+            longest_wait_s: report.longest_wait.as_secs_f64(),
+            running: report.running,
+            waiting: report.waiting,
+            utilisation: report.utilisation,
+            useful: report.useful,
+            times,
+        }
+    }
+}
+
+fn text(rows: &[Row], out: Output) -> String {
+    let columns = [
+        "ARRIVED",
+        "AT ONCE",
+        "LATER",
+        "WAIT",
+        "P99 WAIT",
+        "DISCARDED",
+        "ENDED",
+        "MISSED",
+        "BY",
+        "OVERDUE",
+        "RUNNING",
+        "USED",
+        "IN TIME",
+    ];
+    let columns = columns.map(|title| (title, Align::Right));
+    let mut table = Table::new([("STRATEGY", Align::Left)].into_iter().chain(columns));
+    let span = |seconds: f64| duration(Nanos::from_secs_f64(seconds).0);
+    for row in rows {
+        table.row([
+            row.strategy.to_owned(),
+            count(row.arrived),
+            count(row.placed),
+            count(row.placed_later),
+            span(row.mean_wait_s),
+            span(row.p99_wait_s),
+            count(row.discarded + row.refused),
+            count(row.ended),
+            count(row.missed),
+            span(row.mean_late_s),
+            count(row.overdue),
+            format!("{:.0}", row.running),
+            percent(row.utilisation, 1.0),
+            percent(row.useful, 1.0),
+        ]);
+    }
+    let mut text = table.render(out.style());
+    let columns =
+        ["DECISIONS", "HALF", "99 %", "99.9 %", "LONGEST"].map(|title| (title, Align::Right));
+    let mut table = Table::new(
+        [("STRATEGY", Align::Left), ("OF", Align::Left)]
+            .into_iter()
+            .chain(columns),
+    );
+    for row in rows {
+        let Some(times) = &row.times else { continue };
+        for (of, times) in [
+            ("a job that comes", times.arrival),
+            ("news of a host", times.update),
+        ] {
+            table.row([
+                row.strategy.to_owned(),
+                of.to_owned(),
+                count(times.decisions as u64),
+                duration(times.p50_ns),
+                duration(times.p99_ns),
+                duration(times.p999_ns),
+                duration(times.longest_ns),
+            ]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render(out.style()));
+    }
+    text
+}

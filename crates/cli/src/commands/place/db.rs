@@ -1,0 +1,129 @@
+//! `tidegate place db`: what is known of hosts.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_core::jobs::Class;
+use tidegate_place::{Entry, HostId, PriorityDatabase};
+use tidegate_report::{Align, Table, bytes_per_s, count};
+
+use super::state::Place;
+use crate::output::Output;
+use crate::problem::Problem;
+
+#[derive(Serialize)]
+struct HostKnown {
+    host: String,
+    max_bytes_per_s: u64,
+    lost_bytes_per_s: Vec<u64>,
+    entries: Vec<Known>,
+}
+
+/// What is known of a combination: how many of each class, and what one of each has.
+#[derive(Serialize)]
+struct Known {
+    jobs: usize,
+    real_time: OfClass,
+    best_effort: OfClass,
+    idle: OfClass,
+    intervals: u64,
+}
+
+#[derive(Serialize)]
+struct OfClass {
+    jobs: usize,
+    bytes_per_s: Option<u64>,
+}
+
+impl OfClass {
+    fn of(entry: &Entry, class: Class) -> OfClass {
+        let jobs = entry.classes.count(class);
+        let bytes_per_s = (jobs > 0).then(|| entry.rates.of(class));
+        OfClass { jobs, bytes_per_s }
+    }
+
+    fn text(&self) -> String {
+        match self.bytes_per_s {
+            None => "-".to_owned(),
+            Some(rate) => format!("{} x {}", self.jobs, bytes_per_s(rate as f64)),
+        }
+    }
+}
+
+pub(super) fn run(file: &Path, out: Output) -> Result<()> {
+    if !file.exists() {
+        let problem = Problem::new("there is no such file").at(file.display().to_string());
+        let help = "`tidegate place job` makes it; name another one with --db";
+        return Err(problem.help(help).into());
+    }
+    let place = Place::open(file, None, true)?;
+    let known: Vec<HostKnown> = (place.kept.hosts.iter().enumerate())
+        .filter_map(|(at, host)| Some(known(&host.name, &place.database(HostId(at))?)))
+        .collect();
+    if out.is_json() {
+        return out.json(&known);
+    }
+    for host in &known {
+        out.text(&text(host, out))?;
+    }
+    Ok(())
+}
+
+fn known(host: &str, database: &PriorityDatabase) -> HostKnown {
+    let bandwidth = database.bandwidth();
+    let entry = |entry: &Entry| Known {
+        jobs: entry.classes.len(),
+        real_time: OfClass::of(entry, Class::RealTime),
+        best_effort: OfClass::of(entry, Class::BestEffort),
+        idle: OfClass::of(entry, Class::Idle),
+        intervals: entry.intervals,
+    };
+    HostKnown {
+        host: host.to_owned(),
+        max_bytes_per_s: bandwidth.max(),
+        lost_bytes_per_s: bandwidth.lost().to_vec(),
+        entries: database.entries().map(entry).collect(),
+    }
+}
+
+fn text(host: &HostKnown, out: Output) -> String {
+    let rate = |rate: u64| bytes_per_s(rate as f64);
+    let lost: Vec<_> = host
+        .lost_bytes_per_s
+        .iter()
+        .map(|lost| rate(*lost))
+        .collect();
+    let lost = match lost.is_empty() {
+        true => "nothing is lost with more".to_owned(),
+        false => format!("less with one, two and so on: {}", lost.join(", ")),
+    };
+    let mut text = format!(
+        "host {}: {} for one job, {lost}\n",
+        host.host,
+        rate(host.max_bytes_per_s)
+    );
+    if host.entries.is_empty() {
+        return text
+            + "  nothing is learnt yet: each of n jobs is taken to have its part of that\n\n";
+    }
+    let mut table = Table::new([
+        ("JOBS", Align::Right),
+        ("REAL TIME", Align::Right),
+        ("BEST EFFORT", Align::Right),
+        ("IDLE", Align::Right),
+        ("INTERVALS", Align::Right),
+    ]);
+    for entry in &host.entries {
+        table.row([
+            entry.jobs.to_string(),
+            entry.real_time.text(),
+            entry.best_effort.text(),
+            entry.idle.text(),
+            count(entry.intervals),
+        ]);
+    }
+    text.push_str(&table.render(out.style()));
+    text.push('\n');
+    text
+}

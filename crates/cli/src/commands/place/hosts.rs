@@ -1,0 +1,123 @@
+//! The file of hosts that `--hosts` names.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tidegate_config::{Field, Names, document};
+use tidegate_place::{Bandwidth, MOST};
+
+use super::state::KeptHost;
+use crate::output::tell;
+use crate::problem::Problem;
+
+/// An exabyte a second: more is a mistake in typing.
+const RATE_MAX: u64 = 1_000_000_000_000_000_000;
+
+/// The hosts in a file.
+pub(super) fn read(file: &Path) -> Result<Vec<KeptHost>> {
+    let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
+    let loaded = document::read(&text, &file.display().to_string(), hosts)?;
+    loaded.warnings.iter().for_each(tell);
+    Ok(loaded.config)
+}
+
+fn hosts(root: &Field<'_>) -> Option<Vec<KeptHost>> {
+    let mut section = root.section()?;
+    let mut names = Names::default();
+    let fields = section.take_tables("host");
+    if fields.is_empty() {
+        section.error(
+            "there is no host in it",
+            "[[host]] with its name and bandwidth, once for each",
+        );
+    }
+    let hosts: Vec<_> = fields.iter().map(|field| host(field, &mut names)).collect();
+    section.finish();
+    hosts.into_iter().collect()
+}
+
+fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
+    let field = field.labelled("host");
+    let mut section = field.section()?;
+    let name = section.own_name("host", "a", names);
+    let bandwidth = section
+        .need(
+            "bandwidth",
+            "what its disk does for one job: bandwidth = \"150 MB/s\"",
+        )
+        .and_then(|field| field.bandwidth(1..=RATE_MAX));
+    let loss = section.read("loss", Vec::new(), |field| {
+        let losses = field.elements()?;
+        losses
+            .iter()
+            .map(|loss| loss.bandwidth(0..=RATE_MAX))
+            .collect()
+    });
+    let jobs = section.read("jobs", MOST as u64, |field| field.count(1..=MOST as u64));
+    if let (Some(max), Some(loss)) = (bandwidth, &loss)
+        && let Err(error) = Bandwidth::new(max, loss)
+    {
+        section.error(
+            error.to_string(),
+            "what is lost with one on it, with two, and so on",
+        );
+    }
+    section.finish();
+    Some(KeptHost {
+        name: name?,
+        bandwidth: bandwidth?,
+        loss: loss?,
+        jobs: jobs? as usize,
+        steady_ns: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        document::read(text, "place.toml", hosts)
+            .map(|_| ())
+            .expect_err("refused")
+            .to_string()
+    }
+
+    #[test]
+    fn a_file_of_hosts_is_read() {
+        let text = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"0 B/s\", \"17 MB/s\"]\njobs = 3\n\
+                    [[host]]\nname = \"b\"\nbandwidth = \"1 GB/s\"\n";
+        let read = document::read(text, "place.toml", hosts)
+            .expect("it is one")
+            .config;
+        let host = |name: &str, bandwidth, loss: &[u64], jobs| KeptHost {
+            name: name.to_owned(),
+            bandwidth,
+            loss: loss.to_vec(),
+            jobs,
+            steady_ns: 0,
+        };
+        let expected = [
+            host("a", 54_000_000, &[0, 17_000_000], 3),
+            host("b", 1_000_000_000, &[], MOST),
+        ];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let text = said("[[host]]\nname = \"a\"\nbandwidth = 54\nlos = 1\n");
+        assert!(
+            text.contains("place.toml:3") && text.contains("unit is missing"),
+            "{text}"
+        );
+        assert!(text.contains("did you mean `loss`?"), "{text}");
+        assert!(said("").contains("no host"));
+        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"54 MB/s\"]\n");
+        assert!(text.contains("leave nothing"), "{text}");
+        let two = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n".repeat(2);
+        assert!(said(&two).contains('a'));
+        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\njobs = 65\n");
+        assert!(text.contains("from 1 to 64"), "{text}");
+    }
+}
