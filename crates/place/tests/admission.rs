@@ -127,6 +127,17 @@ fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
 }
 
 #[test]
+fn case_4_of_those_with_as_much_to_spare_the_first_is_lowered() {
+    let mut knows = knows(database(), &[(BestEffort, 20); 3]);
+    knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
+    let running = [tenant(BestEffort, 100, 95); 2];
+    assert_eq!(
+        asks(&knows, &running, 270, 10),
+        accepted(BestEffort, &[(0, Idle)])
+    );
+}
+
+#[test]
 fn case_4_then_the_newcomer_is_raised_and_rejected_at_the_highest() {
     let mut knows = knows(database(), &[(BestEffort, 30); 2]);
     knows = self::knows(knows, &[(BestEffort, 40), (Idle, 20)]);
@@ -280,7 +291,32 @@ fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assign
     classes.iter().map(|&class| rates.of(class)).collect()
 }
 
+/// A job that needs exactly this rate.
+fn needing(rate: u64) -> Request {
+    Request::new(rate, Nanos::SECOND).expect("it is one")
+}
+
 proptest! {
+    #[test]
+    fn what_a_host_takes_ends_where_its_rates_do((database, tenants) in host()) {
+        let takes = Acceptance::of(NOW, &database, &tenants);
+        let n = tenants.len() + 1;
+        // Every rate that a newcomer may be foreseen to have, and its neighbours.
+        for idle in 0..=n {
+            for best_effort in 0..=n - idle {
+                let counts = [(Idle, idle), (BestEffort, best_effort), (RealTime, n - idle - best_effort)];
+                let classes = counts.iter().flat_map(|&(class, count)| vec![class; count]);
+                let rates = database.rates(&Combination::of(classes));
+                for rate in Class::ALL.into_iter().flat_map(|class| [rates.of(class), rates.of(class) + 1]) {
+                    if rate > 0 {
+                        let admitted = admit(NOW, &database, &tenants, &needing(rate)).is_ok();
+                        prop_assert_eq!(takes.takes(rate), admitted, "{}", rate);
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn nobody_is_let_in_where_its_own_prediction_has_somebody_late(
         (database, tenants) in host(),

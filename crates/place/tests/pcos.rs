@@ -98,6 +98,27 @@ fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
 }
 
 #[test]
+fn one_that_is_placed_may_make_room_for_an_older_one() {
+    // Two have less each than three: it was seen so.
+    let mut spec = host(40);
+    spec.database.learn([(BestEffort, 10 * MB); 2]);
+    spec.database.learn([(BestEffort, 30 * MB); 3]);
+    let mut pcos = Pcos::new(MOST_WAITING);
+    pcos.add_host(at(0), spec);
+    let (lenient, _) = placed(&mut pcos, at(0), 50, 100);
+    let older = waits(&mut pcos, at(0), 400, 20);
+    let small = waits(&mut pcos, at(0), 120, 10);
+    // Two have 15 MB/s each, which is enough for 12; then three have 30, enough for 20.
+    let update = Update {
+        classes: &[(lenient, Idle)],
+        had: &[(BestEffort, 50 * MB); 2],
+        ..Update::default()
+    };
+    pcos.update(at(2), HostId(0), &update);
+    assert_eq!(events(&mut pcos), [(small.0, Some(0)), (older.0, Some(0))]);
+}
+
+#[test]
 fn a_change_of_class_is_a_change_of_state_and_progress_is_none() {
     let mut pcos = hosts(&[40]);
     let (first, _) = placed(&mut pcos, at(0), 400, 10);
