@@ -356,7 +356,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 /// CPU time of this thread in nanoseconds.
-fn thread_cpu() -> u64 {
+pub(crate) fn thread_cpu() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -1,5 +1,7 @@
 //! `tidegate place`, as its users meet it.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -186,6 +188,80 @@ fn what_is_known_of_hosts_is_shown() {
     assert_eq!(known[1]["host"], "b");
     assert_eq!(known[1]["lost_bytes_per_s"][1], 10_000_000);
     assert_eq!(known[1]["entries"], Value::Array(Vec::new()));
+}
+
+/// Answers every request at a socket with this.
+fn daemon(socket: &Path, body: &'static str) {
+    let listener = UnixListener::bind(socket).expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut line = String::new();
+            let mut lines = BufReader::new(&stream);
+            lines.read_line(&mut line).expect("a request");
+            assert_eq!(line, "GET /v1/jobs HTTP/1.1\r\n");
+            while line != "\r\n" {
+                line.clear();
+                lines.read_line(&mut line).expect("a header");
+            }
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .expect("written");
+        }
+    });
+}
+
+#[test]
+fn jobs_that_a_hosts_daemon_runs_count_as_well() {
+    let site = Site::new();
+    let hosts =
+        "[[host]]\nname = \"a\"\nbandwidth = \"60 MB/s\"\nsocket = \"c.sock\"\ndevice = \"sdb\"\n";
+    std::fs::write(site.file("live.toml"), hosts).expect("writable");
+    let said = site.bad(&job("x", &["--hosts", "live.toml"]));
+    assert!(
+        said.contains("c.sock") && said.contains("no daemon listens"),
+        "{said}"
+    );
+    let jobs = r#"[
+        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000, "moved_bytes": 36000000000,
+         "due_in_s": 2700.0, "class": "realtime", "given_up": false}},
+        {"vm": "idle", "device": "sdb"},
+        {"vm": "far", "device": "sdc", "job": {"size_bytes": 1, "moved_bytes": 0, "due_in_s": 1.0, "class": "idle"}}
+    ]"#;
+    daemon(&site.file("c.sock"), jobs);
+    // It needs 40 MB/s, of 30 for each of two.
+    let waiting = site.json(&job("x", &["--hosts", "live.toml"]));
+    assert_eq!(waiting["outcome"], "waiting");
+    assert_eq!(waiting["why"]["hosts"][0]["misses"], "a/dss");
+    let listed = site.json(&["list"]);
+    let there = &listed["hosts"][0]["jobs"];
+    assert_eq!(there.as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        (&there[0]["name"], &there[0]["class"]),
+        (&"a/dss".into(), &"realtime".into())
+    );
+    let said = site.bad(&["end", "a/dss"]);
+    assert!(said.contains("c.sock job --help"), "{said}");
+    site.good(&["end", "x"]);
+    // One that is placed under the name of a VM is that VM's.
+    let small = ["job", "dss", "--size", "1 GB", "--deadline", "1 h"];
+    std::fs::remove_file(site.file("c.sock")).expect("there");
+    daemon(&site.file("c.sock"), "[]");
+    assert_eq!(site.json(&small)["outcome"], "placed");
+    std::fs::remove_file(site.file("c.sock")).expect("there");
+    let half = r#"[{"vm": "dss", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 500000000,
+                    "due_in_s": 3000.0, "class": "idle"}}]"#;
+    daemon(&site.file("c.sock"), half);
+    let listed = site.json(&["list"]);
+    let there = &listed["hosts"][0]["jobs"][0];
+    assert_eq!(
+        (&there["name"], &there["moved_bytes"]),
+        (&"dss".into(), &500_000_000.into())
+    );
+    assert_eq!(there["class"], "idle");
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Place {
             told_ns: self.now.0,
             class: placement.class.name().to_owned(),
             lowered_for: Vec::new(),
+            live: false,
         });
     }
 
@@ -114,6 +115,7 @@ impl Place {
     }
 
     pub(super) fn check_moved(&self, name: &str, bytes: u64) -> Result<()> {
+        self.check_own(name)?;
         let Some(job) = self.kept.running.iter().find(|job| job.name == name) else {
             if self.kept.has_job(name) {
                 let problem =
@@ -133,6 +135,26 @@ impl Place {
             "from {} to {} bytes, all that has moved since it began",
             job.told, job.bytes
         );
+        Err(Problem::new(what).help(help).into())
+    }
+
+    /// A job that a daemon told of is the daemon's.
+    pub(super) fn check_own(&self, name: &str) -> Result<()> {
+        let job = self
+            .kept
+            .running
+            .iter()
+            .find(|job| job.name == name && job.live);
+        let Some(job) = job else {
+            return Ok(());
+        };
+        let host = self.kept.hosts.iter().find(|host| host.name == job.host);
+        let socket = host
+            .and_then(|host| host.socket.as_deref())
+            .unwrap_or_default();
+        let what =
+            format!("job {name:?} is known from its host's daemon, which says how it stands");
+        let help = format!("ask that one: `tidegate --socket {socket} job --help`");
         Err(Problem::new(what).help(help).into())
     }
 
@@ -253,6 +275,8 @@ mod tests {
             bandwidth: 60 * MB,
             loss: Vec::new(),
             jobs: 4,
+            socket: None,
+            device: None,
             steady_ns: 0,
         }
     }

@@ -1,7 +1,5 @@
 //! `tidegate place sim`: a data centre under PCOS and what it is held against.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
@@ -9,6 +7,7 @@ use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
 use tidegate_report::{Align, Table, count, duration, percent};
 
 use crate::args::CentreArgs;
+use crate::bench::thread_cpu;
 use crate::output::Output;
 use crate::progress;
 
@@ -32,7 +31,7 @@ struct Row {
     waiting: f64,
     utilisation: f64,
     useful: f64,
-    /// This machine's time, which is another each time.
+    /// This machine's processor time, which is another each time.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Times>,
 }
@@ -70,9 +69,9 @@ impl Percentiles {
     }
 }
 
-/// A clock that sees all decisions.
+/// A clock of this thread's time on the processor that sees all decisions.
 struct Clock {
-    begun: Instant,
+    begun: u64,
     counted: bool,
     arrivals: Vec<u64>,
     updates: Vec<u64>,
@@ -81,11 +80,11 @@ struct Clock {
 impl Watch for Clock {
     fn begin(&mut self, counted: bool) {
         self.counted = counted;
-        self.begun = Instant::now();
+        self.begun = thread_cpu();
     }
 
     fn end(&mut self, decision: Decision) {
-        let took = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let took = thread_cpu() - self.begun;
         match decision {
             _ if !self.counted => {}
             Decision::Arrival => self.arrivals.push(took),
@@ -122,7 +121,7 @@ pub(super) fn run(args: &CentreArgs, out: Output) -> Result<()> {
 
 fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
     let mut clock = Clock {
-        begun: Instant::now(),
+        begun: 0,
         counted: false,
         arrivals: Vec::new(),
         updates: Vec::new(),

@@ -18,7 +18,15 @@ pub(super) fn read(file: &Path) -> Result<Vec<KeptHost>> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
     loaded.warnings.iter().for_each(tell);
-    Ok(loaded.config)
+    let mut hosts = loaded.config;
+    let base = file.parent().unwrap_or(Path::new(""));
+    for socket in hosts.iter_mut().filter_map(|host| host.socket.as_mut()) {
+        // Later runs are somewhere else.
+        let path = std::path::absolute(base.join(&*socket));
+        let path = path.map_err(|error| Problem::new(error.to_string()).at(&*socket))?;
+        *socket = path.display().to_string();
+    }
+    Ok(hosts)
 }
 
 fn hosts(root: &Field<'_>) -> Option<Vec<KeptHost>> {
@@ -54,6 +62,17 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
             .collect()
     });
     let jobs = section.read("jobs", MOST as u64, |field| field.count(1..=MOST as u64));
+    let socket = section.read("socket", None, |field| {
+        let path = field.text().filter(|path| !path.is_empty());
+        path.map(|path| Some(path.to_owned()))
+    });
+    let device = section.read("device", None, |field| field.name().map(Some));
+    if let (Some(Some(_)), Some(None)) = (&device, &socket) {
+        section.error(
+            "`device` is one of a daemon's, and there is none",
+            "socket = \"PATH\", its control socket",
+        );
+    }
     if let (Some(max), Some(loss)) = (bandwidth, &loss)
         && let Err(error) = Bandwidth::new(max, loss)
     {
@@ -68,6 +87,8 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
         bandwidth: bandwidth?,
         loss: loss?,
         jobs: jobs? as usize,
+        socket: socket?,
+        device: device?,
         steady_ns: 0,
     })
 }
@@ -95,6 +116,8 @@ mod tests {
             bandwidth,
             loss: loss.to_vec(),
             jobs,
+            socket: None,
+            device: None,
             steady_ns: 0,
         };
         let expected = [
@@ -117,6 +140,10 @@ mod tests {
         assert!(text.contains("leave nothing"), "{text}");
         let two = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n".repeat(2);
         assert!(said(&two).contains('a'));
+        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\ndevice = \"sdb\"\n");
+        assert!(text.contains("control socket"), "{text}");
+        let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nsocket = \"\"\n");
+        assert!(text.contains("socket"), "{text}");
         let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\njobs = 65\n");
         assert!(text.contains("from 1 to 64"), "{text}");
     }

@@ -4,6 +4,7 @@ mod books;
 mod centre;
 mod db;
 mod hosts;
+mod live;
 mod show;
 mod state;
 
@@ -122,6 +123,7 @@ fn end(name: &str, db: &DbArg, out: Output) -> Result<()> {
     let Some(id) = place.id_of(name) else {
         return Err(place.unknown(name).into());
     };
+    place.check_own(name)?;
     if place.pcos.withdraw(id) {
         place.kept.waiting.retain(|job| job.name != name);
         tell(format_args!("{name} does not wait any more"));

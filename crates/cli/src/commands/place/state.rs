@@ -46,6 +46,11 @@ pub(super) struct KeptHost {
     pub(super) loss: Vec<u64>,
     /// Jobs at most.
     pub(super) jobs: usize,
+    /// The control socket of its daemon, and the device there; all of them unless said.
+    #[serde(default)]
+    pub(super) socket: Option<String>,
+    #[serde(default)]
+    pub(super) device: Option<String>,
     /// Since when nobody came, went or has another class.
     #[serde(default)]
     pub(super) steady_ns: u64,
@@ -68,6 +73,9 @@ pub(super) struct KeptJob {
     pub(super) class: String,
     /// For which jobs it was lowered, a step each.
     pub(super) lowered_for: Vec<String>,
+    /// Its host's daemon told of it; it is not kept.
+    #[serde(skip)]
+    pub(super) live: bool,
 }
 
 /// A job that waits.
@@ -133,12 +141,14 @@ impl Place {
             let help = "name a file of them once: --hosts place.toml; `tidegate place job --help` shows one";
             return Err(problem.help(help).into());
         }
+        let now = now();
+        kept.ask_daemons(now)?;
         let mut place = Place {
             store,
             just_looking,
             kept,
             pcos: Pcos::new(MOST_WAITING),
-            now: now(),
+            now,
             names: Vec::new(),
         };
         place.resume()?;
@@ -227,7 +237,9 @@ impl Place {
     /// Keeps all of it; `learnt`: the hosts of which more is known now.
     pub(super) fn save(&mut self, learnt: &[HostId]) -> Result<()> {
         self.take_progress();
-        let state = serde_json::to_vec(&self.kept)?;
+        let mut lasting = self.kept.clone();
+        lasting.running.retain(|job| !job.live);
+        let state = serde_json::to_vec(&lasting)?;
         let mut blobs = Vec::new();
         for &host in learnt {
             if let (Some(kept), Some(database)) = (self.kept.hosts.get(host.0), self.database(host))
