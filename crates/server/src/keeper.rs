@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use crate::command::{Command, DeviceLearnt};
-use crate::daemon::{ControlError, DaemonHandle};
+use crate::daemon::{ControlError, DaemonHandle, DeviceJobs};
 use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
 
@@ -97,29 +97,27 @@ impl Keeper {
         }));
     }
 
-    /// Keeps the jobs that run for the last time. What has been learnt, for [`Keeper::finish`]: before the
-    /// loops are told to end.
+    /// What has been learnt, for [`Keeper::finish`]: before the loops are told to end.
     pub(crate) async fn last(&self) -> Vec<Learnt> {
         match &self.store {
-            Some(_) => {
-                self.handle.keep_all_jobs().await;
-                ask_all(&self.handle).await
-            }
+            Some(_) => ask_all(&self.handle).await,
             None => Vec::new(),
         }
     }
 
-    /// Writes what was learnt last.
-    pub(crate) async fn finish(self, last: Vec<Learnt>) {
-        if let Some(jobs) = self.jobs {
-            jobs.abort();
-        }
+    /// Writes what was learnt last, and the jobs that the loops left behind.
+    pub(crate) async fn finish(self, last: Vec<Learnt>, left: Vec<DeviceJobs>) {
         if let Some(keeping) = self.keeping {
             // One that panicked has said so.
             let _ = keeping.await;
         }
         if let Some((store, _)) = self.store {
+            self.handle.keep_last_jobs(&left).await;
             write(store, last).await;
+        }
+        // What it was writing has been waited for, and its loops answer no more.
+        if let Some(jobs) = self.jobs {
+            jobs.abort();
         }
     }
 }

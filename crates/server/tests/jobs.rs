@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use tidegate_core::objective::Rate;
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Command;
 use tidegate_server::command::{CommandError, VmSnapshot};
@@ -14,7 +16,7 @@ use tidegate_server::daemon::ControlError;
 use tidegate_server::job::{Due, JobOrder, JobResult, KeptJob, RunningJob, VmJobs};
 use tidegate_server::store::Store;
 
-use common::{Client, Server, disk, single, vm, wait};
+use common::{Client, Server, disk, request, single, vm, wait};
 
 const LEN: u32 = 16 << 10;
 const HOUR: Due = Due::In(Nanos::from_secs(3600));
@@ -220,6 +222,35 @@ fn what_has_moved_is_kept_now_and_then() {
     read(&mut server.connect("disk"), 3);
     is_kept(dir.path(), Some(3 * u64::from(LEN)));
     server.stop().expect("ends in order");
+}
+
+#[test]
+fn what_moves_while_the_daemon_ends_counts_as_well() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = config(dir.path());
+    config.devices[0].policy = PolicySpec::named("limit").expect("registered");
+    config.devices[0].merge_limit = 0;
+    config.vms[0].objective.limit.total = Rate::iops(1);
+    let server = Server::start(config.clone());
+    begin(&server, order(5 * u64::from(LEN), HOUR)).expect("a job");
+    let mut client = server.connect("disk");
+    for cookie in 0..4 {
+        let read = Command::Read { df: false };
+        client.send(request(read, cookie, cookie * u64::from(LEN), LEN), &[]);
+    }
+    // Until the daemon has read them all; one has passed the limit meanwhile.
+    loop {
+        let now = wait(server.handle.look("disk")).expect("it answers");
+        if u64::from(now.pending) + now.stats.total_ops() == 4 {
+            assert!(now.pending > 0, "the limit holds them");
+            break;
+        }
+    }
+    // Draining answers at once what waits for the limit.
+    server.stop().expect("ends in order");
+    is_kept(dir.path(), Some(4 * u64::from(LEN)));
+    let server = Server::start(config);
+    assert_eq!(running(&server).moved(), 4 * u64::from(LEN));
 }
 
 #[test]

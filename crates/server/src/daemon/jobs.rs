@@ -3,7 +3,7 @@
 //! ```text
 //!   begun, cancelled, ended, every so often --which run?--> event loop
 //!        ^                                                      |
-//!        +---------- kept in place of those before <------------+
+//!        +---------- kept in place of those before <------------+-- once more when it has ended
 //! ```
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::DeviceJobs;
 use super::handle::{ControlError, DaemonHandle};
 use crate::command::{Command, VmSnapshot};
 use crate::job::{JobOrder, KeptJob};
@@ -69,17 +70,30 @@ impl DaemonHandle {
 
     /// Keeps the jobs of a device as they are now.
     async fn keep_jobs(&self, device: usize) -> Result<bool, ControlError> {
-        let Some(store) = self.store().cloned() else {
+        if self.store().is_none() {
             return Ok(false);
-        };
+        }
         // One after the other, or what was asked first might be written last.
         let _one_at_a_time = self.shared.keeping_jobs.lock().await;
         let jobs = self.ask(device, |reply| Command::ExportJobs { reply });
-        let failed = |what: String, help| ControlError::Store { what, help };
         // Nobody shall wait for those who wait for one that is stuck.
-        let jobs = timeout(ANSWERED_WITHIN, jobs).await;
-        let jobs = jobs.map_err(|_| failed("its event loop does not answer".to_owned(), None))?;
-        let jobs: Vec<_> = (jobs?.iter())
+        let Ok(jobs) = timeout(ANSWERED_WITHIN, jobs).await else {
+            return Err(not_kept("its event loop does not answer".to_owned(), None));
+        };
+        self.write_jobs(device, &jobs?).await?;
+        Ok(true)
+    }
+
+    /// Keeps these jobs of a device, and no others.
+    async fn write_jobs(
+        &self,
+        device: usize,
+        jobs: &[(String, KeptJob)],
+    ) -> Result<(), ControlError> {
+        let Some(store) = self.store().cloned() else {
+            return Ok(());
+        };
+        let jobs: Vec<_> = (jobs.iter())
             .map(|(vm, job)| (vm.clone(), job.words()))
             .collect();
         let device = self.devices()[device].name().to_owned();
@@ -88,25 +102,35 @@ impl DaemonHandle {
             store.apply(&[Change::ReplaceJobs { device, jobs }])
         });
         match written.await {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err(error)) => Err(failed(error.to_string(), error.help())),
-            Err(_) => Err(failed("the store panicked".to_owned(), None)),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(not_kept(error.to_string(), error.help())),
+            Err(_) => Err(not_kept("the store panicked".to_owned(), None)),
+        }
+    }
+
+    /// Keeps the jobs that loops which have ended leave behind.
+    pub(crate) async fn keep_last_jobs(&self, all: &[DeviceJobs]) {
+        let _one_at_a_time = self.shared.keeping_jobs.lock().await;
+        for (device, jobs) in all {
+            if let Err(error) = self.write_jobs(*device, jobs).await {
+                self.tell_not_kept(*device, &error);
+            }
         }
     }
 
     /// Keeps the jobs of all devices as they are now. What is kept of a device that does not answer stays.
     pub(crate) async fn keep_all_jobs(&self) {
-        for (index, device) in self.devices().iter().enumerate() {
-            match self.keep_jobs(index).await {
+        for device in 0..self.devices().len() {
+            match self.keep_jobs(device).await {
                 Ok(_) | Err(ControlError::Gone(_)) => {}
-                Err(error) => {
-                    tracing::warn!(
-                        device = device.name(),
-                        "its VMs' jobs are not kept: {error}"
-                    );
-                }
+                Err(error) => self.tell_not_kept(device, &error),
             }
         }
+    }
+
+    fn tell_not_kept(&self, device: usize, error: &ControlError) {
+        let device = self.devices()[device].name();
+        tracing::warn!(device, "its VMs' jobs are not kept: {error}");
     }
 
     /// Told when a job has ended, or it is time to keep them.
@@ -142,6 +166,10 @@ impl DaemonHandle {
             let _ = self.send(device, Command::ResumeJobs { jobs, at });
         }
     }
+}
+
+fn not_kept(what: String, help: Option<String>) -> ControlError {
+    ControlError::Store { what, help }
 }
 
 fn cannot_go_on(device: &str, error: &StoreError) {

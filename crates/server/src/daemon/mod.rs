@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 
 use crate::command::Command;
 use crate::config::{Config, Place, StoreConfig};
-use crate::event_loop::{Files, Prepared, SetupError};
+use crate::event_loop::{Files, Prepared, Remains, SetupError};
+use crate::job::KeptJob;
 use crate::keeper::Keeper;
 use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
 use crate::ring::sys;
@@ -94,7 +95,7 @@ pub enum RunError {
 pub struct Daemon {
     handle: DaemonHandle,
     listeners: Vec<(Arc<Bound>, Offers)>,
-    threads: Vec<JoinHandle<io::Result<bool>>>,
+    threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
     signals: Signals,
 }
@@ -103,7 +104,7 @@ pub struct Daemon {
 #[derive(Default)]
 struct Loops {
     devices: Vec<DeviceEntry>,
-    threads: Vec<JoinHandle<io::Result<bool>>>,
+    threads: Vec<JoinHandle<io::Result<Remains>>>,
 }
 
 impl Drop for Loops {
@@ -236,8 +237,14 @@ impl Daemon {
                 }
             }
         }
-        keeper.finish(learnt).await;
-        self.join()
+        let (ended, jobs) = self.join();
+        keeper.finish(learnt, jobs).await;
+        match &ended {
+            Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
+            Ok(false) => tracing::warn!("stopped: not everything was finished and flushed"),
+            Err(_) => {}
+        }
+        ended.map(drop)
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) {
@@ -247,28 +254,29 @@ impl Daemon {
         }
     }
 
-    /// Collects the threads, all of which have ended.
-    fn join(self) -> Result<(), RunError> {
-        let mut result = Ok(());
-        let mut flushed = true;
-        for (entry, thread) in self.handle.devices().iter().zip(self.threads) {
+    /// Collects the threads, all of which have ended: whether everything was finished and flushed, and the
+    /// jobs that ran, by the number of the device.
+    fn join(self) -> (Result<bool, RunError>, Vec<DeviceJobs>) {
+        let mut result = Ok(true);
+        let mut jobs = Vec::new();
+        let threads = self.handle.devices().iter().zip(self.threads);
+        for (index, (entry, thread)) in threads.enumerate() {
             let device = entry.name().to_owned();
             match thread.join() {
-                Ok(Ok(all)) => flushed &= all,
+                Ok(Ok(remains)) => {
+                    result = result.map(|all| all && remains.flushed);
+                    jobs.push((index, remains.jobs));
+                }
                 Ok(Err(source)) => result = Err(RunError::Failed { device, source }),
                 Err(_) => result = Err(RunError::Panicked(device)),
             }
         }
-        match &result {
-            Ok(()) if flushed => {
-                tracing::info!("stopped: every request was finished, every disk flushed");
-            }
-            Ok(()) => tracing::warn!("stopped: not everything was finished and flushed"),
-            Err(_) => {}
-        }
-        result
+        (result, jobs)
     }
 }
+
+/// The jobs of a device of this number, by their VMs' names.
+pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
 
 fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
     let open = |store: &StoreConfig| match Store::open(&store.path) {

@@ -53,6 +53,7 @@ use tokio::sync::Notify;
 use crate::backing::extents::Surveyor;
 use crate::buffer::{Buffer, Mem, Pool, Region};
 use crate::command::Command;
+use crate::job::KeptJob;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use adequacy::Adequacy;
 use client::Clients;
@@ -82,6 +83,15 @@ impl LoopHandle {
         self.wake.wake();
         Ok(())
     }
+}
+
+/// What a loop leaves behind.
+#[derive(Debug, Default)]
+pub struct Remains {
+    /// It ended with all that was asked answered, and every disk's writes are durable.
+    pub flushed: bool,
+    /// The jobs that ran, as they are kept.
+    pub jobs: Vec<(String, KeptJob)>,
 }
 
 /// What an operation's completion is about.
@@ -203,8 +213,8 @@ enum Phase {
 }
 
 impl Loop {
-    /// Runs until drained or aborted. True when drained, and every disk's writes are durable.
-    fn run(&mut self) -> io::Result<bool> {
+    /// Runs until drained or aborted.
+    fn run(&mut self) -> io::Result<Remains> {
         self.await_wake();
         while self.phase != Phase::Ended {
             if !self.ticking && self.needs_upkeep() {
@@ -222,7 +232,10 @@ impl Loop {
             self.shrink_further();
             self.upkeep();
         }
-        Ok(self.flushed)
+        Ok(Remains {
+            flushed: self.flushed,
+            jobs: self.export_jobs(),
+        })
     }
 
     /// How long the next turn may wait.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
-use super::super::{Loop, LoopHandle, Phase};
+use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::backing::file_io::ZEROES;
 use crate::buffer::{Pool, Region};
@@ -22,7 +22,7 @@ const FILES_MAX: u32 = 16_384;
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
-    /// The thread tells whether all was answered and every disk flushed; `news` is told when a job ends.
+    /// The thread tells what it leaves behind; `news` is told when a job ends.
     ///
     /// # Errors
     /// When the kernel refuses the ring or the thread.
@@ -30,7 +30,7 @@ impl Prepared {
         self,
         guard: impl Send + 'static,
         news: Arc<Notify>,
-    ) -> Result<(LoopHandle, JoinHandle<io::Result<bool>>), SetupError> {
+    ) -> Result<(LoopHandle, JoinHandle<io::Result<Remains>>), SetupError> {
         let device = self.name.clone();
         let failed = |what: &'static str| {
             let device = device.clone();
@@ -58,7 +58,7 @@ impl Prepared {
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
-                        Ok(false)
+                        Ok(Remains::default())
                     }
                 }
             })
@@ -127,7 +127,7 @@ impl Prepared {
 
 /// Runs a loop. Cut short, or in a panic, it keeps its memory until the process ends: the kernel
 /// may still be copying a write from a payload, and would find zeroes there, neither old nor new.
-fn run_to_its_end(event_loop: Loop) -> io::Result<bool> {
+fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
     let ended = event_loop.run();
     if event_loop.engine.is_idle() {
