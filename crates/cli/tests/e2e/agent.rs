@@ -109,7 +109,7 @@ fn a_job_whose_process_vanishes_is_a_failure_and_all_is_put_back() {
     }
 }
 
-/// In PID namespaces a process number can be chosen.
+/// In PID namespaces a process number can be chosen. All in it ends with the test.
 #[test]
 fn a_process_number_that_is_used_again_is_left_alone() {
     let scratch = Scratch::new();
@@ -145,7 +145,15 @@ cat <&3 > rest
 wait $agent
 ionice -p $again
 "#;
-    let args = ["--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh"];
+    let args = [
+        "--pid",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ];
     let args = [&args[..], &[TIDEGATE, "agent"], &TERMS].concat();
     let done = Running::start(&scratch, "unshare", &args).wait();
     if done.err.contains("unshare:") || done.out.starts_with("no ") {
