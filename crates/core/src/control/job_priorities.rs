@@ -33,6 +33,8 @@ pub struct JobPrioritiesParams {
     pub terms: JobTerms,
     /// Figure 3.3 as printed.
     pub literal: bool,
+    /// A job past its deadline is real time until it ends.
+    pub guard: bool,
 }
 
 /// What the registry knows of it.
@@ -71,6 +73,10 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
             max: Rate::MAX,
             help: "so much less of max_bandwidth have two or more VMs together",
         },
+        ParamInfo::flag(
+            "guard",
+            "a job past its deadline is real time until it ends",
+        ),
         LITERAL,
     ],
     honours: Honours::NONE,
@@ -83,6 +89,7 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
                 bandwidth_loss: params.get("bandwidth_loss"),
             },
             literal: params.get("literal") != 0,
+            guard: params.get("guard") != 0,
         };
         Box::new(JobPriorities::new(of, capacity.vms))
     },
@@ -101,12 +108,15 @@ pub struct JobPriorities {
 impl JobPriorities {
     /// With nobody there, and room for so many VMs.
     pub fn new(params: JobPrioritiesParams, vms: u32) -> JobPriorities {
-        let priorities = Priorities::default();
+        let mut priorities = Priorities::default();
+        if params.literal {
+            priorities = priorities.as_printed();
+        }
+        if !params.guard {
+            priorities = priorities.unguarded();
+        }
         JobPriorities {
-            priorities: match params.literal {
-                true => priorities.as_printed(),
-                false => priorities,
-            },
+            priorities,
             params,
             told: Vec::with_capacity(vms as usize),
             changes: Vec::new(),

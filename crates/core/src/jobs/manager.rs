@@ -33,6 +33,14 @@ impl PriorityManager {
         }
     }
 
+    /// Without the guard: see [`Priorities::unguarded`].
+    pub fn unguarded(self) -> PriorityManager {
+        PriorityManager {
+            priorities: self.priorities.unguarded(),
+            ..self
+        }
+    }
+
     /// The device does so many bytes a second.
     pub fn set_capacity(&mut self, capacity: u64) {
         *self.predictor.capacity_mut() = Capacity::given(capacity, 0);

@@ -120,6 +120,7 @@ struct Critical {
 pub struct Priorities {
     places: Vec<Option<Place>>,
     as_printed: bool,
+    unguarded: bool,
 }
 
 impl Priorities {
@@ -130,6 +131,12 @@ impl Priorities {
     pub fn as_printed(self) -> Priorities {
         let as_printed = true;
         Priorities { as_printed, ..self }
+    }
+
+    /// Without the guard: a job past its deadline stays as it is, as before section 4.2.2.
+    pub fn unguarded(self) -> Priorities {
+        let unguarded = true;
+        Priorities { unguarded, ..self }
     }
 
     /// Somebody comes, with the class that it has when nobody's job changes that; `who` is nobody yet.
@@ -211,7 +218,9 @@ impl Priorities {
 
     /// One cycle with what was measured last: at most one of the three cases, behind the guard.
     pub fn cycle(&mut self, predictor: &Predictor, now: Nanos, out: &mut Vec<Change>) {
-        self.guard(predictor, now, out);
+        if !self.unguarded {
+            self.guard(predictor, now, out);
+        }
         let Some(critical) = self.critical(predictor, now) else {
             return;
         };

@@ -232,6 +232,26 @@ fn a_job_past_its_deadline_is_not_starved() {
     assert!(disk.took(0).is_some());
 }
 
+/// As before section 4.2.2: it waits for its neighbour's end, however late it is.
+#[test]
+fn without_the_guard_a_job_past_its_deadline_stays_as_it_is() {
+    let mut disk = Disk::new(50 * MB, &[50 * MB, 50 * MB]);
+    disk.manager = disk.manager.unguarded();
+    disk.begin(0, 1_000 * MB, 10);
+    disk.begin(1, 1_000 * MB, 900);
+    disk.run(18);
+    assert_eq!(disk.manager.class(0), Some(Class::Idle));
+    disk.run(30);
+    let changes = disk.changes.iter();
+    assert!(
+        changes
+            .clone()
+            .all(|change| change.2 != Class::RealTime || change.0 < 10)
+    );
+    assert!(disk.took(1).is_some_and(|took| took <= 24.0));
+    assert!(disk.took(0) > disk.took(1));
+}
+
 #[test]
 fn who_is_due_first_is_never_lowered_for_who_is_due_later() {
     let mut disk = Disk::new(40 * MB, &[40 * MB; 3]);
