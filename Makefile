@@ -102,6 +102,7 @@ reproduce: build ## Run published experiments again and set them beside the pape
 	@$(TIDEGATE) reproduce flubber $(ARGS)
 	@$(TIDEGATE) reproduce vfair $(ARGS)
 	@$(TIDEGATE) reproduce vcup $(ARGS)
+	@$(TIDEGATE) reproduce pridyn $(ARGS)
 
 ##@ Help
 

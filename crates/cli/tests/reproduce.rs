@@ -105,6 +105,47 @@ fn vcup_beside_its_figures_whatever_the_number_of_threads() {
 }
 
 #[test]
+fn pridyn_beside_its_figures_whatever_the_number_of_threads() {
+    let figure = ["reproduce", "pridyn", "--figure", "4.6", "-o", "json"];
+    let text = said(&figure);
+    let list: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let (cells, claims): (Vec<&Value>, Vec<&Value>) =
+        list.iter().partition(|entry| entry.get("table").is_some());
+    // Missed without PriDyn and with it; nothing was fitted to either.
+    assert_eq!(cells.len(), 2);
+    for cell in &cells {
+        assert_eq!(cell["calibrated"], false, "{cell}");
+        assert!(cell["ours"].as_f64().is_some(), "{cell}");
+    }
+    // Halved, sooner, research as well, and the order.
+    assert_eq!(claims.len(), 4, "{claims:?}");
+    assert_eq!(text, said(&[&figure[..], &["--jobs", "1"]].concat()));
+}
+
+/// A request of 24 KiB once and again, for the first web stream: the others are what they are.
+#[test]
+fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    let figure = ["reproduce", "pridyn", "--figure", "4.4", "-o", "json"];
+    let mine = [&figure[..], &["--traces", path]].concat();
+    let refusal = refused(&mine);
+    assert!(refusal.contains("it looks for web_0.csv"), "{refusal}");
+    let line = "128166372003061629,web,0,Read,7014609920,24576,41286\n";
+    std::fs::write(folder.path().join("web_0.csv"), line).expect("a file");
+    let output = tidegate(&mine);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(
+        told.contains("web_1.csv") && !told.contains("web_0.csv"),
+        "{told}"
+    );
+    assert_ne!(output.stdout, said(&figure).into_bytes());
+    let refusal = refused(&["reproduce", "vcup", "--figure", "7", "--traces", path]);
+    assert!(refusal.contains("vcup replays no traces"), "{refusal}");
+}
+
+#[test]
 fn people_read_theirs_ours_and_whether_claims_hold() {
     let text = said(&["reproduce", "flubber", "--table", "section 4.5"]);
     for word in ["THEIRS", "OURS", "RATIO", "predicted", "wait_success_pct"] {

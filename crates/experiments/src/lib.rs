@@ -17,6 +17,7 @@ mod contest;
 mod findings;
 mod flubber;
 mod pool;
+mod pridyn;
 mod reference;
 mod said;
 mod show;
@@ -29,6 +30,8 @@ pub use pool::each;
 pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{claims, summary, tables};
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use tidegate_config::ConfigErrors;
 
 /// A paper whose experiments can be run again.
@@ -42,11 +45,28 @@ pub struct Paper {
     pub tables: &'static [&'static str],
     /// Those of them that there are curves of.
     pub curves: &'static [&'static str],
+    /// Traces that it was measured with, which somebody may have.
+    pub traces: &'static [TraceFile],
     /// Runs what is wanted.
     pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
     /// Finds the free figures of its models again, by what may be used for that; the text of its
     /// `calibration.toml`. `None`: none is free.
     pub calibrate: Option<Calibrate>,
+}
+
+/// A trace that a paper was measured with: somebody who has it may run the experiment on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceFile {
+    /// The stream of requests that it stands for.
+    pub stream: &'static str,
+    /// Its file's name, as it is published.
+    pub file: &'static str,
+}
+
+impl TraceFile {
+    pub(crate) const fn new(stream: &'static str, file: &'static str) -> TraceFile {
+        TraceFile { stream, file }
+    }
 }
 
 /// How the free figures of a paper's models are found.
@@ -59,6 +79,8 @@ pub struct Wanted {
     pub table: Option<String>,
     /// Threads; at least one is used.
     pub jobs: usize,
+    /// Traces to be replayed instead of those that are built in, by [`TraceFile::stream`].
+    pub traces: BTreeMap<&'static str, Arc<[u8]>>,
 }
 
 impl Wanted {
@@ -73,7 +95,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// All papers there are.
 pub fn papers() -> &'static [Paper] {
-    &[flubber::PAPER, vfair::PAPER, vcup::PAPER]
+    &[flubber::PAPER, vfair::PAPER, vcup::PAPER, pridyn::PAPER]
 }
 
 /// Why an experiment cannot be run: the folder is not what its module takes it for.

@@ -313,7 +313,8 @@ Examples:
   tidegate reproduce flubber --table 3 -o json
   tidegate reproduce flubber --table \"figure 4\" --plot
   tidegate reproduce vfair --figure 6
-  tidegate reproduce vcup --table 2"
+  tidegate reproduce vcup --table 2
+  tidegate reproduce pridyn --figure 4.6 --traces msr-cambridge"
     )]
     Reproduce(ReproduceArgs),
     /// Set I/O classes of running processes so that their jobs end in time

@@ -1,5 +1,10 @@
 //! `tidegate reproduce`: a paper's experiments, run again and set beside its figures.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -27,6 +32,10 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let wanted = Wanted {
         table: part(paper, args)?,
         jobs: jobs(args.jobs),
+        traces: match &args.traces {
+            Some(folder) => traces(paper, folder)?,
+            None => BTreeMap::new(),
+        },
     };
     check_curves(paper, &wanted, args, out)?;
     let began = Instant::now();
@@ -69,6 +78,56 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
 fn jobs(asked: Option<u16>) -> usize {
     let cores = || thread::available_parallelism().map_or(1, |n| n.get());
     asked.map_or_else(cores, usize::from)
+}
+
+/// So many requests of each trace are replayed: more than any experiment comes to.
+const REQUESTS: usize = 20_000;
+
+/// The traces of a folder that the paper was measured with; what is not there is told.
+fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8]>>> {
+    if paper.traces.is_empty() {
+        let problem = Problem::new(format!("{} replays no traces", paper.name));
+        return Err(problem.at("--traces").into());
+    }
+    let mut found = BTreeMap::new();
+    let mut missing: Vec<&str> = Vec::new();
+    for trace in paper.traces {
+        let path = folder.join(trace.file);
+        match beginning(&path) {
+            Ok(bytes) => drop(found.insert(trace.stream, bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => missing.push(trace.file),
+            Err(error) => {
+                let problem = Problem::new(format!("cannot be read: {error}"));
+                return Err(problem.at(path.display().to_string()).into());
+            }
+        }
+    }
+    missing.dedup();
+    let missing = missing.join(", ");
+    if found.is_empty() {
+        let problem = Problem::new("there is no trace that the paper was measured with");
+        let help = format!("it looks for {missing}; without --traces others are replayed");
+        return Err(problem.at(folder.display().to_string()).help(help).into());
+    }
+    if !missing.is_empty() {
+        output::tell(format_args!(
+            "not in {}: {missing}; what is built in is replayed instead",
+            folder.display()
+        ));
+    }
+    Ok(found)
+}
+
+/// A trace's first requests, a line each.
+fn beginning(path: &Path) -> io::Result<Arc<[u8]>> {
+    let mut input = BufReader::new(File::open(path)?);
+    let mut bytes = Vec::new();
+    for _ in 0..REQUESTS {
+        if input.read_until(b'\n', &mut bytes)? == 0 {
+            break;
+        }
+    }
+    Ok(bytes.into())
 }
 
 /// Refuses to draw where there will be nothing to, or nobody who looks.

@@ -19,6 +19,7 @@ pub(crate) const PAPER: Paper = Paper {
     title: "Flubber: Two-level Disk Scheduling in Virtualized Environment",
     tables: &["2", "3", "4", "5", "6", "figure 4", "section 4.5"],
     curves: &["figure 4"],
+    traces: &[],
     reproduce,
     calibrate: Some(calibrate::calibrate),
 };

@@ -55,6 +55,7 @@ pub(crate) const PAPER: Paper = Paper {
         "figure 13",
         "figure 14",
     ],
+    traces: &[],
     reproduce,
     calibrate: Some(calibrate::calibrate),
 };

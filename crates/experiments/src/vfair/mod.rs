@@ -53,6 +53,7 @@ pub(crate) const PAPER: Paper = Paper {
         "figure 11",
         "figure 12",
     ],
+    traces: &[],
     reproduce,
     calibrate: Some(calibrate::calibrate),
 };

@@ -1,0 +1,378 @@
+//! The free figures of the disk and the guests, by the rows of `paper.toml` that may be used for that: what a writer has on
+//! the host and in a VM, what one and two streams have, and how long the use cases take by default. Nothing that a priority
+//! does is looked at.
+//!
+//! Bulk guests (those that write and read in order) and streams of requests have figures of their own. For each size of
+//! request that reaches the host, and each number of them at a time:
+//!
+//! - *bulk*: the disk's rate is the one with which the host is nearest, then the hypervisor's time the one with which the
+//!   VM is, then the size of the applications the one that fits;
+//! - *streams*, on the disk that was found: the hypervisor's time is the one with which one stream is nearest.
+//!
+//! Of these the one with the least distance over all rows of its kind is taken.
+//!
+//! The disk's file and the scenarios carry the result; `calibration.toml` carries it once more with what is left over, and
+//! a test holds them together.
+
+use super::basis::{self, Basis};
+use super::folder::{self, Folder};
+use super::run::Run;
+use super::setup::{self, Case, Change, Guest, Key, UseCase};
+use super::{PAPER_TOML, Reference};
+use crate::{ExperimentError, Progress, Wanted, pool};
+use std::fmt::Write;
+use tidegate_core::time::Nanos;
+use tidegate_sim::scenario::Scenario;
+
+/// What is tried: sizes in KiB, how many at a time, the disk's rate in kB/s, the hypervisor's time in microseconds.
+const PIECES_KIB: [u32; 3] = [128, 256, 512];
+const DEPTHS: [u32; 3] = [1, 2, 4];
+const RATES: [u64; 14] = [
+    85_000, 87_500, 90_000, 92_500, 95_000, 97_500, 100_000, 102_500, 105_000, 110_000, 115_000,
+    120_000, 125_000, 130_000,
+];
+const PROCESSOR_STEP_US: u64 = 50;
+const PROCESSOR_STEPS: usize = 200;
+/// The size that the others are scaled from, and what sizes are multiples of.
+const SIZE_MIB: u64 = 2400;
+const SIZE_STEP_MIB: u64 = 10;
+/// Shorter runs than those that are told.
+const WARM_UP: Nanos = Nanos::from_secs(5);
+const DURATION: Nanos = Nanos::from_secs(25);
+
+/// The free figures of one kind of guests, and the disk's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Free {
+    rate: u64,
+    guest: Guest,
+}
+
+/// What was tried, and what is left over.
+type Fitted = (Free, Vec<Residual>);
+
+/// A row: what it is, the thesis' figure, ours.
+type Residual = (String, f64, f64);
+
+/// The thesis' figures.
+struct Theirs {
+    host: f64,
+    vm: f64,
+    streams: [f64; 2],
+    /// By use case, each application's.
+    defaults: [Vec<f64>; 2],
+}
+
+impl Theirs {
+    fn of(reference: &Reference) -> Result<Theirs, ExperimentError> {
+        let figure = |table: &str, row: &str| -> Result<Vec<f64>, ExperimentError> {
+            let cells = reference.table(table, 1)?.cells("", |_, _| Some(0.0));
+            let of_row = cells
+                .into_iter()
+                .filter(|cell| cell.row == row && cell.calibrated);
+            Ok(of_row.map(|cell| cell.theirs).collect())
+        };
+        let one = |table: &str, row: &str| -> Result<f64, ExperimentError> {
+            let found = figure(table, row)?;
+            found.first().copied().ok_or_else(|| ExperimentError::Data {
+                file: "paper.toml",
+                what: format!("{table}, {row}: nothing may be calibrated on it"),
+            })
+        };
+        Ok(Theirs {
+            host: one("figure 1.2", "host")?,
+            vm: one("figure 1.2", "1 VM")?,
+            streams: [one("figure 4.4", "1 VM")?, one("figure 4.4", "2 VMs")?],
+            defaults: [
+                figure("4.1", "use case 1 default")?,
+                figure("4.1", "use case 2 default")?,
+            ],
+        })
+    }
+}
+
+/// The disk's file with such an outer rate, and half of it inside.
+fn disk(rate: u64) -> String {
+    let line = |line: &str| match line.split(" = ").next() {
+        Some("outer_rate") => format!("outer_rate = \"{rate} kB/s\""),
+        Some("inner_rate") => format!("inner_rate = \"{} kB/s\"", rate / 2),
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = folder::disk().lines().map(line).collect();
+    lines.join("\n")
+}
+
+fn scenario(key: &Key, free: Free) -> Result<Scenario, ExperimentError> {
+    let folder = Folder {
+        disk: Some(disk(free.rate)),
+        ..Folder::default()
+    };
+    let mut scenario = setup::scenario(key, &folder, &Basis::default())?;
+    let native = matches!(key.change, Change::Records { native: true, .. });
+    setup::put_guest(&mut scenario, free.guest, native);
+    if !scenario.until_done {
+        (scenario.warm_up, scenario.duration) = (WARM_UP, DURATION);
+    }
+    Ok(scenario)
+}
+
+/// What a writer of large records has, in MB/s.
+fn writer(free: Free, native: bool) -> Result<f64, ExperimentError> {
+    let change = Change::Records {
+        vms: 1,
+        kib: 1024,
+        native,
+    };
+    let run = Run::of(scenario(&Key::new(Case::Records, "cfq", change), free)?);
+    Ok(run.total() / 1e6)
+}
+
+/// Of what is tried in order, where what comes of it rises, the one nearest to what is wanted.
+fn nearest(
+    count: usize,
+    wanted: f64,
+    of: impl Fn(usize) -> Result<f64, ExperimentError>,
+) -> Result<usize, ExperimentError> {
+    let (mut low, mut high) = (0, count - 1);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        match of(middle)? < wanted {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    let off = |i: usize| Ok::<f64, ExperimentError>((of(i)? - wanted).abs());
+    Ok(if off(low)? <= off(high)? { low } else { high })
+}
+
+fn processor_us(step: usize) -> u64 {
+    // From the longest time on, so that the bandwidth rises.
+    PROCESSOR_STEP_US * (PROCESSOR_STEPS - step) as u64
+}
+
+/// All figures of bulk guests that go with such requests, and what is left over.
+fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, ExperimentError> {
+    let with = |rate, processor_us, size_mib| Free {
+        rate,
+        guest: Guest {
+            piece_kib,
+            depth,
+            processor_us,
+            size_mib,
+        },
+    };
+    let host = |i: usize| writer(with(RATES[i], 0, SIZE_MIB), true);
+    let rate = RATES[nearest(RATES.len(), theirs.host, host)?];
+    let vm = |i: usize| writer(with(rate, processor_us(i), SIZE_MIB), false);
+    let processor_us = processor_us(nearest(PROCESSOR_STEPS, theirs.vm, vm)?);
+    let tried = defaults(theirs, with(rate, processor_us, SIZE_MIB))?;
+    let logs = tried.iter().map(|(_, theirs, ours)| (theirs / ours).ln());
+    let factor = (logs.sum::<f64>() / tried.len().max(1) as f64).exp();
+    let steps = (SIZE_MIB as f64 * factor / SIZE_STEP_MIB as f64).round() as u64;
+    let free = with(rate, processor_us, steps * SIZE_STEP_MIB);
+    let mut residuals = vec![
+        (
+            "figure 1.2, host, MB/s".to_owned(),
+            theirs.host,
+            writer(free, true)?,
+        ),
+        (
+            "figure 1.2, 1 VM, MB/s".to_owned(),
+            theirs.vm,
+            writer(free, false)?,
+        ),
+    ];
+    residuals.extend(defaults(theirs, free)?);
+    Ok((free, residuals))
+}
+
+/// What so many streams have together, in MB/s.
+fn streams(vms: usize, free: Free) -> Result<f64, ExperimentError> {
+    let run = Run::of(scenario(&basis::streams(Case::Web, vms), free)?);
+    Ok(run.total() / 1e6)
+}
+
+/// All figures of streams that go with such requests, and what is left over.
+fn fit_streams(
+    theirs: &Theirs,
+    rate: u64,
+    piece_kib: u32,
+    depth: u32,
+) -> Result<Fitted, ExperimentError> {
+    let with = |processor_us| Free {
+        rate,
+        guest: Guest {
+            piece_kib,
+            depth,
+            processor_us,
+            size_mib: SIZE_MIB,
+        },
+    };
+    let alone = |i: usize| streams(1, with(processor_us(i)));
+    let free = with(processor_us(nearest(
+        PROCESSOR_STEPS,
+        theirs.streams[0],
+        alone,
+    )?));
+    let mut residuals = Vec::new();
+    for (vms, theirs) in (1..).zip(theirs.streams) {
+        let name = format!("figure 4.4, streams of {vms}, MB/s");
+        residuals.push((name, theirs, streams(vms, free)?));
+    }
+    Ok((free, residuals))
+}
+
+/// How long the applications take by default.
+fn defaults(theirs: &Theirs, free: Free) -> Result<Vec<Residual>, ExperimentError> {
+    let mut residuals = Vec::new();
+    for (i, which) in [UseCase::One, UseCase::Two].into_iter().enumerate() {
+        let [default, _] = basis::bounds(which);
+        let run = Run::of(scenario(&default, free)?);
+        for (vm, theirs) in theirs.defaults[i].iter().enumerate() {
+            let name = format!(
+                "table 4.1, use case {} default, application {}, s",
+                i + 1,
+                vm + 1
+            );
+            residuals.push((name, *theirs, run.took(vm).unwrap_or(f64::INFINITY)));
+        }
+    }
+    Ok(residuals)
+}
+
+/// Root of the mean square of the logarithm of ours over theirs.
+fn distance(residuals: &[Residual]) -> f64 {
+    let squares = residuals
+        .iter()
+        .map(|(_, theirs, ours)| (ours / theirs).ln().powi(2));
+    (squares.sum::<f64>() / residuals.len().max(1) as f64).sqrt()
+}
+
+/// The one with the least distance.
+fn best(found: &[Fitted]) -> &Fitted {
+    let best = found
+        .iter()
+        .min_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)));
+    best.expect("something is tried")
+}
+
+/// What was tried, as a comment, and what was best.
+fn told(kind: &str, found: &[Fitted]) -> String {
+    let mut text = format!("\n[{kind}]\n");
+    for (free, residuals) in found {
+        let Guest {
+            piece_kib,
+            depth,
+            processor_us,
+            ..
+        } = free.guest;
+        let _ = writeln!(
+            text,
+            "# {piece_kib} KiB, {depth} at a time: {:.4} with {processor_us} us ({} kB/s)",
+            distance(residuals),
+            free.rate
+        );
+    }
+    let (Free { guest, .. }, residuals) = best(found);
+    let Guest {
+        piece_kib,
+        depth,
+        processor_us,
+        ..
+    } = guest;
+    let _ = write!(
+        text,
+        "bs = \"{piece_kib} KiB\"\niodepth = {depth}\nprocessor = \"{processor_us} us\"\nrms_log_ratio = {:.4}\n",
+        distance(residuals)
+    );
+    text
+}
+
+/// Tries all, and says what was best: the text of `calibration.toml`.
+pub(super) fn calibrate(
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> Result<String, ExperimentError> {
+    let theirs = Theirs::of(&Reference::parse(PAPER_TOML)?)?;
+    let tried = PIECES_KIB
+        .iter()
+        .flat_map(|piece| DEPTHS.map(|depth| (*piece, depth)));
+    let tried: Vec<(u32, u32)> = tried.collect();
+    let mut hear = |done: usize, all: usize| progress(done, 2 * all);
+    let bulk = pool::each(&tried, wanted.jobs, &mut hear, |(piece, depth)| {
+        fit_bulk(&theirs, *piece, *depth)
+    });
+    let bulk = bulk.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let Free { rate, guest } = best(&bulk).0;
+    let mut hear = |done: usize, all: usize| progress(done + all, 2 * all);
+    let fit = |(piece, depth): &(u32, u32)| fit_streams(&theirs, rate, *piece, *depth);
+    let streams = pool::each(&tried, wanted.jobs, &mut hear, fit);
+    let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut text = format!(
+        "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean square of\n\
+         # ln(ours / theirs) over the rows that may be calibrated on, among all that was tried.\n\n\
+         outer_rate = \"{rate} kB/s\"\nio_size = \"{} MiB\"\n",
+        guest.size_mib
+    );
+    text += &told("bulk", &bulk);
+    text += &told("streams", &streams);
+    for (cell, theirs, ours) in best(&bulk).1.iter().chain(&best(&streams).1) {
+        let _ = write!(
+            text,
+            "\n[[residual]]\ncell = \"{cell}\"\ntheirs = {theirs}\nours = {ours:.2}\n"
+        );
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(root: &toml::Table, key: &str, unit: &str) -> u64 {
+        let text = root[key].as_str().expect("a text");
+        let number = text.strip_suffix(unit).expect("its unit").trim();
+        number.parse().expect("a whole number")
+    }
+
+    #[test]
+    fn the_disk_and_the_scenarios_have_what_the_calibration_found() {
+        let root: toml::Table = setup::embedded!("calibration.toml").parse().expect("TOML");
+        let rate = number(&root, "outer_rate", "kB/s");
+        assert_eq!(disk(rate).trim_end(), folder::disk().trim_end());
+        for case in Case::ALL {
+            let kind = if case.has_streams() {
+                "streams"
+            } else {
+                "bulk"
+            };
+            let of_kind = root[kind].as_table().expect("a table");
+            let guest = Guest {
+                piece_kib: number(of_kind, "bs", "KiB") as u32,
+                depth: of_kind["iodepth"].as_integer().expect("a number") as u32,
+                processor_us: number(of_kind, "processor", "us"),
+                size_mib: number(&root, "io_size", "MiB"),
+            };
+            let key = Key::new(case, "cfq", Change::Nothing);
+            let written =
+                setup::scenario(&key, &Folder::default(), &Basis::default()).expect("a scenario");
+            let mut found = written.clone();
+            setup::put_guest(&mut found, guest, false);
+            for (written, found) in written.tenants.iter().zip(&found.tenants) {
+                assert_eq!(written.delay, found.delay, "{case:?}");
+                assert_eq!(written.jobs, found.jobs, "{case:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_nearest_of_what_rises_is_found() {
+        let squares = |i: usize| Ok((i * i) as f64);
+        for (wanted, expected) in [(0.0, 0), (24.0, 5), (13.0, 4), (12.0, 3), (500.0, 9)] {
+            assert_eq!(
+                nearest(10, wanted, squares).expect("figures"),
+                expected,
+                "{wanted}"
+            );
+        }
+    }
+}

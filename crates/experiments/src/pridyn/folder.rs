@@ -1,0 +1,148 @@
+//! The experiment's own files, and the traces that somebody else has.
+
+use super::setup::embedded;
+use crate::TraceFile;
+use std::collections::BTreeMap;
+use std::io::{BufRead, Cursor};
+use std::sync::Arc;
+use tidegate_config::{Library, model};
+use tidegate_core::profile::Profile;
+use tidegate_device::catalogue::{self, Entry};
+
+const DISK: (&str, &str) = ("disk.toml", embedded!("disk.toml"));
+
+macro_rules! trace {
+    ($stream:literal, $file:literal) => {
+        (
+            $stream,
+            include_bytes!(concat!("../../../../experiments/pridyn/", $file)),
+        )
+    };
+}
+
+/// The streams, and what they are unless told otherwise.
+const STREAMS: [(&str, &[u8]); 7] = [
+    trace!("web-1", "traces/web-1.disksim"),
+    trace!("web-2", "traces/web-2.disksim"),
+    trace!("web-3", "traces/web-3.disksim"),
+    trace!("media-1", "traces/media-1.disksim"),
+    trace!("media-2", "traces/media-2.disksim"),
+    trace!("media-3", "traces/media-3.disksim"),
+    trace!("vm", "../../crates/workload/testdata/vm.vscsi"),
+];
+
+/// The thesis' own, of the MSR-Cambridge traces (SNIA IOTTA 388); which of them it took is told by their servers only.
+pub(super) const TRACES: &[TraceFile] = &[
+    TraceFile::new("web-1", "web_0.csv"),
+    TraceFile::new("web-2", "web_1.csv"),
+    TraceFile::new("web-3", "web_2.csv"),
+    TraceFile::new("media-1", "mds_0.csv"),
+    TraceFile::new("media-2", "mds_1.csv"),
+    // There are two media servers.
+    TraceFile::new("media-3", "mds_0.csv"),
+    TraceFile::new("vm", "rsrch_0.csv"),
+];
+
+/// What the scenarios name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Folder {
+    /// The disk's text instead of the file's.
+    pub(super) disk: Option<String>,
+    /// Traces instead of those that are built in, by the names of the streams.
+    pub(super) traces: BTreeMap<&'static str, Arc<[u8]>>,
+}
+
+/// `web-1` of `../traces/web-1.disksim`.
+fn stream(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.split('.').next().unwrap_or(name)
+}
+
+impl Library for Folder {
+    fn model(&self, name: &str) -> Result<Entry, String> {
+        let (file, text) = DISK;
+        match name.strip_prefix("../") {
+            Some(found) if found == file => {
+                let text = self.disk.as_deref().unwrap_or(text);
+                catalogue::parse(text, file).map_err(|error| error.to_string())
+            }
+            _ => model::built_in(name),
+        }
+    }
+
+    fn profile(&self, path: &str) -> Result<Profile, String> {
+        Err(format!("there is no {path}"))
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn BufRead>, String> {
+        let name = stream(path);
+        if let Some(bytes) = self.traces.get(name) {
+            return Ok(Box::new(Cursor::new(bytes.clone())));
+        }
+        let found = STREAMS.iter().find(|(stream, _)| *stream == name);
+        match found {
+            Some((_, bytes)) => Ok(Box::new(*bytes)),
+            None => Err(format!("there is no {path}")),
+        }
+    }
+}
+
+/// The disk as it is written.
+pub(super) fn disk() -> &'static str {
+    DISK.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+    use tidegate_core::random::SplitMix64;
+
+    /// A media server's requests: 4 to 64 KiB, each size as often as any other, anywhere in 4 GiB.
+    fn media(seed: u64) -> String {
+        let mut random = SplitMix64::new(seed);
+        let mut text = String::new();
+        for request in 0..1000_u64 {
+            let sectors = 8 << random.below(5);
+            let at = random.below(1 << 20) * 8;
+            writeln!(text, "{} 0 {at} {sectors} 1", request * 100_000_000).expect("memory");
+        }
+        text
+    }
+
+    #[test]
+    fn the_media_servers_requests_are_generated() {
+        for (seed, name) in [(1, "media-1"), (2, "media-2"), (3, "media-3")] {
+            let (_, found) = STREAMS
+                .iter()
+                .find(|(stream, _)| *stream == name)
+                .expect("it is there");
+            assert!(media(seed).as_bytes() == *found, "{name}");
+        }
+    }
+
+    #[test]
+    fn somebody_s_trace_stands_for_the_stream_of_its_name() {
+        let mut folder = Folder::default();
+        let read = |folder: &Folder, path: &str| {
+            let mut text = String::new();
+            folder
+                .open(path)
+                .map(|mut input| input.read_line(&mut text).expect("text"))?;
+            Ok::<_, String>(text)
+        };
+        let built_in = read(&folder, "../traces/web-1.disksim").expect("it is built in");
+        folder.traces.insert("web-1", Arc::from(&b"mine\n"[..]));
+        assert_eq!(
+            read(&folder, "../traces/web-1.disksim").expect("it is there"),
+            "mine\n"
+        );
+        assert_ne!(built_in, "mine\n");
+        assert!(read(&folder, "../traces/web-4.disksim").is_err());
+        assert!(
+            TRACES
+                .iter()
+                .all(|of| STREAMS.iter().any(|(stream, _)| *stream == of.stream))
+        );
+    }
+}

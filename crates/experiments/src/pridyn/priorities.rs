@@ -1,0 +1,160 @@
+//! What priorities do to bandwidths: section 3.4, figure 3.4.
+
+use super::basis::{Kind, experiments};
+use super::run::{Run, Second};
+use super::setup::{Case, Change, Key, Reading, UseCase};
+use super::{Figure, Found, no_cells};
+use crate::said::Said;
+use tidegate_core::jobs::Class;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const FIGURE_3_4: Figure = Figure {
+    name: "figure 3.4",
+    keys: || vec![impossible(), tight()],
+    cells: no_cells,
+    claims: |found| {
+        let given_up = found.of(impossible()).and_then(given_up);
+        let served_first = found.of(tight()).and_then(served_first);
+        let all = [given_up, served_first, steady(found)];
+        Ok(all.into_iter().flatten().flatten().collect())
+    },
+    plots,
+};
+
+/// The middle one of the experiments of a kind.
+fn middle(kind: Kind) -> Key {
+    let of_kind: Vec<usize> = experiments(UseCase::Two)
+        .into_iter()
+        .filter(|(_, of)| *of == kind)
+        .map(|(n, _)| n)
+        .collect();
+    let middle = of_kind[of_kind.len() / 2];
+    let change = Change::Experiment(middle);
+    Key::new(Case::UseCase(UseCase::Two), "pridyn_3", change)
+}
+
+/// Figure 3.4a.
+pub(super) fn impossible() -> Key {
+    middle(Kind::Impossible)
+}
+
+/// Figure 3.4b.
+fn tight() -> Key {
+    middle(Kind::Tight)
+}
+
+/// The reader and the writers, by their places.
+const READER: usize = 0;
+const WRITERS: [usize; 2] = [1, 2];
+
+/// The mean of whole seconds in MB/s.
+fn mean_mb_s(seconds: &[Second]) -> f64 {
+    let sum: f64 = seconds.iter().map(|second| second.bytes_per_s).sum();
+    sum / seconds.len().max(1) as f64 / 1e6
+}
+
+/// A VM's whole seconds up to a time in seconds, and from then on until its own end.
+fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
+    let seconds = run.seconds(vm);
+    let (cut, end) = (time.floor() as usize, run.took(vm)?.floor() as usize);
+    let before = seconds.get(..cut.min(end))?;
+    let after = seconds.get((cut + 1).min(end)..end)?;
+    Some((mean_mb_s(before), mean_mb_s(after)))
+}
+
+/// A sixth of the bandwidth that it has later, at most, is "close to zero".
+const NONE: f64 = 1.0 / 6.0;
+
+fn given_up(run: &Run) -> Option<Vec<Said>> {
+    let ends = WRITERS.map(|vm| run.took(vm));
+    let [Some(a), Some(b)] = ends else {
+        return None;
+    };
+    let (before, after) = around(run, READER, a.min(b))?;
+    Some(vec![Said::new(
+        "(a) a reader whose deadline cannot be met stays close to zero while both writers run, and jumps when they end",
+        before <= NONE * after,
+        format!("it has {before:.1} MB/s before and {after:.1} MB/s after the first writer's end"),
+    )])
+}
+
+fn served_first(run: &Run) -> Option<Vec<Said>> {
+    let end = run.took(READER)?;
+    let reader = mean_mb_s(run.seconds(READER).get(..end.floor() as usize)?);
+    let writers: Option<Vec<(f64, f64)>> = WRITERS.iter().map(|vm| around(run, *vm, end)).collect();
+    let writers = writers?;
+    let [(first, first_after), (second, second_after)] = writers[..] else {
+        return None;
+    };
+    Some(vec![
+        Said::new(
+            "(b) a reader that is served first has most while it runs, the writers very little",
+            first.max(second) <= NONE * reader,
+            format!("it has {reader:.1} MB/s, they have {first:.1} and {second:.1}"),
+        ),
+        Said::new(
+            "(b) once it is done the writers have more than before, and alike: within a tenth",
+            first_after.min(second_after) > first.max(second)
+                && (first_after - second_after).abs() <= 0.1 * first_after,
+            format!("they have {first_after:.1} and {second_after:.1} MB/s after it"),
+        ),
+    ])
+}
+
+/// Changes of the class of one job that no oscillation needs: lowered or raised, given up, restored.
+pub(super) const TURNS: usize = 4;
+
+/// How often the class of each one's job changes.
+fn turns(run: &Run) -> Vec<usize> {
+    (0..run.vms().len()).map(|vm| run.turns(vm)).collect()
+}
+
+fn steady(found: &Found<'_>) -> Option<Vec<Said>> {
+    let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
+        let of = |key: Key| Some(turns(found.runs.get(&key.read(reading))?));
+        Some([of(impossible())?, of(tight())?])
+    };
+    let [a, b] = both(found.reading)?;
+    let most = a.iter().chain(&b).copied().max()?;
+    let mut told =
+        format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
+    if let (Reading::Ours, Some([a, b])) = (found.reading, both(Reading::Literal)) {
+        told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
+    }
+    Some(vec![Said::new(
+        format!("no class swings: the class of a job changes at most {TURNS} times"),
+        most <= TURNS,
+        told,
+    )])
+}
+
+fn plots(found: &Found<'_>) -> Vec<Plot> {
+    let all = [
+        ("a", "whose deadline cannot be met", impossible()),
+        ("b", "that is served first", tight()),
+    ];
+    let runs = all
+        .iter()
+        .filter_map(|(part, what, key)| Some((part, what, found.of(*key)?)));
+    let plot = |(part, what, run): (&&str, &&str, &Run)| {
+        let mut plot = Plot::new(
+            format!("Figure 3.4{part}: a reader {what}, beside two writers"),
+            Axis::linear("time", Unit::Seconds).including(0.0),
+            Axis::linear("bandwidth", Unit::BytesPerS).including(0.0),
+        );
+        for (vm, of) in run.vms().iter().enumerate() {
+            let points = run.seconds(vm).iter().enumerate();
+            let points = points.map(|(i, second)| (i as f64 + 1.0, second.bytes_per_s));
+            plot.add(Series::line(of.name.as_str()).points(points));
+        }
+        plot
+    };
+    runs.map(plot).collect()
+}
+
+/// Whether a job's class was ever this one.
+pub(super) fn was(run: &Run, vm: usize, class: Class) -> bool {
+    run.seconds(vm)
+        .iter()
+        .any(|second| second.class == Some(class))
+}

@@ -1,0 +1,339 @@
+//! What VMs lose by sharing a disk: sections 1.3.2, 1.3.3 and 4.2.1, figures 1.2 to 1.5 and 4.4.
+
+use super::run::Run;
+use super::setup::{Case, Change, Key};
+use super::{Claims, Figure, Found, basis, contested, no_cells, no_plots};
+use crate::Sense;
+use crate::said::Said;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const FIGURE_1_2: Figure = Figure {
+    name: "figure 1.2",
+    keys: records_keys,
+    cells: |found| {
+        let table = found.reference.table("figure 1.2", 1)?;
+        let ours = |row: &[String], _: &str| {
+            let (vms, native) = writers(&row[0])?;
+            mean_mb_s(found, vms, *RECORDS.last()?, native)
+        };
+        let contest = |cell: &crate::Cell| ("a writer's MB/s".to_owned(), cell.row.clone());
+        Ok(contested(&table, Sense::More, ours, contest))
+    },
+    claims: mean_claims,
+    plots: |found| by_record(found, "Figure 1.2: what a writer has on average", mean_mb_s),
+};
+
+pub(super) const FIGURE_1_3: Figure = Figure {
+    name: "figure 1.3",
+    keys: records_keys,
+    cells: |found| {
+        let table = found.reference.table("figure 1.3", 1)?;
+        Ok(table.cells(super::PAPER.name, |row, _| {
+            let (vms, native) = writers(&row[0])?;
+            total_mb_s(found, vms, *RECORDS.last()?, native)
+        }))
+    },
+    claims: total_claims,
+    plots: |found| by_record(found, "Figure 1.3: what writers have together", total_mb_s),
+};
+
+pub(super) const FIGURE_1_4: Figure = Figure {
+    name: "figure 1.4",
+    keys: operations_keys,
+    cells: no_cells,
+    claims: |found| {
+        let rate = |all, vm| Some(found.of(operations(all))?.rate(vm)? / 1e6);
+        Ok(beside(&rate, "MB/s", |beside, alone| beside < alone).unwrap_or_default())
+    },
+    plots: no_plots,
+};
+
+pub(super) const FIGURE_1_5: Figure = Figure {
+    name: "figure 1.5",
+    keys: operations_keys,
+    cells: no_cells,
+    claims: |found| {
+        let took = |all, vm| found.of(operations(all))?.took(vm);
+        Ok(latencies(&took).unwrap_or_default())
+    },
+    plots: no_plots,
+};
+
+pub(super) const FIGURE_4_4: Figure = Figure {
+    name: "figure 4.4",
+    keys: || {
+        (1..=STREAMS)
+            .map(|vms| basis::streams(Case::Web, vms))
+            .collect()
+    },
+    cells: |found| {
+        let table = found.reference.table("figure 4.4", 1)?;
+        let ours = |row: &[String], _: &str| streams_mb_s(found, writers(&row[0])?.0);
+        let contest = |cell: &crate::Cell| ("all streams' MB/s".to_owned(), cell.row.clone());
+        Ok(contested(&table, Sense::More, ours, contest))
+    },
+    claims: loss_claims,
+    plots: no_plots,
+};
+
+/// Sizes of records, in KiB.
+const RECORDS: [u32; 6] = [4, 16, 64, 128, 256, 1024];
+/// As many VMs as there are at most.
+const VMS: usize = 3;
+const STREAMS: usize = 3;
+/// All combinations of reads and writes that are tried.
+const OPERATIONS: [&str; 7] = ["R", "W", "RR", "RW", "WW", "RRW", "RWW"];
+
+fn key(vms: usize, kib: u32, native: bool) -> Key {
+    Key::new(Case::Records, "cfq", Change::Records { vms, kib, native })
+}
+
+fn records_keys() -> Vec<Key> {
+    let natively = RECORDS.map(|kib| key(1, kib, true));
+    let vms = (1..=VMS).flat_map(|vms| RECORDS.map(|kib| key(vms, kib, false)));
+    natively.into_iter().chain(vms).collect()
+}
+
+fn operations(all: &'static str) -> Key {
+    Key::new(Case::Operations, "cfq", Change::Operations(all))
+}
+
+fn operations_keys() -> Vec<Key> {
+    OPERATIONS.map(operations).to_vec()
+}
+
+/// How many write, and whether natively, by the row's name: `host`, or `2 VMs`.
+fn writers(row: &str) -> Option<(usize, bool)> {
+    match row {
+        "host" => Some((1, true)),
+        _ => Some((row.split(' ').next()?.parse().ok()?, false)),
+    }
+}
+
+fn total_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+    Some(found.of(key(vms, kib, native))?.total() / 1e6)
+}
+
+fn mean_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+    Some(total_mb_s(found, vms, kib, native)? / vms as f64)
+}
+
+/// Figures by record size.
+type ByRecord = fn(&Found<'_>, usize, u32, bool) -> Option<f64>;
+
+/// A figure of so many VMs at each record size; `None`: it was not run.
+fn curve(found: &Found<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
+    RECORDS
+        .iter()
+        .map(|kib| of(found, vms, *kib, native))
+        .collect()
+}
+
+fn curves(found: &Found<'_>, of: ByRecord) -> Option<Vec<Vec<f64>>> {
+    (1..=VMS).map(|vms| curve(found, of, vms, false)).collect()
+}
+
+fn listed(values: &[f64]) -> String {
+    let values: Vec<String> = values.iter().map(|x| format!("{x:.1}")).collect();
+    values.join(", ")
+}
+
+/// Whether it goes down from each to the next at every record size.
+fn falls(curves: &[Vec<f64>]) -> bool {
+    curves
+        .windows(2)
+        .all(|two| two[0].iter().zip(&two[1]).all(|(few, many)| many < few))
+}
+
+fn last_of_each(curves: &[Vec<f64>]) -> Vec<f64> {
+    curves
+        .iter()
+        .filter_map(|curve| curve.last().copied())
+        .collect()
+}
+
+fn mean_claims(found: &Found<'_>) -> Claims {
+    let (Some(vms), Some(host)) = (curves(found, mean_mb_s), curve(found, mean_mb_s, 1, true))
+    else {
+        return Ok(Vec::new());
+    };
+    let rises = |curve: &[f64]| curve.windows(2).all(|two| two[1] >= two[0] * 0.99);
+    let below = host.iter().zip(&vms[0]).all(|(host, vm)| vm < host);
+    let drop = |place: usize| vms[0][place] - vms[VMS - 1][place];
+    let (small, large) = (drop(0), drop(RECORDS.len() - 1));
+    Ok(vec![
+        Said::new(
+            "the larger the records, the more a writer has, natively and in 1 to 3 VMs",
+            rises(&host) && vms.iter().all(|curve| rises(curve)),
+            format!(
+                "natively {} MB/s, in a VM {}",
+                listed(&host),
+                listed(&vms[0])
+            ),
+        ),
+        Said::new(
+            "a VM has less than the host itself, whatever the record size",
+            below,
+            format!(
+                "at the largest records it has {:.1} MB/s, the host {:.1}",
+                vms[0][RECORDS.len() - 1],
+                host[RECORDS.len() - 1]
+            ),
+        ),
+        Said::new(
+            "the more VMs write, the less each has, whatever the record size",
+            falls(&vms),
+            format!(
+                "at the largest records each of 1 to 3 has {} MB/s",
+                listed(&last_of_each(&vms))
+            ),
+        ),
+        Said::new(
+            "each loses more where records are large",
+            large > small,
+            format!(
+                "from 1 to 3 VMs it is {large:.1} MB/s at the largest records and {small:.1} at the smallest"
+            ),
+        ),
+    ])
+}
+
+fn total_claims(found: &Found<'_>) -> Claims {
+    let Some(totals) = curves(found, total_mb_s) else {
+        return Ok(Vec::new());
+    };
+    Ok(vec![Said::new(
+        "the more VMs write, the less they have together, whatever the record size",
+        falls(&totals),
+        format!(
+            "1 to 3 have {} MB/s together at the largest records, {} at the smallest",
+            listed(&last_of_each(&totals)),
+            listed(&totals.iter().map(|curve| curve[0]).collect::<Vec<_>>())
+        ),
+    )])
+}
+
+fn by_record(found: &Found<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
+    let mut plot = Plot::new(
+        title,
+        Axis::log2("record", Unit::Bytes),
+        Axis::linear("MB/s", Unit::Number).including(0.0),
+    );
+    let all = [
+        ("host", 1, true),
+        ("1 VM", 1, false),
+        ("2 VMs", 2, false),
+        ("3 VMs", 3, false),
+    ];
+    for (name, vms, native) in all {
+        let Some(curve) = curve(found, of, vms, native) else {
+            return Vec::new();
+        };
+        let bytes = RECORDS.map(|kib| f64::from(kib) * 1024.0);
+        plot.add(Series::line(name).points(bytes.into_iter().zip(curve)));
+    }
+    vec![plot]
+}
+
+/// Alone, a reader first; then each of all combinations of more.
+type OfVm<'a> = &'a dyn Fn(&'static str, usize) -> Option<f64>;
+
+/// What each VM of each combination has beside what it has alone: combination, VM, beside, alone.
+fn pairs(of: OfVm<'_>) -> Option<Vec<(&'static str, usize, f64, f64)>> {
+    let mut pairs = Vec::new();
+    for all in OPERATIONS.iter().filter(|all| all.len() > 1) {
+        for (vm, what) in all.chars().enumerate() {
+            let alone = of(if what == 'R' { "R" } else { "W" }, 0)?;
+            pairs.push((*all, vm, of(all, vm)?, alone));
+        }
+    }
+    Some(pairs)
+}
+
+/// In words: `RW 20.1 and 21.0, ...`.
+fn told(of: OfVm<'_>) -> Option<String> {
+    let mut parts = Vec::new();
+    for all in OPERATIONS {
+        let values: Option<Vec<String>> = (0..all.len())
+            .map(|vm| Some(format!("{:.1}", of(all, vm)?)))
+            .collect();
+        parts.push(format!("{all} {}", values?.join(" and ")));
+    }
+    Some(parts.join(", "))
+}
+
+/// A figure is near another within so much of it: "equally for all the applications".
+const EQUALLY: f64 = 0.25;
+
+fn beside(of: OfVm<'_>, unit: &str, worse: impl Fn(f64, f64) -> bool) -> Option<Vec<Said>> {
+    let (pairs, told) = (pairs(of)?, told(of)?);
+    let drops = pairs.iter().map(|(_, _, beside, alone)| beside / alone);
+    let (least, most) = drops.fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
+    let even = OPERATIONS.iter().filter(|all| all.len() > 1).all(|all| {
+        let of_all = pairs
+            .iter()
+            .filter(|pair| pair.0 == *all)
+            .map(|pair| pair.2 / pair.3);
+        let (a, b) = of_all.fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
+        b <= a * (1.0 + EQUALLY)
+    });
+    Some(vec![
+        Said::new(
+            "a single read or write has most; beside any other it has far less, at most two thirds",
+            pairs
+                .iter()
+                .all(|(_, _, beside, alone)| worse(*beside, *alone))
+                && most <= 2.0 / 3.0,
+            format!("{told} {unit}"),
+        ),
+        Said::new(
+            "those beside each other lose alike, whatever they do: within a quarter",
+            even,
+            format!(
+                "they keep {:.0} to {:.0} % of what they have alone: {told} {unit}",
+                100.0 * least,
+                100.0 * most
+            ),
+        ),
+    ])
+}
+
+fn latencies(of: OfVm<'_>) -> Option<Vec<Said>> {
+    let mean = |all: &'static str| -> Option<f64> {
+        let each: Option<Vec<f64>> = (0..all.len()).map(|vm| of(all, vm)).collect();
+        Some(each?.iter().sum::<f64>() / all.len() as f64)
+    };
+    let of_count = |count: usize| -> Option<Vec<f64>> {
+        let all = OPERATIONS.iter().filter(|all| all.len() == count);
+        all.map(|all| mean(all)).collect()
+    };
+    let (one, two, three) = (of_count(1)?, of_count(2)?, of_count(3)?);
+    let least = |of: &[f64]| of.iter().copied().fold(f64::MAX, f64::min);
+    let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
+    Some(vec![Said::new(
+        "the more operations run beside each other, the longer each takes, whatever they are",
+        most(&one) < least(&two) && most(&two) < least(&three),
+        format!("{} s", told(of)?),
+    )])
+}
+
+fn streams_mb_s(found: &Found<'_>, vms: usize) -> Option<f64> {
+    Some(found.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
+}
+
+fn loss_claims(found: &Found<'_>) -> Claims {
+    let totals: Option<Vec<f64>> = (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect();
+    let Some(totals) = totals else {
+        return Ok(Vec::new());
+    };
+    let losses: Vec<f64> = totals[1..].iter().map(|total| totals[0] - total).collect();
+    Ok(vec![Said::new(
+        "BWloss grows with the number of VMs",
+        losses.windows(2).all(|two| two[1] > two[0]) && losses[0] > 0.0,
+        format!(
+            "1 to 3 streams have {} MB/s together, so BWloss is {} MB/s for 2 and 3",
+            listed(&totals),
+            listed(&losses)
+        ),
+    )])
+}

@@ -1,0 +1,234 @@
+//! The two use cases of section 4.1: table 4.1, figure 4.1 and what the text makes of them.
+
+use super::basis::{self, Kind, experiments};
+use super::priorities::was;
+use super::run::Run;
+use super::setup::{Case, Change, Key, UseCase};
+use super::{Cells, Claims, Figure, Found, contested, no_claims, no_plots};
+use crate::Sense;
+use crate::said::Said;
+use tidegate_core::jobs::Class;
+use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const TABLE_4_1: Figure = Figure {
+    name: "4.1",
+    keys: || BOTH.into_iter().flat_map(basis::bounds).collect(),
+    cells: latencies,
+    claims: no_claims,
+    plots: no_plots,
+};
+
+pub(super) const SECTION_4_1: Figure = Figure {
+    name: "section 4.1",
+    keys: sweep_keys,
+    cells: cuts,
+    claims: cut_claims,
+    plots: no_plots,
+};
+
+pub(super) const FIGURE_4_1: Figure = Figure {
+    name: "figure 4.1",
+    keys: sweep_keys,
+    cells: super::no_cells,
+    claims: |found| {
+        let all = BOTH.into_iter().filter_map(|which| sweep(found, which));
+        Ok(all.flatten().collect())
+    },
+    plots: |found| {
+        BOTH.into_iter()
+            .filter_map(|which| plot(found, which))
+            .collect()
+    },
+};
+
+const BOTH: [UseCase; 2] = [UseCase::One, UseCase::Two];
+
+/// The sensitive application.
+const FIRST: usize = 0;
+
+fn name(which: UseCase) -> &'static str {
+    match which {
+        UseCase::One => "use case 1",
+        UseCase::Two => "use case 2",
+    }
+}
+
+/// Of a row such as `use case 1 best`.
+fn use_case(row: &str) -> Option<UseCase> {
+    BOTH.into_iter().find(|which| row.starts_with(name(*which)))
+}
+
+fn key(which: UseCase, experiment: usize) -> Key {
+    Key::new(
+        Case::UseCase(which),
+        "pridyn_3",
+        Change::Experiment(experiment),
+    )
+}
+
+fn sweep_keys() -> Vec<Key> {
+    let all = BOTH.into_iter().flat_map(|which| {
+        experiments(which)
+            .into_iter()
+            .map(move |(n, _)| key(which, n))
+    });
+    all.chain((TABLE_4_1.keys)()).collect()
+}
+
+fn latencies(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("4.1", 1)?;
+    let columns = ["A_or_read_s", "B_or_write1_s", "write2_s"];
+    let ours = |row: &[String], column: &str| {
+        let [default, best] = basis::bounds(use_case(&row[0])?);
+        let key = if row[0].ends_with("best") {
+            best
+        } else {
+            default
+        };
+        found
+            .of(key)?
+            .took(columns.iter().position(|of| *of == column)?)
+    };
+    let contest = |cell: &crate::Cell| {
+        let (case, how) = cell.row.rsplit_once(' ').unwrap_or((&cell.row, ""));
+        (format!("{case}, {}", cell.column), how.to_owned())
+    };
+    Ok(contested(&table, Sense::Less, ours, contest))
+}
+
+/// The runs of a use case with deadlines.
+fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
+    let all = experiments(which).into_iter().map(|(n, kind)| {
+        let deadline = found.basis.deadline(which, n)?.as_secs_f64();
+        Some((n, kind, deadline, found.of(key(which, n))?))
+    });
+    all.collect()
+}
+
+/// By how much the latency of the first application falls where PriDyn has something to do, in per cent of the default.
+fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
+    let default = found.basis.bounds(which)?.default;
+    let runs = runs(found, which)?;
+    let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
+    let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();
+    let latencies = latencies?;
+    let mean = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+    Some(100.0 * (1.0 - mean / default))
+}
+
+fn cuts(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("section 4.1", 1)?;
+    let ours = |row: &[String], _: &str| cut(found, use_case(&row[0])?);
+    let contest = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
+    Ok(contested(&table, Sense::More, ours, contest))
+}
+
+/// As near as the goal has it, in points.
+const NEAR: f64 = 10.0;
+
+fn cut_claims(found: &Found<'_>) -> Claims {
+    let near = |cell: &crate::Cell| {
+        Said::new(
+            format!(
+                "latency falls by the thesis' {:.0} % on average, within {NEAR:.0} points ({})",
+                cell.theirs, cell.row
+            ),
+            (cell.ours - cell.theirs).abs() <= NEAR,
+            format!("it falls by {:.1} %", cell.ours),
+        )
+    };
+    Ok(cuts(found)?.iter().map(near).collect())
+}
+
+/// "A small increase": by so much of what it is by default.
+const SMALL: f64 = 0.15;
+
+fn sweep(found: &Found<'_>, which: UseCase) -> Option<Vec<Said>> {
+    let runs = runs(found, which)?;
+    let default = found.of(basis::bounds(which)[0])?;
+    let of = |kind: Kind| runs.iter().filter(move |run| run.1 == kind);
+    let case = name(which);
+    let told = |kind: Kind| -> Option<String> {
+        let each: Option<Vec<String>> = of(kind)
+            .map(|(_, _, deadline, run)| Some(format!("{:.1} of {deadline:.1}", run.took(FIRST)?)))
+            .collect();
+        Some(format!("it takes {} s", each?.join(", ")))
+    };
+    let met = |(_, _, deadline, run): &(usize, Kind, f64, &Run)| {
+        run.took(FIRST).is_some_and(|took| took <= *deadline)
+    };
+    let lowest = |run: &&(usize, Kind, f64, &Run)| was(run.3, FIRST, Class::Idle);
+    let turned = |run: &Run| {
+        let vms = 0..run.vms().len();
+        let mut classes = vms
+            .flat_map(|vm| run.seconds(vm))
+            .filter_map(|second| second.class);
+        classes.any(|class| class != Class::BestEffort)
+    };
+    // The worst that happens to one of the others, as a part of what it takes by default.
+    let slower = |kind: Kind| -> Option<f64> {
+        let mut most = f64::MIN;
+        for (.., run) in of(kind) {
+            for vm in 1..run.vms().len() {
+                most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
+            }
+        }
+        Some(most)
+    };
+    let (tight, impossible) = (slower(Kind::Tight)?, slower(Kind::Impossible)?);
+    Some(vec![
+        Said::new(
+            format!(
+                "deadlines above what it takes by default are met with the default classes ({case})"
+            ),
+            of(Kind::Easy).all(|run| met(run) && !turned(run.3)),
+            told(Kind::Easy)?,
+        ),
+        Said::new(
+            format!("so are all between the best and the default ({case})"),
+            of(Kind::Tight).all(met),
+            told(Kind::Tight)?,
+        ),
+        Said::new(
+            format!("below the best it has the lowest priority, and misses ({case})"),
+            of(Kind::Impossible).all(|run| !met(run) && lowest(&run)),
+            told(Kind::Impossible)?,
+        ),
+        Said::new(
+            format!(
+                "then the others do not suffer for it: they take at most 2 % longer than by default ({case})"
+            ),
+            impossible <= 0.02,
+            format!("the worst takes {:+.1} %", 100.0 * impossible),
+        ),
+        Said::new(
+            format!(
+                "where it is met the others take at most {:.0} % longer ({case})",
+                100.0 * SMALL
+            ),
+            tight <= SMALL,
+            format!("the worst takes {:+.1} %", 100.0 * tight),
+        ),
+    ])
+}
+
+fn plot(found: &Found<'_>, which: UseCase) -> Option<Plot> {
+    let runs = runs(found, which)?;
+    let part = if which == UseCase::One { "a" } else { "b" };
+    let mut plot = Plot::new(
+        format!("Figure 4.1{part}: {}, by the first's deadline", name(which)),
+        Axis::linear("experiment", Unit::Number),
+        Axis::linear("latency", Unit::Seconds).including(0.0),
+    );
+    let deadlines = runs
+        .iter()
+        .map(|(n, _, deadline, _)| (*n as f64, *deadline));
+    plot.add(Series::line("deadline").points(deadlines));
+    for (vm, of) in runs.first()?.3.vms().iter().enumerate() {
+        let took: Option<Vec<(f64, f64)>> = (runs.iter())
+            .map(|(n, _, _, run)| Some((*n as f64, run.took(vm)?)))
+            .collect();
+        plot.add(Series::line(of.name.as_str()).points(took?));
+    }
+    Some(plot)
+}
