@@ -9,6 +9,11 @@ use tidegate_core::time::Nanos;
 use crate::request::needed;
 use crate::{Combination, PriorityDatabase, Rates};
 
+/// Late by so small a part of its deadline, a hundredth, is not late anyway. What is foreseen is an average, and jobs are
+/// let in until those that run have nothing to spare: one that was taken for late at the first figure that is off by a
+/// byte would protect nobody any more, itself least.
+const GRACE: u64 = 100;
+
 /// Somebody who uses a host's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tenant {
@@ -16,6 +21,17 @@ pub struct Tenant {
     pub class: Class,
     /// Its job; `None`: it has all the time there is.
     pub job: Option<Job>,
+}
+
+/// Until when a job that does not move is not late anyway at this rate.
+fn stands_until(job: &Job, bytes_per_s: u64) -> Nanos {
+    let grace = Nanos(job.deadline.0 / GRACE);
+    match job.left() {
+        0 => Nanos::MAX,
+        // Never in time, at no time.
+        _ if bytes_per_s == 0 => Nanos::ZERO,
+        _ => (job.due() + grace).since(job.latency(bytes_per_s)),
+    }
 }
 
 /// Those who run on a host, with the classes that they are thought to have.
@@ -30,6 +46,8 @@ pub(crate) struct Theory<'a> {
     classes: Vec<Class>,
     /// The least that each one was in time with, wherever that was asked.
     least: Vec<u64>,
+    /// Until when nobody who is not late without the newcomer will be, as long as nothing moves.
+    until: Nanos,
     /// What the newcomer has.
     own: Class,
     combination: Combination,
@@ -52,18 +70,23 @@ impl<'a> Theory<'a> {
             needs: Vec::with_capacity(tenants.len()),
             classes: Vec::with_capacity(tenants.len()),
             least: Vec::with_capacity(tenants.len()),
+            until: Nanos::MAX,
             own: Class::default(),
             combination: without,
             rates,
         };
         for tenant in tenants {
+            let has = rates.of(tenant.class);
             let need = tenant
                 .job
                 .map_or(0, |job| needed(job.left(), job.due().since(now)));
-            let has = rates.of(tenant.class);
-            let late_anyway = has < need;
+            let stands_until = tenant.job.map_or(Nanos::MAX, |job| stands_until(&job, has));
+            let late_anyway = stands_until < now;
+            if !late_anyway {
+                theory.until = theory.until.min(stands_until);
+            }
             theory.needs.push(if late_anyway { 0 } else { need });
-            theory.least.push(if late_anyway { u64::MAX } else { has });
+            theory.least.push(u64::MAX);
         }
         theory.start();
         theory
@@ -183,7 +206,10 @@ impl<'a> Theory<'a> {
             (job.left() > 0).then(|| job.due().since(job.latency(least)))
         };
         let both = self.tenants.iter().zip(&self.least);
-        both.filter_map(until).min().unwrap_or(Nanos::MAX)
+        both.filter_map(until)
+            .min()
+            .unwrap_or(Nanos::MAX)
+            .min(self.until)
     }
 
     /// What those that run need together in order to be in time, but for those that are late anyway.

@@ -188,12 +188,20 @@ fn one_that_is_late_anyway_keeps_nobody_out() {
         accepted(BestEffort, &[])
     );
     // Past its deadline likewise.
-    let running = [tenant(BestEffort, 1, 0)];
+    let running = [tenant(BestEffort, 7, 0)];
     assert_eq!(
         asks(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // But one that would be in time without the newcomer does.
+    // One that would be late by less than a hundredth of its deadline does all the same, 0.17 of 20 s here;
+    let running = [tenant(BestEffort, 610, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_err());
+    // a fifth of a second is as much as that.
+    let running = [tenant(BestEffort, 612, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_err());
+    let running = [tenant(BestEffort, 613, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_ok());
+    // As does one that would be in time without the newcomer.
     let running = [tenant(BestEffort, 600, 10)];
     assert_eq!(
         asks(&database(), &running, 300, 10),

@@ -43,7 +43,7 @@ impl Running {
     fn go_on(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
         if let Some(job) = &mut self.tenant.job {
-            let moved = (time * u128::from(bytes_per_s)).div_ceil(u128::from(Nanos::SECOND.0));
+            let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
             let left = u128::from(job.left()).min(moved);
             job.moved += left as u64;
         }
