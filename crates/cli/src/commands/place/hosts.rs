@@ -63,8 +63,15 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
     });
     let jobs = section.read("jobs", MOST as u64, |field| field.count(1..=MOST as u64));
     let socket = section.read("socket", None, |field| {
-        let path = field.text().filter(|path| !path.is_empty());
-        path.map(|path| Some(path.to_owned()))
+        let path = field.text()?;
+        if path.is_empty() {
+            field.error(
+                "the path is empty",
+                "a control socket, such as \"/run/tidegate/control.sock\"",
+            );
+            return None;
+        }
+        Some(Some(path.to_owned()))
     });
     let device = section.read("device", None, |field| field.name().map(Some));
     if let (Some(Some(_)), Some(None)) = (&device, &socket) {
