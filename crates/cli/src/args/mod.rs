@@ -12,6 +12,7 @@ mod schedule;
 mod simulator;
 mod trace;
 mod value;
+mod vcpu;
 
 use std::path::PathBuf;
 
@@ -37,6 +38,7 @@ pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{all_policies, parse_policy};
+pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
 use value::{parse_param, whole};
 
 /// Gives every virtual machine the disk it was promised.
@@ -344,6 +346,9 @@ Examples:
     /// Block traces: what there is in one
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// vCPUs of a host, in virtual time: who runs when
+    #[command(subcommand)]
+    Vcpu(VcpuCommand),
     /// Show what scheduling is worth: three VMs on one emulated disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \

@@ -19,11 +19,12 @@ mod stats;
 mod sweep;
 mod torture;
 mod trace;
+mod vcpu;
 mod vm;
 
 use anyhow::Result;
 
-use crate::args::{self, Args, BenchCommand, Command};
+use crate::args::{self, Args, BenchCommand, Command, VcpuCommand};
 use crate::client::Client;
 use crate::output::Output;
 
@@ -48,6 +49,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Agent(args) => agent::run(&args, out),
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
+        Command::Vcpu(VcpuCommand::Sim(args)) => vcpu::sim(&args, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,

@@ -1,0 +1,131 @@
+//! `tidegate vcpu sim`: a host's vCPUs in virtual time.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use tidegate_config::{ConfigErrors, Diagnostic, document};
+use tidegate_report::{Align, Table, bytes_per_s, count};
+use tidegate_vcpu::report::{Report, VmReport};
+use tidegate_vcpu::scenario::{self, Scenario, Simulation};
+
+use crate::args::VcpuSimArgs;
+use crate::output::{self, Output};
+use crate::problem::Problem;
+use crate::progress::Patient;
+
+pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
+    let scenario = load(args)?;
+    let began = Instant::now();
+    let mut simulation = Simulation::new(scenario);
+    let total = simulation.scenario().duration;
+    let mut progress = Patient::new(total.0 / 1_000_000, "simulating");
+    while !simulation.is_over() {
+        simulation.step();
+        let now = simulation.world().now();
+        progress.at(now.0 / 1_000_000, || format!("{now} of {total}"));
+    }
+    drop(progress);
+    let report = simulation.report();
+    if out.is_json() {
+        return out.json(&report);
+    }
+    out.text(&heading(&report))?;
+    out.table(&table(&report))?;
+    output::tell(format_args!(
+        "{} switches of a pCPU simulated in {:.2} s",
+        count(report.switches),
+        began.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
+fn load(args: &VcpuSimArgs) -> Result<Scenario> {
+    let text = document::read_text(&args.file)
+        .map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
+    let file = args.file.display().to_string();
+    let loaded = scenario::read(&text, &file, args.scheduler)?;
+    for warning in &loaded.warnings {
+        output::tell(format_args!("{warning}\n"));
+    }
+    let mut scenario = loaded.config;
+    if let Some(seed) = args.seed {
+        scenario.seed = seed;
+    }
+    if let Some(duration) = args.duration {
+        if duration <= scenario.warm_up {
+            let what = format!(
+                "{duration} is not longer than the warm-up of {}",
+                scenario.warm_up
+            );
+            let problem = Problem::new(what).at("--duration");
+            return Err(problem
+                .help("what is counted begins after the warm-up")
+                .into());
+        }
+        scenario.duration = duration;
+    }
+    Ok(scenario)
+}
+
+fn heading(report: &Report) -> String {
+    let counts = report.counts;
+    let mut text = String::new();
+    if !report.title.is_empty() {
+        text += &format!("{}\n", report.title);
+    }
+    text += &format!(
+        "{}, seed {}, {:.1} s of which {:.1} s are not counted; credits began anew {} times",
+        report.scheduler,
+        report.seed,
+        report.duration_s,
+        report.warm_up_s,
+        count(counts.resets)
+    );
+    let others = [
+        (counts.boosts, "CPU-BOOSTs"),
+        (counts.balanced, "vCPUs moved for load"),
+        (counts.io_balanced, "moved for I/O"),
+        (counts.clamped, "IVCredits cut off"),
+    ];
+    for (n, what) in others.into_iter().filter(|&(n, _)| n > 0) {
+        text += &format!(", {} {what}", count(n));
+    }
+    text + "\n\n"
+}
+
+fn table(report: &Report) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("PCPUS", Align::Right),
+        ("EVENTS/S", Align::Right),
+        ("MEAN", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("MAX", Align::Right),
+        ("RECEIVED", Align::Right),
+        ("WRITTEN", Align::Right),
+        ("WORK", Align::Right),
+    ]);
+    for vm in &report.vms {
+        table.row(row(vm));
+    }
+    table
+}
+
+fn row(vm: &VmReport) -> [String; 10] {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let trips = vm.round_trips.as_ref().filter(|trips| trips.answered > 0);
+    let ms = |ms: Option<f64>| or_none(ms.map(|ms| format!("{ms:.3} ms")));
+    [
+        vm.name.clone(),
+        format!("{:.3}", vm.cpus),
+        format!("{:.0}", vm.notified_per_s),
+        ms(trips.map(|trips| trips.mean_ms)),
+        ms(trips.map(|trips| trips.p50_ms)),
+        ms(trips.map(|trips| trips.p99_ms)),
+        ms(trips.map(|trips| trips.max_ms)),
+        or_none(vm.received_bytes_per_s.map(bytes_per_s)),
+        or_none(vm.file.map(|file| bytes_per_s(file.bytes_per_s))),
+        or_none(vm.work_s.map(|s| format!("{s:.2} s"))),
+    ]
+}

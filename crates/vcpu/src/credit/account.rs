@@ -1,0 +1,175 @@
+//! Credits of the Credit scheduler: how they are burnt, and dealt out by weight.
+
+use super::Credit;
+use crate::machine::{CpuSet, Machine, PcpuId, Vm};
+use tidegate_core::time::Nanos;
+
+/// How long a vCPU runs for a credit, in nanoseconds.
+const CREDIT_NS: u64 = 100_000;
+
+/// How urgent a vCPU is, the lowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Class {
+    /// It has run more than its share.
+    Over,
+    /// It has credit.
+    Under,
+    /// It has, and has just woken.
+    Boost,
+}
+
+/// The account of a vCPU.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) credit: i64,
+    pub(super) class: Class,
+    /// Where it runs, or ran last.
+    pub(super) home: PcpuId,
+    /// From when on what it runs has not been burnt yet.
+    pub(super) start: Nanos,
+    /// What it has run beyond whole credits, in nanoseconds.
+    rest: u64,
+    /// Whether it takes part when credits are dealt out.
+    pub(super) is_active: bool,
+    /// Its VM's cap is used up.
+    pub(super) parked: bool,
+}
+
+impl Account {
+    pub(super) fn new(home: PcpuId) -> Account {
+        Account {
+            credit: 0,
+            class: Class::Under,
+            home,
+            start: Nanos::ZERO,
+            rest: 0,
+            is_active: false,
+            parked: false,
+        }
+    }
+
+    /// Burns what it has run until `now`: whole credits; the rest counts next time.
+    pub(super) fn burn(&mut self, now: Nanos) {
+        let ran = now.since(self.start).0 + self.rest;
+        self.start = now;
+        self.rest = ran % CREDIT_NS;
+        self.credit -= (ran / CREDIT_NS) as i64;
+    }
+}
+
+/// `a / b`, rounded up, where both are above 0.
+fn ceil(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+impl Credit {
+    /// Credits for a slice of all pCPUs, by the weight of those that were active.
+    pub(super) fn deal_out(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
+        for p in machine.all().iter() {
+            if let Some(v) = machine.pcpu(p).running {
+                self.accounts[v.at()].burn(now);
+            }
+        }
+        let slice = self.slice_credits();
+        let active = |vm: &Vm| -> i64 {
+            let vcpus = vm.vcpus.iter();
+            vcpus.filter(|v| self.accounts[v.at()].is_active).count() as i64
+        };
+        let weights = machine
+            .vms
+            .iter()
+            .map(|vm| i64::from(vm.weight) * active(vm));
+        let weights: i64 = weights.sum();
+        if weights == 0 {
+            return;
+        }
+        // What they owe has been run already: it is dealt out, too, or nobody would ever be rid of it.
+        let owed = std::mem::take(&mut self.owed);
+        let total = slice * machine.pcpus.len() as i64 + owed;
+        let dues: Vec<(i64, i64)> = (machine.vms.iter())
+            .map(|vm| self.due(vm, active(vm), [total, owed, weights]))
+            .collect();
+        for (vm, &(due, cap)) in machine.vms.iter().zip(&dues) {
+            for v in &vm.vcpus {
+                if self.accounts[v.at()].is_active {
+                    self.settle(v.at(), due, cap);
+                }
+            }
+        }
+        self.resort(machine, kicks);
+    }
+
+    /// What credits a pCPU burns in a slice.
+    fn slice_credits(&self) -> i64 {
+        (self.params.slice.0 / CREDIT_NS) as i64
+    }
+
+    /// What each of the `active` vCPUs of `vm` is due, and how far below 0 it may be before it is parked
+    /// (0: as far as it likes).
+    fn due(&self, vm: &Vm, active: i64, [total, owed, weights]: [i64; 3]) -> (i64, i64) {
+        if active == 0 {
+            return (0, 0);
+        }
+        let slice = self.slice_credits();
+        let weight = i64::from(vm.weight) * active;
+        // More than one pCPU's time nobody can use.
+        let mut most = active * slice + ceil(owed * weight, weights);
+        let mut cap = 0;
+        if vm.cap > 0 {
+            cap = ceil(i64::from(vm.cap) * slice, 100);
+            most = most.min(cap);
+            cap = ceil(cap, active);
+        }
+        let fair = ceil(total * weight, weights).min(most);
+        (ceil(fair, active), cap)
+    }
+
+    /// Gives an active vCPU what it is due, and finds its class.
+    fn settle(&mut self, v: usize, due: i64, cap: i64) {
+        let slice = self.slice_credits();
+        let account = &mut self.accounts[v];
+        account.credit += due;
+        if account.credit < 0 {
+            account.class = Class::Over;
+            account.parked |= cap > 0 && account.credit < -cap;
+            account.credit = account.credit.max(-slice);
+            self.owed -= account.credit;
+            return;
+        }
+        if account.class == Class::Over {
+            account.class = Class::Under;
+        }
+        account.parked = false;
+        if account.credit > slice {
+            // It runs too little to be reckoned with; with half of it it comes back.
+            account.is_active = false;
+            account.credit /= 2;
+        }
+    }
+
+    /// Puts run-queues in order after classes have changed; those that were parked and are no longer
+    /// wait again, those that are now leave.
+    fn resort(&mut self, machine: &Machine, kicks: &mut CpuSet) {
+        for (p, queue) in self.queues.iter_mut().enumerate() {
+            let accounts = &self.accounts;
+            queue.retain(|v| !accounts[v.at()].parked);
+            let mut all: Vec<_> = queue.drain(..).collect();
+            all.sort_by_key(|v| std::cmp::Reverse(accounts[v.at()].class));
+            queue.extend(all);
+            let running = machine.pcpus[p].running;
+            if running.is_some_and(|v| accounts[v.at()].parked) {
+                kicks.insert(PcpuId(p as u8));
+            }
+        }
+        for (v, vcpu) in machine.vcpus.iter().enumerate() {
+            let v = crate::machine::VcpuId(v as u32);
+            let home = self.accounts[v.at()].home;
+            let waits = self.queues[home.at()].contains(&v);
+            let runs = machine.pcpu(home).running == Some(v);
+            if vcpu.is_runnable() && !waits && !runs && !self.accounts[v.at()].parked {
+                self.insert(v);
+                self.tickle(machine, v, kicks);
+            }
+        }
+    }
+}

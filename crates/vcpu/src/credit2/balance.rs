@@ -1,0 +1,172 @@
+//! Evening the load of run-queues: vCPUs that are pushed, pulled or swapped.
+
+use super::credits::Members;
+use super::load::ONE;
+use super::{Credit2, Credits};
+use crate::machine::{CpuSet, Machine, VcpuId};
+use tidegate_core::time::Nanos;
+
+/// Below this difference nothing is moved while the busier of two run-queues has pCPUs to spare.
+const UNDERLOAD_TOLERANCE: i64 = ONE;
+/// The same where it has none.
+const OVERLOAD_TOLERANCE: i64 = ONE / 8;
+
+/// The best exchange found so far.
+struct Exchange {
+    /// What the loads differ by after it.
+    difference: i64,
+    push: Option<VcpuId>,
+    pull: Option<VcpuId>,
+}
+
+impl<C: Credits> Credit2<C> {
+    /// Evens the load of `queue` with the one it differs from most, if by enough.
+    pub(super) fn balance(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        queue: usize,
+        kicks: &mut CpuSet,
+    ) {
+        (self.queues.iter_mut()).for_each(|queue| queue.load.update(now, 0));
+        let load = |q: usize| self.queues[q].load.average();
+        let difference = |q: &usize| (load(queue) - load(*q)).abs();
+        let others = (0..self.queues.len()).filter(|&q| q != queue);
+        // The first of those that differ most.
+        let Some(other) = others.rev().max_by_key(difference) else {
+            return;
+        };
+        let most = load(queue).max(load(other));
+        let cpus = |q: usize| self.queues[q].cpus.len();
+        let tolerance = match most < cpus(queue).max(cpus(other)) as i64 * ONE {
+            true => UNDERLOAD_TOLERANCE,
+            false => OVERLOAD_TOLERANCE,
+        };
+        if difference(&other) < tolerance {
+            return;
+        }
+        let best = self.best_exchange(machine, now, queue, other);
+        for (v, to) in [(best.push, other), (best.pull, queue)] {
+            if let Some(v) = v {
+                self.counts.balanced += 1;
+                self.migrate(machine, now, v, to, kicks);
+            }
+        }
+    }
+
+    fn best_exchange(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        here: usize,
+        there: usize,
+    ) -> Exchange {
+        for q in [here, there] {
+            for place in 0..self.queues[q].members.len() {
+                let v = self.queues[q].members[place];
+                self.entities[v.at()].load.update(now, 0);
+            }
+        }
+        let load = |q: usize| self.queues[q].load.average();
+        let own = |v: Option<VcpuId>| v.map_or(0, |v| self.entities[v.at()].load.average());
+        let apart = load(here) - load(there);
+        let mut best = Exchange {
+            difference: apart.abs(),
+            push: None,
+            pull: None,
+        };
+        let may = |v: &VcpuId, to: usize| self.may_migrate(machine, *v, to);
+        let movable = |from: usize, to: usize| {
+            let members = self.queues[from].members.iter().copied();
+            let all = members.filter(move |v| may(v, to)).map(Some);
+            all.chain([None])
+        };
+        for push in movable(here, there) {
+            for pull in movable(there, here) {
+                let difference = (apart - 2 * own(push) + 2 * own(pull)).abs();
+                if difference < best.difference {
+                    best = Exchange {
+                        difference,
+                        push,
+                        pull,
+                    };
+                }
+            }
+        }
+        best
+    }
+
+    /// Evens the I/O of `queue`, whose credits have begun anew, where the accounts know of any.
+    pub(super) fn balance_io(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        queue: usize,
+        kicks: &mut CpuSet,
+    ) {
+        let members = Members {
+            queue,
+            all: &self.queues[queue].members,
+            is_runnable: &|v| machine.vcpu(v).is_runnable(),
+        };
+        let may = |v: VcpuId, to: usize| self.may_migrate(machine, v, to);
+        if let Some((v, to)) = self.credits.io_move(&members, &may) {
+            self.counts.io_balanced += 1;
+            self.migrate(machine, now, v, to, kicks);
+        }
+    }
+
+    /// Whether `v` may run on a pCPU of run-queue `to`, and is not on its way already.
+    fn may_migrate(&self, machine: &Machine, v: VcpuId, to: usize) -> bool {
+        let allowed = self.queues[to].cpus.and(machine.vcpu(v).affinity);
+        self.entities[v.at()].moving.is_none() && !allowed.is_empty()
+    }
+
+    /// Moves `v` to another run-queue: at once, or, where it runs, when it has left its pCPU.
+    fn migrate(&mut self, machine: &Machine, now: Nanos, v: VcpuId, to: usize, kicks: &mut CpuSet) {
+        let entity = &mut self.entities[v.at()];
+        let from = entity.queue;
+        if entity.on {
+            entity.moving = Some(to);
+            self.queues[from].kicked.insert(entity.home);
+            kicks.insert(entity.home);
+            return;
+        }
+        let waited = self.queues[from].remove(v);
+        if waited {
+            self.count_load(now, v, -1);
+        }
+        self.reassign(machine, v, to);
+        if waited {
+            self.enqueue(machine, now, v, kicks);
+        }
+    }
+
+    /// Moves `v`, which neither runs nor waits, to another run-queue.
+    pub(super) fn reassign(&mut self, machine: &Machine, v: VcpuId, to: usize) {
+        let from = self.entities[v.at()].queue;
+        let average = self.entities[v.at()].load.average();
+        let entities = &self.entities;
+        let queue = &mut self.queues[from];
+        queue.members.retain(|&member| member != v);
+        queue.load.shift(-average);
+        let weights = queue.members.iter().map(|m| entities[m.at()].weight);
+        queue.max_weight = weights.max().unwrap_or(1);
+        let home = self.queues[to].next_cpu(machine.vcpu(v).affinity);
+        let entity = &mut self.entities[v.at()];
+        entity.queue = to;
+        entity.home = home.unwrap_or(entity.home);
+        entity.kicked = None;
+        self.credits.moved(v, to);
+        self.assign(v, to);
+    }
+
+    /// Makes `v` a member of `queue`.
+    pub(super) fn assign(&mut self, v: VcpuId, queue: usize) {
+        let entity = &self.entities[v.at()];
+        let queue = &mut self.queues[queue];
+        queue.load.shift(entity.load.average());
+        queue.max_weight = queue.max_weight.max(entity.weight);
+        queue.members.push(v);
+    }
+}

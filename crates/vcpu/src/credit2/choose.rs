@@ -1,0 +1,114 @@
+//! Who runs next on a pCPU, and for how long.
+
+use super::credits::{Credits, Members, Renewal};
+use super::{Credit2, IDLE_RANK, MIN_TIMER};
+use crate::machine::{Machine, PcpuId, VcpuId};
+use tidegate_core::time::Nanos;
+
+impl<C: Credits> Credit2<C> {
+    /// Who should run on `p`: who does, or who waits with more credit.
+    fn candidate(&mut self, machine: &Machine, now: Nanos, p: PcpuId) -> Option<VcpuId> {
+        let pcpu = machine.pcpu(p);
+        let stays = pcpu.running.filter(|&v| {
+            let entity = &self.entities[v.at()];
+            machine.vcpu(v).is_runnable() && !entity.parked && entity.moving.is_none()
+        });
+        if stays.is_some() && now.since(pcpu.since) < self.params.rate_limit {
+            return stays;
+        }
+        let rank = stays.map_or(IDLE_RANK, |v| self.rank(v));
+        let queue = self.queue_of[p.at()];
+        let resist = self.params.migrate_resist.0 as i64;
+        let mut place = 0;
+        while let Some(&v) = self.queues[queue].waiting.get(place) {
+            let entity = &self.entities[v.at()];
+            let kicked = self.queues[queue].kicked;
+            let elsewhere = entity.kicked.is_some_and(|k| k != p && kicked.has(k));
+            let stands = entity.home != p && rank + resist > self.rank(v);
+            if elsewhere || stands || !machine.vcpu(v).affinity.has(p) {
+                place += 1;
+                continue;
+            }
+            if self.rank(v) <= rank {
+                break;
+            }
+            if self.has_budget(machine, v) {
+                return Some(v);
+            }
+            // Parked: it no longer waits.
+            self.queues[queue].waiting.remove(place);
+            self.count_load(now, v, -1);
+        }
+        stays
+    }
+
+    /// The candidate for `p`, with the credits of its run-queue begun anew if an epoch is over; true:
+    /// they were.
+    pub(super) fn candidate_with_credit(
+        &mut self,
+        machine: &Machine,
+        now: Nanos,
+        p: PcpuId,
+    ) -> (Option<VcpuId>, bool) {
+        let queue = self.queue_of[p.at()];
+        let mut began = false;
+        // At most CPU-BOOST, a reallocation, and the choice after it.
+        for _ in 0..3 {
+            let next = self.candidate(machine, now, p);
+            let waits = self.queues[queue].waiting.first();
+            let is_spent = |&v: &VcpuId| self.rank(v) <= 0;
+            let Some(v) = next.filter(is_spent).filter(|_| waits.is_none_or(is_spent)) else {
+                return (next, began);
+            };
+            let renewal = self.renew(machine, now, queue, v);
+            began |= matches!(renewal, Renewal::Reset | Renewal::Reallocated);
+            if matches!(renewal, Renewal::Kept | Renewal::Reset) {
+                return (next, began);
+            }
+        }
+        (self.candidate(machine, now, p), began)
+    }
+
+    fn renew(&mut self, machine: &Machine, now: Nanos, queue: usize, next: VcpuId) -> Renewal {
+        self.burn_running(machine, now, queue);
+        let entities = &self.entities;
+        let is_runnable = |v: VcpuId| machine.vcpu(v).is_runnable() && !entities[v.at()].parked;
+        let members = Members {
+            queue,
+            all: &self.queues[queue].members,
+            is_runnable: &is_runnable,
+        };
+        let renewal = self.credits.renew(now, next, &members);
+        match renewal {
+            Renewal::Reset => self.counts.resets += 1,
+            Renewal::Reallocated => {
+                self.counts.resets += 1;
+                self.queues[queue].sort(&self.credits);
+            }
+            Renewal::Boosted => {
+                self.counts.boosts += 1;
+                self.queues[queue].sort(&self.credits);
+            }
+            Renewal::Kept => {}
+        }
+        renewal
+    }
+
+    /// How long `v` runs on `p` before the scheduler looks again: until it has no more credit than the
+    /// next, or none left.
+    pub(super) fn slice(&self, machine: &Machine, now: Nanos, p: PcpuId, v: VcpuId) -> Nanos {
+        let entity = &self.entities[v.at()];
+        let queue = &self.queues[entity.queue];
+        let pcpu = machine.pcpu(p);
+        let ends = match pcpu.running == Some(v) {
+            true => pcpu.since + self.params.rate_limit,
+            false => now + self.params.rate_limit,
+        };
+        let least = ends.since(now).max(MIN_TIMER);
+        let waits = queue.waiting.first().map_or(0, |&w| self.rank(w).max(0));
+        let credit = (self.rank(v) - waits).min(self.credits.usable(v));
+        let time = entity.time_of(credit, queue.max_weight);
+        let time = Nanos(time.min(entity.budget.max(0) as u64));
+        time.max(least).min(self.params.credit.max(least))
+    }
+}

@@ -1,0 +1,96 @@
+//! The event checker: how many notifications of ended I/O a vCPU is sent, and how far apart (section 4.2).
+
+use tidegate_core::time::Nanos;
+
+/// What the event checker keeps of one vCPU since the credits of its run-queue began anew.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct EventChecker {
+    /// When the last one came; this outlives the epoch.
+    last: Option<Nanos>,
+    /// How many there were, apart from those that came after a long pause: `E_n`.
+    count: u64,
+    /// The exponential average of how far apart they were, in nanoseconds: the `Ī` of equation 1.
+    interval: u64,
+    /// All there were, for the load of run-queues.
+    all: u64,
+}
+
+impl EventChecker {
+    /// One more. After more than `cutoff` it only says when it was: I/O so rare is not counted. A new
+    /// interval weighs `new` thousandths, what was before the rest.
+    pub fn event(&mut self, now: Nanos, cutoff: Nanos, new: u32) {
+        self.all += 1;
+        let Some(last) = self.last.replace(now) else {
+            return;
+        };
+        let interval = now.since(last);
+        if interval > cutoff {
+            return;
+        }
+        let (new, old) = (u64::from(new), u64::from(1000_u32.saturating_sub(new)));
+        self.interval = match self.count {
+            0 => interval.0,
+            _ => (new * interval.0 + old * self.interval) / 1000,
+        };
+        self.count += 1;
+    }
+
+    /// Number times average interval, in nanoseconds: the first factor of equation 2.
+    pub fn strength(&self) -> u64 {
+        self.count.saturating_mul(self.interval)
+    }
+
+    /// How many notifications there were.
+    pub fn all(&self) -> u64 {
+        self.all
+    }
+
+    /// A new epoch begins.
+    pub fn restart(&mut self) {
+        *self = EventChecker {
+            last: self.last,
+            ..EventChecker::default()
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CUTOFF: Nanos = Nanos::from_millis(10);
+
+    fn heard(at_us: &[u64]) -> EventChecker {
+        let mut checker = EventChecker::default();
+        for &us in at_us {
+            checker.event(Nanos::from_micros(us), CUTOFF, 900);
+        }
+        checker
+    }
+
+    #[test]
+    fn equation_1_by_hand() {
+        // Intervals of 1000, 2000 and 500 us: 1000; 0.9 * 2000 + 0.1 * 1000 = 1900;
+        // 0.9 * 500 + 0.1 * 1900 = 640.
+        let checker = heard(&[0, 1000, 3000, 3500]);
+        assert_eq!((checker.count, checker.interval), (3, 640_000));
+        assert_eq!(checker.strength(), 1_920_000);
+    }
+
+    #[test]
+    fn what_comes_after_more_than_10_ms_only_says_when() {
+        let checker = heard(&[0, 10_000, 20_001, 20_501]);
+        // 10 ms counts, 10.001 ms does not, 0.5 ms does.
+        assert_eq!((checker.count, checker.all()), (2, 4));
+        assert_eq!(checker.interval, 450_000 + 1_000_000);
+    }
+
+    #[test]
+    fn an_epoch_forgets_all_but_the_last_time() {
+        let mut checker = heard(&[0, 1000]);
+        checker.restart();
+        assert_eq!(checker.strength(), 0);
+        checker.event(Nanos::from_micros(1700), CUTOFF, 900);
+        assert_eq!(checker.strength(), 700_000);
+    }
+}

@@ -1,0 +1,255 @@
+//! The equations and algorithm 2 by hand and against what they say.
+
+use super::*;
+use proptest::prelude::*;
+
+const MS: i64 = 1_000_000;
+
+fn accounts(params: Params, queues: &[usize]) -> Isacs {
+    let mut isacs = Isacs::new(params);
+    queues.iter().for_each(|&queue| isacs.add(queue));
+    isacs
+}
+
+fn all(isacs: &Isacs, queue: usize) -> Vec<VcpuId> {
+    let vcpus = (0..isacs.accounts.len()).map(|v| VcpuId(v as u32));
+    vcpus.filter(|&v| isacs.account(v).queue == queue).collect()
+}
+
+fn renew(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
+    let all = all(isacs, queue);
+    let members = Members {
+        queue,
+        all: &all,
+        is_runnable: &|_| true,
+    };
+    isacs.renew(now, all[0], &members)
+}
+
+/// `count` events for `v`, `apart` ns from each other, the last at `now`, after one that says when.
+fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
+    for n in (0..=count).rev() {
+        isacs.io_event(Nanos(now.0 - n * apart), v);
+    }
+}
+
+/// Three vCPUs of which the first two had I/O and all have run: 5, 10 and 15 ms.
+fn after_an_epoch(params: Params) -> Isacs {
+    let mut isacs = accounts(params, &[0, 0, 0]);
+    let now = Nanos::from_millis(30);
+    events(&mut isacs, VcpuId(0), now, 20, 1_000_000);
+    events(&mut isacs, VcpuId(1), now, 6, 1_000_000);
+    for (v, ran) in [5, 10, 15].into_iter().enumerate() {
+        isacs.burn(VcpuId(v as u32), ran * MS);
+    }
+    assert_eq!(renew(&mut isacs, now, 0), Renewal::Reallocated);
+    isacs
+}
+
+#[test]
+fn equations_2_to_4_by_hand() {
+    let isacs = after_an_epoch(Params::default());
+    let of = |v: u32| *isacs.account(VcpuId(v));
+    // 20 ms * 5/30, 6 ms * 10/30, nothing.
+    let given = [3_333_333, 2_000_000, 0];
+    assert_eq!([0, 1, 2].map(|v| of(v).io_credit), given);
+    assert_eq!([0, 1, 2].map(|v| of(v).end), given);
+    assert_eq!([0, 1, 2].map(|v| of(v).credit), given.map(|g| g + 10 * MS));
+    // The mean of those that have some is 2.67 ms: the second and the third are below it.
+    assert_eq!([0, 1, 2].map(|v| of(v).in_group), [false, true, true]);
+    // 5.33 ms by two, times what they have run by 10 ms.
+    assert_eq!(
+        [0, 1, 2].map(|v| of(v).cpu_credit),
+        [0, 2_666_666, 3_999_999]
+    );
+    assert_eq!(isacs.queue(0).io_load, 5_333_333);
+}
+
+#[test]
+fn without_io_nobody_has_more_than_the_others() {
+    let mut isacs = accounts(Params::default(), &[0, 0]);
+    isacs.burn(VcpuId(0), 10 * MS);
+    assert_eq!(
+        renew(&mut isacs, Nanos::from_millis(10), 0),
+        Renewal::Reallocated
+    );
+    for v in [VcpuId(0), VcpuId(1)] {
+        let account = isacs.account(v);
+        assert_eq!((account.credit, account.end), (10 * MS, 0));
+        assert!(!account.in_group);
+    }
+}
+
+#[test]
+fn io_credit_goes_first_and_is_not_used() {
+    let mut isacs = after_an_epoch(Params::default());
+    let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
+    assert!(ranks[0] > ranks[1] && ranks[1] > ranks[2], "{ranks:?}");
+    for v in [0, 1, 2].map(VcpuId) {
+        // Section 4.4: all have the usual credit, whatever they were given beyond it.
+        assert_eq!(isacs.usable(v), 10 * MS);
+        isacs.burn(v, 10 * MS - 1);
+        assert!(isacs.rank(v) > 0, "{v:?}");
+        isacs.burn(v, 1);
+        assert!(isacs.rank(v) <= 0, "{v:?}");
+    }
+}
+
+#[test]
+fn cpu_boost_begins_when_credit_is_used_up_and_ends_with_its_own() {
+    let mut isacs = after_an_epoch(Params::default());
+    let now = Nanos::from_millis(60);
+    (0..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
+    assert_eq!(renew(&mut isacs, now, 0), Renewal::Boosted);
+    // By CVCredit, and who has none comes after.
+    let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
+    assert_eq!(ranks, [0, 2_666_666, 3_999_999]);
+    isacs.burn(VcpuId(2), 4 * MS);
+    assert_eq!(isacs.account(VcpuId(2)).cpu_credit, -1);
+    // One of the group has some left, and runs on another pCPU.
+    assert_eq!(renew(&mut isacs, now, 0), Renewal::Kept);
+    isacs.burn(VcpuId(1), 4 * MS);
+    assert_eq!(renew(&mut isacs, now, 0), Renewal::Reallocated);
+    assert!(!isacs.queue(0).boosted);
+}
+
+#[test]
+fn somebody_who_wakes_with_credit_ends_cpu_boost() {
+    let mut isacs = after_an_epoch(Params::default());
+    (1..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
+    let sleeps = VcpuId(0);
+    let all = all(&isacs, 0);
+    let members = Members {
+        queue: 0,
+        all: &all,
+        is_runnable: &|v| v != sleeps,
+    };
+    let renewal = isacs.renew(Nanos::from_millis(60), VcpuId(1), &members);
+    assert_eq!(renewal, Renewal::Boosted);
+    assert!(isacs.would_reorder(sleeps) && !isacs.would_reorder(VcpuId(1)));
+    isacs.woke(sleeps);
+    assert!(isacs.rank(sleeps) > 0 && isacs.rank(VcpuId(2)) <= 0);
+}
+
+#[test]
+fn debt_is_forgiven_unless_it_is_kept() {
+    for (keeps_debt, credit) in [(false, 10 * MS), (true, 7 * MS)] {
+        let params = Params {
+            keeps_debt,
+            ..Params::default()
+        };
+        let mut isacs = accounts(params, &[0]);
+        isacs.burn(VcpuId(0), 13 * MS);
+        renew(&mut isacs, Nanos::from_millis(13), 0);
+        assert_eq!(isacs.account(VcpuId(0)).credit, credit);
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_cut_off_and_counted() {
+    let mut isacs = accounts(Params::default(), &[0]);
+    // A thousand soon after each other, then one after 9 ms: nine seconds of "activity".
+    let now = Nanos::from_millis(40);
+    events(&mut isacs, VcpuId(0), now, 1_000, 10_000);
+    isacs.io_event(now + Nanos::from_millis(9), VcpuId(0));
+    isacs.burn(VcpuId(0), MS);
+    renew(&mut isacs, now, 0);
+    assert_eq!(isacs.account(VcpuId(0)).io_credit, 1 << 31);
+    let mut counts = Counts::default();
+    isacs.count(&mut counts);
+    assert_eq!(counts.clamped, 1);
+}
+
+/// Two run-queues with vCPUs of these IVCredits; events in the last epoch of 10 ms.
+fn two_queues(credits: [&[i64]; 2], events: [u64; 2], params: Params) -> Isacs {
+    let queues: Vec<usize> = [0, 1].map(|q| vec![q; credits[q].len()]).concat();
+    let mut isacs = accounts(params, &queues);
+    for (account, &credit) in isacs.accounts.iter_mut().zip(credits.concat().iter()) {
+        account.io_credit = credit;
+    }
+    for q in [0, 1] {
+        isacs.queues[q] = QueueState {
+            io_load: credits[q].iter().sum(),
+            events: events[q],
+            epoch: Nanos::from_millis(10),
+            ..QueueState::default()
+        };
+    }
+    isacs
+}
+
+fn move_from_first(isacs: &Isacs, may: &dyn Fn(VcpuId, usize) -> bool) -> Option<(VcpuId, usize)> {
+    let all = all(isacs, 0);
+    let members = Members {
+        queue: 0,
+        all: &all,
+        is_runnable: &|_| true,
+    };
+    isacs.io_move(&members, may)
+}
+
+#[test]
+fn algorithm_2_moves_who_evens_the_load_best_and_as_printed_the_last() {
+    let credits: [&[i64]; 2] = [&[100, 300, 900, 200], &[500]];
+    let anywhere = |_: VcpuId, _: usize| true;
+    // 1500 against 500: moving 300 leaves 1200 and 800, moving 900 would turn it round.
+    let isacs = two_queues(credits, [10, 5], Params::default());
+    assert_eq!(move_from_first(&isacs, &anywhere), Some((VcpuId(1), 1)));
+    let printed = Params {
+        last_migrates: true,
+        ..Params::default()
+    };
+    let isacs = two_queues(credits, [10, 5], printed);
+    assert_eq!(move_from_first(&isacs, &anywhere), Some((VcpuId(3), 1)));
+    // Pinning is respected.
+    let pinned = |v: VcpuId, _: usize| v != VcpuId(3);
+    assert_eq!(move_from_first(&isacs, &pinned), Some((VcpuId(1), 1)));
+}
+
+proptest! {
+    /// A vCPU is moved exactly where both conditions of section 4.5 hold for somebody.
+    #[test]
+    fn algorithm_2_moves_only_under_its_two_conditions(
+        here in prop::collection::vec(0_i64..1000, 1..6),
+        there in prop::collection::vec(0_i64..1000, 1..6),
+        events in [0_u64..20, 0..20],
+    ) {
+        let isacs = two_queues([&here, &there], events, Params::default());
+        let loads = [here.iter().sum::<i64>(), there.iter().sum()];
+        let meets = |v: VcpuId| {
+            let own = isacs.account(v).io_credit;
+            own > 0 && loads[1] + own < loads[0] - own
+        };
+        let somebody = events[1] < events[0] && (0..here.len()).any(|v| meets(VcpuId(v as u32)));
+        let moved = move_from_first(&isacs, &|_, _| true);
+        prop_assert_eq!(moved.is_some(), somebody);
+        if let Some((v, to)) = moved {
+            prop_assert!(meets(v) && to == 1);
+        }
+    }
+
+    /// Whatever I/O there was, everybody may use the same until credits begin anew.
+    #[test]
+    fn concealing_leaves_everybody_the_same_credit(
+        vcpus in prop::collection::vec((0_u64..50, 1_u64..9_000_000, 0_i64..40_000_000), 1..8),
+    ) {
+        let mut isacs = accounts(Params::default(), &vec![0; vcpus.len()]);
+        let now = Nanos::from_secs(10);
+        for (v, &(count, apart, ran)) in vcpus.iter().enumerate() {
+            events(&mut isacs, VcpuId(v as u32), now, count, apart);
+            isacs.burn(VcpuId(v as u32), ran);
+        }
+        renew(&mut isacs, now, 0);
+        for v in 0..vcpus.len() {
+            prop_assert_eq!(isacs.usable(VcpuId(v as u32)), 10 * MS);
+        }
+        // Nobody is in the group who has more than the mean, and somebody is who has less.
+        let given: Vec<i64> = isacs.accounts.iter().map(|a| a.io_credit).collect();
+        let some = given.iter().filter(|&&g| g > 0).count().max(1) as i64;
+        let sum: i64 = given.iter().sum();
+        for account in &isacs.accounts {
+            let below = sum as f64 / some as f64 / (account.io_credit + 1) as f64 > 1.0;
+            prop_assert_eq!(account.in_group, below);
+        }
+    }
+}

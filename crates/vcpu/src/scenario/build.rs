@@ -1,0 +1,327 @@
+//! From a scenario to a world in which time passes, and what came of it.
+
+use super::{PingSpec, Scenario, StreamSpec, VmSpec, WriteSpec};
+use crate::flow::cpu::Cpu;
+use crate::flow::disk::{Disk, Writer};
+use crate::flow::ping::Ping;
+use crate::flow::stream::{Stream, Way};
+use crate::flow::{Flow, Found, Hop};
+use crate::guest::{GuestCpu, TaskId};
+use crate::machine::{DEFAULT_WEIGHT, Machine, VcpuId, VmId};
+use crate::report::{FileReport, Latencies, Report, VmReport};
+use crate::world::World;
+use tidegate_core::random::{SplitMix64, mix};
+use tidegate_core::time::Nanos;
+
+/// What begins at the same time in a scenario begins within this time, by chance: nobody's machines
+/// keep step.
+const SPREAD: Nanos = Nanos::from_millis(30);
+
+/// The flows of a VM, by their places in the world.
+#[derive(Clone, Copy, Default, Debug)]
+struct Flows {
+    primes: Option<usize>,
+    ping: Option<usize>,
+    stream: Option<usize>,
+    /// The writer's place at the disk.
+    write: Option<usize>,
+}
+
+/// A scenario while it runs.
+pub struct Simulation {
+    scenario: Scenario,
+    world: World,
+    flows: Vec<Flows>,
+    disk: Option<usize>,
+    /// What had run, been received and been notified at the end of the warm-up, by VM.
+    before: Vec<(Nanos, u64, u64)>,
+}
+
+/// Makes the parts of a world.
+struct Builder<'a> {
+    scenario: &'a Scenario,
+    machine: Machine,
+    guests: Vec<GuestCpu>,
+    flows: Vec<Box<dyn Flow>>,
+    writers: Vec<Writer>,
+    random: SplitMix64,
+}
+
+impl Builder<'_> {
+    fn id(&self) -> u32 {
+        self.flows.len() as u32
+    }
+
+    fn add(&mut self, flow: impl Flow + 'static) -> usize {
+        self.flows.push(Box::new(flow));
+        self.flows.len() - 1
+    }
+
+    /// The vCPU number `n` of a VM, round the end.
+    fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
+        let all = &self.machine.vms[vm.at()].vcpus;
+        all[n % all.len()]
+    }
+
+    fn task(&mut self, v: VcpuId) -> TaskId {
+        self.guests[v.at()].add_task()
+    }
+
+    fn spread(&mut self) -> Nanos {
+        Nanos(self.random.below(SPREAD.0))
+    }
+
+    /// All that the VM at `place` of the scenario does. The driver domain is VM 0.
+    fn vm(&mut self, place: usize, vm: &VmSpec) -> Flows {
+        let id = VmId(place as u32 + 1);
+        let mut flows = Flows::default();
+        if vm.hogs > 0 {
+            let tasks = (0..vm.hogs).map(|n| {
+                let vcpu = self.vcpu(id, n);
+                (vcpu, self.task(vcpu), self.spread())
+            });
+            let tasks = tasks.collect();
+            self.add(Cpu::new(self.id(), tasks, Nanos::MAX));
+        }
+        if let Some(work) = vm.primes {
+            let vcpu = self.vcpu(id, 0);
+            let task = (vcpu, self.task(vcpu), self.scenario.warm_up);
+            flows.primes = Some(self.add(Cpu::new(self.id(), vec![task], work)));
+        }
+        flows.ping = vm.ping.map(|ping| self.ping(place, ping));
+        flows.stream = vm.stream.map(|stream| self.stream(place, stream));
+        flows.write = vm.write.map(|write| self.write(place, write));
+        flows
+    }
+
+    /// The vCPUs that a VM's I/O passes: the client's, the driver domain's, its own first.
+    fn way(&self, place: usize, client: usize) -> [VcpuId; 3] {
+        [
+            self.vcpu(VmId(client as u32 + 1), place),
+            self.vcpu(VmId(0), place),
+            self.vcpu(VmId(place as u32 + 1), 0),
+        ]
+    }
+
+    fn ping(&mut self, place: usize, ping: PingSpec) -> usize {
+        let [client, driver, guest] = self.way(place, ping.from);
+        let hop = |vcpu, cost| Hop { vcpu, cost };
+        let hops = [
+            hop(client, ping.client),
+            hop(driver, ping.driver),
+            hop(guest, ping.guest),
+            hop(driver, ping.driver),
+            hop(client, ping.client),
+        ];
+        let first = self.scenario.warm_up + self.spread();
+        let when = (first, ping.period, ping.jitter);
+        let seed = self.random.next_u64();
+        self.add(Ping::new(self.id(), hops, when, ping.count, seed))
+    }
+
+    fn stream(&mut self, place: usize, stream: StreamSpec) -> usize {
+        let [client, driver, guest] = self.way(place, stream.from);
+        let hop = |vcpu, cost| Hop { vcpu, cost };
+        let way = Way {
+            send: hop(client, stream.client),
+            forward: hop(driver, stream.driver),
+            interrupt: hop(guest, stream.interrupt),
+            receive: (self.task(guest), stream.receive),
+            back: hop(driver, stream.acknowledge),
+            acknowledge: hop(client, stream.acknowledge),
+        };
+        let (chunk, window) = (stream.chunk, stream.window / stream.chunk.max(1));
+        let begins = self.spread();
+        self.add(Stream::new(self.id(), way, chunk, window, begins))
+    }
+
+    fn write(&mut self, place: usize, write: WriteSpec) -> usize {
+        let [_, driver, guest] = self.way(place, place);
+        let io = self.scenario.disk.io;
+        let make = Nanos(write.make_per_kib.0 * io / 1024);
+        let writer = Writer {
+            interrupt: Hop {
+                vcpu: guest,
+                cost: write.interrupt,
+            },
+            make: (self.task(guest), make.max(Nanos(1))),
+            forward: Hop {
+                vcpu: driver,
+                cost: write.driver,
+            },
+            file: write.file,
+            dirty_most: write.dirty,
+            depth: write.depth,
+            begins: self.scenario.warm_up + self.spread(),
+        };
+        self.writers.push(writer);
+        self.writers.len() - 1
+    }
+}
+
+impl Simulation {
+    /// The scenario at time zero.
+    pub fn new(scenario: Scenario) -> Simulation {
+        let (host, driver) = (scenario.host, scenario.driver);
+        let mut machine = Machine::new(host.pcpus, host.per_socket);
+        let all = machine.all();
+        machine.add_vm(
+            "driver",
+            driver.vcpus,
+            driver.pinned.and(all),
+            DEFAULT_WEIGHT,
+            0,
+        );
+        for vm in &scenario.vms {
+            let pinned = vm.pinned.and(all);
+            machine.add_vm(&vm.name, vm.vcpus, pinned, vm.weight, vm.cap);
+        }
+        let mut builder = Builder {
+            guests: vec![GuestCpu::default(); machine.vcpus.len()],
+            machine,
+            flows: Vec::new(),
+            writers: Vec::new(),
+            random: SplitMix64::new(mix(scenario.seed)),
+            scenario: &scenario,
+        };
+        let vms = scenario.vms.iter().enumerate();
+        let flows = vms.map(|(place, vm)| builder.vm(place, vm)).collect();
+        let writers = std::mem::take(&mut builder.writers);
+        let disk = (!writers.is_empty()).then(|| {
+            let disk = Disk::new(
+                builder.id(),
+                scenario.disk.io,
+                scenario.disk.service,
+                writers,
+            );
+            builder.add(disk)
+        });
+        let scheduler = scenario.scheduler.build(&builder.machine);
+        let world = World::new(
+            builder.machine,
+            builder.guests,
+            builder.flows,
+            scheduler,
+            host.switch_cost,
+        );
+        let before = vec![Default::default(); scenario.vms.len() + 1];
+        Simulation {
+            world,
+            flows,
+            disk,
+            before,
+            scenario,
+        }
+    }
+
+    /// What is simulated.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.world.now() >= self.scenario.duration || (self.scenario.until_done && self.is_done())
+    }
+
+    /// Whether all that has an end has come to it.
+    fn is_done(&self) -> bool {
+        let ends = |flows: &Flows| flows.primes.into_iter().chain(flows.ping);
+        let mut all = self.flows.iter().flat_map(ends).chain(self.disk);
+        self.world.now() >= self.scenario.warm_up && all.all(|flow| self.world.is_over(flow))
+    }
+
+    /// Lets time pass to the next mark: at most 100 ms.
+    pub fn step(&mut self) {
+        let (now, warm_up) = (self.world.now(), self.scenario.warm_up);
+        let mut until = (now + Nanos::from_millis(100)).min(self.scenario.duration);
+        if now < warm_up {
+            until = until.min(warm_up);
+        }
+        self.world.run_until(until);
+        if now < warm_up && until == warm_up {
+            let vms = 0..self.before.len();
+            self.before = vms.map(|vm| self.counted(vm)).collect();
+        }
+    }
+
+    /// Lets one thing happen; marks and the end are not looked at.
+    pub fn step_event(&mut self) {
+        self.world.step();
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self) -> Report {
+        while !self.is_over() {
+            self.step();
+        }
+        self.report()
+    }
+
+    /// How long the vCPUs of VM `vm` have run, the bytes it has received, its notifications.
+    fn counted(&self, vm: usize) -> (Nanos, u64, u64) {
+        let vcpus = &self.world.machine().vms[vm].vcpus;
+        let ran = vcpus.iter().map(|&v| self.world.ran(v).0).sum();
+        let notified = vcpus.iter().map(|&v| self.world.notified(v)).sum();
+        let stream = vm.checked_sub(1).and_then(|place| self.flows[place].stream);
+        let received = match stream.map(|flow| self.world.found(flow)) {
+            Some(Found::Received(bytes)) => bytes,
+            _ => 0,
+        };
+        (Nanos(ran), received, notified)
+    }
+
+    /// What was found out so far.
+    pub fn report(&self) -> Report {
+        let span = self.world.now().since(self.scenario.warm_up);
+        let vms = self.world.machine().vms.iter().enumerate();
+        Report {
+            title: self.scenario.title.clone(),
+            scheduler: self.scenario.scheduler.name().to_owned(),
+            seed: self.scenario.seed,
+            duration_s: self.world.now().as_secs_f64(),
+            warm_up_s: self.scenario.warm_up.as_secs_f64(),
+            switches: self.world.switches(),
+            counts: self.world.counts().into(),
+            vms: vms
+                .map(|(vm, it)| self.vm_report(vm, &it.name, span))
+                .collect(),
+        }
+    }
+
+    fn vm_report(&self, vm: usize, name: &str, span: Nanos) -> VmReport {
+        let (ran, received, notified) = self.counted(vm);
+        let before = self.before[vm];
+        let flows = vm.checked_sub(1).map(|place| self.flows[place]);
+        let flows = flows.unwrap_or_default();
+        let found = |flow: Option<usize>| flow.map(|flow| self.world.found(flow));
+        let per_s = |n: f64| n / span.as_secs_f64().max(f64::MIN_POSITIVE);
+        let trips = match found(flows.ping) {
+            Some(Found::RoundTrips(trips, sent)) => Some(Latencies::new(trips, sent)),
+            _ => None,
+        };
+        let work_s = match found(flows.primes) {
+            Some(Found::Work(took)) => took.map(Nanos::as_secs_f64),
+            _ => None,
+        };
+        let files = match found(flows.write.and(self.disk)) {
+            Some(Found::Written(files)) => Some(files),
+            _ => None,
+        };
+        let file = flows.write.zip(files).map(|(place, files)| files[place]);
+        VmReport {
+            name: name.to_owned(),
+            cpus: per_s(ran.since(before.0).as_secs_f64()),
+            notified_per_s: per_s((notified - before.2) as f64),
+            round_trips: trips,
+            received_bytes_per_s: flows.stream.map(|_| per_s((received - before.1) as f64)),
+            work_s,
+            file: file.map(|(bytes, took)| FileReport::new(bytes, took)),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What holds from one reallocation of credit to the next, in a running world.
+
+mod common;
+
+use common::{answering, credit2, hog, isacs_params, receiving, scenario, vm};
+use std::cell::RefCell;
+use std::rc::Rc;
+use tidegate_core::time::Nanos;
+use tidegate_vcpu::credit2::Credit2;
+use tidegate_vcpu::guest::{GuestCpu, Token};
+use tidegate_vcpu::isacs::{Account, Isacs, Params};
+use tidegate_vcpu::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
+use tidegate_vcpu::scenario::{SchedulerSpec, Simulation, VmSpec};
+use tidegate_vcpu::scheduler::{Choice, Counts, Scheduler};
+use tidegate_vcpu::world::World;
+
+const MS: i64 = 1_000_000;
+
+/// ISACS, looked at from outside while a world drives it.
+#[derive(Clone)]
+struct Watched(Rc<RefCell<Credit2<Isacs>>>);
+
+impl Scheduler for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+    fn wake(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        self.0.borrow_mut().wake(m, now, v, kicks);
+    }
+    fn choose(&mut self, m: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
+        self.0.borrow_mut().choose(m, now, p, kicks)
+    }
+    fn left(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        self.0.borrow_mut().left(m, now, v, kicks);
+    }
+    fn next_timer(&self) -> Option<Nanos> {
+        self.0.borrow().next_timer()
+    }
+    fn on_timer(&mut self, m: &Machine, now: Nanos, kicks: &mut CpuSet) {
+        self.0.borrow_mut().on_timer(m, now, kicks);
+    }
+    fn io_event(&mut self, now: Nanos, v: VcpuId) {
+        self.0.borrow_mut().io_event(now, v);
+    }
+    fn counts(&self) -> Counts {
+        self.0.borrow().counts()
+    }
+    fn credit(&self, v: VcpuId) -> i64 {
+        self.0.borrow().credit(v)
+    }
+}
+
+/// Four hogs on a pCPU; the first two are told of ended I/O every 300 and 900 us.
+fn mixed_world(params: Params) -> (World, Watched) {
+    let mut machine = Machine::new(1, 1);
+    let all = machine.all();
+    (0..4).for_each(|n| {
+        machine.add_vm(&format!("vm{n}"), 1, all, 256, 0);
+    });
+    let mut guests = vec![GuestCpu::default(); 4];
+    for guest in &mut guests {
+        let task = guest.add_task();
+        let token = Token {
+            flow: 0,
+            stage: 0,
+            data: 0,
+        };
+        guest.wake(task, Nanos::MAX, token);
+    }
+    let scheduler = Isacs::scheduler(params, &machine);
+    let watched = Watched(Rc::new(RefCell::new(scheduler)));
+    let boxed = Box::new(watched.clone());
+    let mut world = World::new(machine, guests, Vec::new(), boxed, Nanos::ZERO);
+    // An event each, and from then on they are never idle.
+    (0..4).for_each(|v| world.deliver(VcpuId(v), Nanos(1_000), 0, false));
+    (world, watched)
+}
+
+/// The accounts as they were just before each reallocation.
+fn epochs(params: Params, until: Nanos) -> Vec<Vec<Account>> {
+    let (mut world, watched) = mixed_world(params);
+    let look = || {
+        let scheduler = watched.0.borrow();
+        let accounts = (0..4).map(|v| *scheduler.credits().account(VcpuId(v)));
+        (scheduler.counts().resets, accounts.collect::<Vec<_>>())
+    };
+    let mut found = Vec::new();
+    let mut last = look();
+    while world.now() < until {
+        let now = Nanos(world.now().0 + 100_000);
+        world.run_until(now);
+        for (v, every) in [(0, 3), (1, 9)] {
+            if (now.0 / 100_000).is_multiple_of(every) {
+                world.deliver(VcpuId(v), Nanos(5_000), 0, true);
+            }
+        }
+        let this = look();
+        if this.0 != last.0 {
+            found.push(last.1);
+        }
+        last = this;
+    }
+    found
+}
+
+/// Section 4.4 as a test: when credits begin anew, everybody who could run has used the usual credit
+/// outside CPU-BOOST, however much IVCredit it was given, and at most a rate limit more.
+#[test]
+fn between_reallocations_everybody_uses_the_usual_credit() {
+    let found = epochs(isacs_params(), Nanos::from_secs(3));
+    assert!(found.len() > 30, "{} epochs", found.len());
+    let given = |epoch: &Vec<Account>| epoch[0].io_credit > 0;
+    assert!(found.iter().filter(|epoch| given(epoch)).count() > 20);
+    for epoch in &found[1..] {
+        for account in epoch {
+            let used = account.consumed - account.consumed_boosted;
+            // What was last seen is up to 100 us old, and what runs is burnt when it is looked at.
+            let least = 10 * MS - MS - 100_000;
+            assert!((least..=11 * MS + 100_000).contains(&used), "{epoch:?}");
+        }
+    }
+}
+
+#[test]
+fn without_concealing_io_has_more_of_the_processor() {
+    let bare = Params {
+        concealing: false,
+        cpu_boost: false,
+        ..isacs_params()
+    };
+    let used = |params| {
+        let (mut io, mut cpu) = (0, 0);
+        for epoch in epochs(params, Nanos::from_secs(3)) {
+            io += epoch[0].consumed;
+            cpu += epoch[2].consumed;
+        }
+        io as f64 / cpu as f64
+    };
+    let (bare, concealed) = (used(bare), used(isacs_params()));
+    assert!(bare > 1.1, "{bare}");
+    assert!(concealed < 1.02, "{concealed}");
+}
+
+/// How long somebody who could run has waited at most.
+fn longest_wait(scheduler: SchedulerSpec, vms: Vec<VmSpec>) -> Nanos {
+    let mut simulation = Simulation::new(scenario(scheduler, 3, vms));
+    let vcpus = simulation.world().machine().vcpus.len();
+    let mut since = vec![Nanos::ZERO; vcpus];
+    let mut longest = Nanos::ZERO;
+    while simulation.world().now() < Nanos::from_secs(3) {
+        simulation.step_event();
+        let world = simulation.world();
+        for (v, since) in since.iter_mut().enumerate() {
+            if world.machine().vcpus[v].state == State::Waiting {
+                longest = longest.max(world.now().since(*since));
+            } else {
+                *since = world.now();
+            }
+        }
+    }
+    longest
+}
+
+/// Within an epoch each of the others runs for its credit and at most a rate limit more, and who waits
+/// has its turn in every epoch: between two turns lie at most two epochs of all the others.
+#[test]
+fn with_credit2_nobody_waits_longer_than_two_epochs() {
+    let here = CpuSet::range(1, 1);
+    let mut vms = vec![vm("client", CpuSet::range(2, 2))];
+    vms.extend((0..3).map(|n| hog(&format!("hog{n}"), here)));
+    vms.push(answering(hog("mixed", here), 0, 1_700, 1_000));
+    vms.push(receiving(hog("stream", here), 0));
+    let others = 4;
+    let bound = Nanos::from_micros(2 * others * 11_500);
+    let found = longest_wait(credit2(), vms);
+    assert!(
+        found > Nanos::from_millis(10),
+        "{found}: nobody waits at all"
+    );
+    assert!(found <= bound, "{found} of {bound}");
+}
