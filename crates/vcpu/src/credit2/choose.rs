@@ -109,6 +109,6 @@ impl<C: Credits> Credit2<C> {
         let credit = (self.rank(v) - waits).min(self.credits.usable(v));
         let time = entity.time_of(credit, queue.max_weight);
         let time = Nanos(time.min(entity.budget.max(0) as u64));
-        time.max(least).min(self.params.credit.max(least))
+        time.max(least).min(self.params.max_slice.max(least))
     }
 }

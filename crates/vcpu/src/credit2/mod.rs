@@ -45,8 +45,10 @@ pub enum RunQueues {
 pub struct Params {
     /// Which pCPUs share a run-queue.
     pub run_queues: RunQueues,
-    /// What a reset gives; also the longest that a vCPU runs before the scheduler looks again.
+    /// What a reset gives.
     pub credit: Nanos,
+    /// The longest that a vCPU runs before the scheduler looks again.
+    pub max_slice: Nanos,
     /// Nobody is taken off a pCPU within this time.
     pub rate_limit: Nanos,
     /// How much more credit is needed to be moved to another pCPU of the run-queue.
@@ -58,6 +60,7 @@ impl Default for Params {
         Params {
             run_queues: RunQueues::Socket,
             credit: Nanos::from_millis(10),
+            max_slice: Nanos::from_millis(10),
             rate_limit: Nanos::from_millis(1),
             migrate_resist: Nanos::from_micros(500),
         }

@@ -108,3 +108,35 @@ impl Entity {
         (credit * u128::from(self.weight) / u128::from(max_weight)) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::credits::Plain;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Who waits is in the order of credit, and among equals in that of arrival.
+        #[test]
+        fn those_with_more_credit_go_first_and_among_equals_the_earlier(
+            burnt in prop::collection::vec(0_i64..4, 1..30), leaves in 0_usize..30,
+        ) {
+            let mut credits = Plain::new(Nanos::from_millis(10), Nanos::from_micros(500));
+            let mut queue = RunQueue::new(CpuSet::first_n(1), burnt.len());
+            for (v, burnt) in burnt.iter().enumerate() {
+                let v = VcpuId(v as u32);
+                credits.add(0);
+                credits.burn(v, *burnt);
+                queue.insert(&credits, v);
+            }
+            let gone = VcpuId((leaves % burnt.len()) as u32);
+            prop_assert!(queue.remove(gone) && !queue.remove(gone));
+            let mut due: Vec<VcpuId> = (0..burnt.len() as u32).map(VcpuId).collect();
+            due.retain(|&v| v != gone);
+            due.sort_by_key(|v| (burnt[v.at()], v.at()));
+            prop_assert_eq!(&queue.waiting, &due);
+            queue.sort(&credits);
+            prop_assert_eq!(&queue.waiting, &due);
+        }
+    }
+}

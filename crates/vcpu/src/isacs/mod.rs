@@ -39,6 +39,8 @@ pub struct Params {
     pub cutoff: Nanos,
     /// What a new interval weighs in the average, in thousandths.
     pub new_sample: u32,
+    /// What equation 2 comes to is divided by this: the paper does not say in what unit it is.
+    pub io_credit_divisor: u64,
     /// Whether IVCredit is given.
     pub io_credit: bool,
     /// Whether it is concealed; else it can be used.
@@ -60,6 +62,7 @@ impl Default for Params {
             credit2: Credit2Params::default(),
             cutoff: Nanos::from_millis(10),
             new_sample: 900,
+            io_credit_divisor: 1,
             io_credit: true,
             concealing: true,
             cpu_boost: true,

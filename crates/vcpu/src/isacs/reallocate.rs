@@ -41,7 +41,7 @@ impl Isacs {
             let share = u128::from(account.events.strength()) * u128::from(consumed);
             let given = match (params.io_credit, all) {
                 (false, _) | (_, 0) => 0,
-                _ => share / u128::from(all),
+                _ => share / u128::from(all) / u128::from(params.io_credit_divisor.max(1)),
             };
             self.clamped += u64::from(given > u128::from(MOST_IO_CREDIT));
             let given = given.min(u128::from(MOST_IO_CREDIT)) as i64;

@@ -163,12 +163,14 @@ fn credit2_params(section: &mut Section<'_>) -> Option<credit2::Params> {
         ],
     );
     let credit = time(section, "credit", usual.credit, ms..=second);
+    let max_slice = time(section, "max_slice", usual.max_slice, ms..=second);
     let rate_limit = rate_limit(section, usual.rate_limit);
     let resist = usual.migrate_resist;
     let resist = time(section, "migrate_resist", resist, Nanos::ZERO..=second);
     Some(credit2::Params {
         run_queues: run_queues?,
         credit: credit?,
+        max_slice: max_slice?,
         rate_limit: rate_limit?,
         migrate_resist: resist?,
     })
@@ -179,6 +181,9 @@ fn isacs_params(section: &mut Section<'_>) -> Option<isacs::Params> {
     let credit2 = credit2_params(section);
     let cutoff = time(section, "cutoff", usual.cutoff, Nanos(1)..=Nanos::SECOND);
     let new_sample = section.read("new_sample", usual.new_sample, Field::thousandths);
+    let divisor = section.read("io_credit_divisor", usual.io_credit_divisor, |field| {
+        field.count(1..=1_000_000_000)
+    });
     let mut flag = |key, usual| section.read(key, usual, Field::flag);
     Some(isacs::Params {
         io_credit: flag("io_credit", usual.io_credit)?,
@@ -187,6 +192,7 @@ fn isacs_params(section: &mut Section<'_>) -> Option<isacs::Params> {
         io_balance: flag("io_balance", usual.io_balance)?,
         keeps_debt: flag("keeps_debt", usual.keeps_debt)?,
         last_migrates: flag("last_migrates", usual.last_migrates)?,
+        io_credit_divisor: divisor?,
         credit2: credit2?,
         cutoff: cutoff?,
         new_sample: new_sample?,
