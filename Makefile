@@ -103,6 +103,7 @@ reproduce: build ## Run published experiments again and set them beside the pape
 	@$(TIDEGATE) reproduce vfair $(ARGS)
 	@$(TIDEGATE) reproduce vcup $(ARGS)
 	@$(TIDEGATE) reproduce pridyn $(ARGS)
+	@$(TIDEGATE) reproduce isacs $(ARGS)
 
 ##@ Help
 

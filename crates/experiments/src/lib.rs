@@ -16,6 +16,7 @@
 mod contest;
 mod findings;
 mod flubber;
+mod isacs;
 mod pool;
 mod pridyn;
 mod reference;
@@ -95,7 +96,13 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// All papers there are.
 pub fn papers() -> &'static [Paper] {
-    &[flubber::PAPER, vfair::PAPER, vcup::PAPER, pridyn::PAPER]
+    &[
+        flubber::PAPER,
+        vfair::PAPER,
+        vcup::PAPER,
+        pridyn::PAPER,
+        isacs::PAPER,
+    ]
 }
 
 /// Why an experiment cannot be run: the folder is not what its module takes it for.

@@ -22,6 +22,11 @@ impl Said {
         }
     }
 
+    /// The same with more about it, a sentence that is of no use beside another figure.
+    pub(crate) fn with_more(self, more: String) -> Said {
+        Said { more, ..self }
+    }
+
     /// The same in other words.
     pub(crate) fn named(self, name: impl FnOnce(&str) -> String) -> Said {
         Said {

@@ -1,0 +1,183 @@
+//! The free figures, each by the one Credit2 cell of its experiment.
+//!
+//! A figure is searched by halves, for what it is found by only rises or only falls with it. What is
+//! found stays for those after it: streams, for one, have their window by table 5 wherever they are.
+
+use super::run;
+use super::setup::{self, Free, Knob, Policy};
+use super::tables::figure;
+use crate::{ExperimentError, Progress, Reference, Wanted, pool};
+use std::fmt::Write;
+
+/// A cell, the free figure that is found by it, and in which bounds.
+pub(super) struct Point {
+    pub(super) knob: Knob,
+    pub(super) table: &'static str,
+    pub(super) row: &'static str,
+    pub(super) column: &'static str,
+    bounds: (u64, u64),
+    /// Whether the cell rises with the figure.
+    rises: bool,
+}
+
+const fn point(
+    knob: Knob,
+    [table, row, column]: [&'static str; 3],
+    bounds: (u64, u64),
+    rises: bool,
+) -> Point {
+    Point {
+        knob,
+        table,
+        row,
+        column,
+        bounds,
+        rises,
+    }
+}
+
+/// In the order in which they are found.
+pub(super) const POINTS: [Point; 10] = [
+    point(Knob::WindowKib, ["5", "credit2", "i1c11"], (64, 8192), true),
+    point(
+        Knob::MixedReceiveNs,
+        ["6", "credit2", "m1"],
+        (1, 200_000),
+        false,
+    ),
+    point(Knob::PingUs, ["3", "credit2", "1"], (1, 5_000), true),
+    point(
+        Knob::DiskNs,
+        ["7", "credit2 zero", "i11c1"],
+        (1_000, 20_000_000),
+        false,
+    ),
+    point(
+        Knob::UrandomNs,
+        ["7", "credit2 urandom", "i1c11"],
+        (1, 100_000),
+        false,
+    ),
+    point(
+        Knob::MixedDirtyKb,
+        ["8", "credit2 zero", "m1"],
+        (20_000, 4_000_000),
+        true,
+    ),
+    point(
+        Knob::MixedUrandomNs,
+        ["8", "credit2 urandom", "m1"],
+        (1, 100_000),
+        false,
+    ),
+    point(
+        Knob::InsideMs,
+        ["section 5.4", "inside, six mixed VMs", "credit2"],
+        (1, 20_000),
+        true,
+    ),
+    point(
+        Knob::HybridMs,
+        ["section 5.4", "neighbour, hybrid", "credit2"],
+        (1, 20_000),
+        true,
+    ),
+    point(
+        Knob::MixedMs,
+        ["section 5.4", "neighbour, four mixed VMs", "credit2"],
+        (1, 20_000),
+        true,
+    ),
+];
+
+/// Rounds of a try.
+const ROUNDS: u64 = 4;
+
+/// Finds them all again: the text of `calibration.toml`.
+pub(super) fn calibrate(
+    wanted: &Wanted,
+    progress: Progress<'_>,
+) -> Result<String, ExperimentError> {
+    let reference = Reference::parse(setup::PAPER_TOML)?;
+    let mut free = Free::read()?;
+    let mut residuals = String::new();
+    for (n, point) in POINTS.iter().enumerate() {
+        let theirs = theirs(&reference, point)?;
+        let (mut low, mut high) = point.bounds;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            free.set(point.knob, middle);
+            let is_low = (ours(point, &free, wanted.jobs) < theirs) == point.rises;
+            match is_low {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        free.set(point.knob, low);
+        let ours = ours(point, &free, wanted.jobs);
+        // To a String nothing fails to be written.
+        let _ = write!(
+            residuals,
+            "\n[[residual]]\ncell = \"table {}, {}, {}\"\ntheirs = {theirs}\nours = {ours:.2}\n",
+            point.table, point.row, point.column
+        );
+        progress(n + 1, POINTS.len());
+    }
+    let mut text = String::from(
+        "# Written by `tidegate reproduce isacs --calibrate`: each figure by the one Credit2 cell below,\n\
+         # in this order.\n\n[free]\n",
+    );
+    for point in &POINTS {
+        let _ = writeln!(text, "{} = {}", point.knob.key(), free.get(point.knob));
+    }
+    Ok(text + &residuals)
+}
+
+fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> {
+    let table = reference.table(point.table, 1)?;
+    let cells = table.cells("isacs", |_, _| Some(0.0));
+    let cell = (cells.iter()).find(|c| c.row == point.row && c.column == point.column);
+    cell.map(|cell| cell.theirs).ok_or(ExperimentError::Data {
+        file: "paper.toml",
+        what: format!(
+            "table {} has no {}, {}",
+            point.table, point.row, point.column
+        ),
+    })
+}
+
+/// What the cell comes to with these figures.
+fn ours(point: &Point, free: &Free, jobs: usize) -> f64 {
+    let Some(figure) = figure(point.table, point.row, point.column) else {
+        return f64::NAN;
+    };
+    let rounds: Vec<u64> = (1..=ROUNDS).collect();
+    let found = pool::each(&rounds, jobs, &mut |_, _| {}, |&round| {
+        run::round(figure.case, Policy::Credit2, free, round)
+    });
+    figure.of(&run::together(&found)).unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_found_by_one_credit2_cell_that_may_be_used() {
+        let reference = Reference::parse(setup::PAPER_TOML).expect("TOML");
+        for knob in Knob::ALL {
+            assert_eq!(POINTS.iter().filter(|point| point.knob == knob).count(), 1);
+        }
+        for point in &POINTS {
+            assert!(theirs(&reference, point).expect("there") > 0.0);
+            let found = figure(point.table, point.row, point.column).expect("a run");
+            assert!(!found.is_isacs);
+            let table = reference.table(point.table, 1).expect("there");
+            let cells = table.cells("isacs", |_, _| Some(0.0));
+            let cell = cells
+                .iter()
+                .find(|c| c.row == point.row && c.column == point.column);
+            assert!(cell.is_some_and(|cell| cell.calibrated), "{}", point.row);
+        }
+    }
+}

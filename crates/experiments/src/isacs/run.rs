@@ -1,0 +1,104 @@
+//! Runs, and what came of them over all rounds.
+
+use super::setup::{self, Case, Free, Policy, SHRINK};
+use crate::{Progress, pool};
+use std::collections::BTreeMap;
+use tidegate_vcpu::report::{Report, VmReport};
+use tidegate_vcpu::scenario::Simulation;
+
+/// How often each experiment is run, with another seed each.
+pub(super) const ROUNDS: u64 = 15;
+/// How long iperf sends in the paper, in seconds.
+const IPERF_S: f64 = 60.0;
+
+/// What came of a case under a scheduler: means over the rounds.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Found {
+    /// Mean round trip of each VM that answers some, ms.
+    pub(super) trips_ms: Vec<f64>,
+    /// The longest of all rounds, ms.
+    pub(super) longest_ms: f64,
+    /// Received in a minute, GB; or written a second, MB.
+    pub(super) amount: f64,
+    /// How long fixed work took, s.
+    pub(super) work_s: f64,
+}
+
+impl Found {
+    /// The mean over the VMs.
+    pub(super) fn trip_ms(&self) -> f64 {
+        mean(self.trips_ms.iter().copied())
+    }
+}
+
+fn mean(all: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = all.fold((0.0, 0), |(sum, n), x| (sum + x, n + 1));
+    sum / f64::from(n.max(1))
+}
+
+/// What came of one round.
+fn of(case: Case, report: &Report) -> Found {
+    let vms = || report.vms.iter();
+    let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
+    let work = vms().filter_map(|vm| vm.work_s);
+    let amount = match case {
+        Case::DdHybrid(..) | Case::DdMixed(..) => {
+            let files = vms().filter_map(|vm| vm.file);
+            files.map(|file| file.bytes_per_s / 1e6).sum()
+        }
+        _ => {
+            let received = |vm: &VmReport| vm.received_bytes_per_s;
+            vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
+        }
+    };
+    Found {
+        trips_ms: trips().map(|trips| trips.mean_ms).collect(),
+        longest_ms: trips().map(|trips| trips.max_ms).fold(0.0, f64::max),
+        amount,
+        work_s: mean(work) * SHRINK as f64,
+    }
+}
+
+/// One round of a case.
+pub(super) fn round(case: Case, policy: Policy, free: &Free, round: u64) -> Found {
+    let scenario = setup::scenario(case, policy, free, round);
+    of(case, &Simulation::new(scenario).run())
+}
+
+/// The rounds of a case taken together.
+pub(super) fn together(rounds: &[Found]) -> Found {
+    let vms = rounds.first().map_or(0, |found| found.trips_ms.len());
+    let over = |get: &dyn Fn(&Found) -> f64| mean(rounds.iter().map(get));
+    Found {
+        trips_ms: (0..vms)
+            .map(|vm| over(&|found| found.trips_ms[vm]))
+            .collect(),
+        longest_ms: rounds
+            .iter()
+            .map(|found| found.longest_ms)
+            .fold(0.0, f64::max),
+        amount: over(&|found| found.amount),
+        work_s: over(&|found| found.work_s),
+    }
+}
+
+/// All runs of these cases and schedulers.
+pub(super) type Runs = BTreeMap<(Case, Policy), Found>;
+
+/// Runs `rounds` rounds of each.
+pub(super) fn all(
+    keys: &[(Case, Policy)],
+    free: &Free,
+    rounds: u64,
+    jobs: usize,
+    progress: Progress<'_>,
+) -> Runs {
+    let of_key =
+        |&(case, policy): &(Case, Policy)| (1..=rounds).map(move |round| (case, policy, round));
+    let items: Vec<_> = keys.iter().flat_map(of_key).collect();
+    let found = pool::each(&items, jobs, progress, |&(case, policy, n)| {
+        round(case, policy, free, n)
+    });
+    let found = found.chunks(rounds.max(1) as usize).map(together);
+    keys.iter().copied().zip(found).collect()
+}

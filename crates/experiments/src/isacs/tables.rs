@@ -1,0 +1,158 @@
+//! Our figures beside the paper's.
+
+use super::calibrate::POINTS;
+use super::run::{Found, Runs};
+use super::setup::{Case, Policy, Source};
+use crate::contest::{Contest, Sense};
+use crate::{Cell, ExperimentError, Reference, Wanted};
+
+pub(super) const PAPER: &str = "isacs";
+
+/// The tables, which way their figures are better, and of how many words a row's label is.
+pub(super) const TABLES: [(&str, Sense); 7] = [
+    ("3", Sense::Less),
+    ("4", Sense::Less),
+    ("5", Sense::More),
+    ("6", Sense::More),
+    ("7", Sense::More),
+    ("8", Sense::More),
+    ("section 5.4", Sense::Less),
+];
+
+/// Which figure of which runs a cell is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Figure {
+    pub(super) case: Case,
+    pub(super) is_isacs: bool,
+    /// The VM, where a cell is about one.
+    vm: Option<usize>,
+}
+
+impl Figure {
+    pub(super) fn of(&self, found: &Found) -> Option<f64> {
+        match (self.case, self.vm) {
+            (Case::PingMixed, Some(vm)) => found.trips_ms.get(vm).copied(),
+            (Case::PingHybrid(_) | Case::PingMixed, _) => Some(found.trip_ms()),
+            (Case::Inside | Case::NeighbourHybrid | Case::NeighbourMixed, _) => Some(found.work_s),
+            _ => Some(found.amount),
+        }
+    }
+}
+
+/// What a row and a column of a table stand for.
+pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
+    let hybrid = || column.strip_prefix('i')?.split_once('c')?.0.parse().ok();
+    let mixed = || column.strip_prefix('m')?.parse().ok();
+    let (scheduler, source) = row.split_once(' ').unwrap_or((row, ""));
+    let source = match source {
+        "urandom" => Source::Urandom,
+        _ => Source::Zero,
+    };
+    let case = match table {
+        "3" => Case::PingHybrid(column.parse().ok()?),
+        "4" => Case::PingMixed,
+        "5" => Case::IperfHybrid(hybrid()?),
+        "6" => Case::IperfMixed(mixed()?),
+        "7" => Case::DdHybrid(source, hybrid()?),
+        "8" => Case::DdMixed(source, mixed()?),
+        "section 5.4" => match row {
+            "inside, six mixed VMs" => Case::Inside,
+            "neighbour, hybrid" => Case::NeighbourHybrid,
+            _ => Case::NeighbourMixed,
+        },
+        _ => return None,
+    };
+    let of_vm = column
+        .strip_prefix("vm")
+        .and_then(|n| n.parse::<usize>().ok());
+    let is_isacs = match table {
+        "section 5.4" => column == "isacs",
+        _ => scheduler == "isacs",
+    };
+    Some(Figure {
+        case,
+        is_isacs,
+        vm: of_vm.and_then(|n| n.checked_sub(1)),
+    })
+}
+
+/// Every cell that is wanted, in the order of the paper, with the schedulers that stand for Credit2 and ISACS.
+pub(super) fn cells(
+    reference: &Reference,
+    runs: &Runs,
+    [credit2, isacs]: [Policy; 2],
+    wanted: &Wanted,
+) -> Result<Vec<Cell>, ExperimentError> {
+    let mut cells = Vec::new();
+    for (table, sense) in TABLES.into_iter().filter(|(table, _)| wanted.wants(table)) {
+        let ours = |labels: &[String], column: &str| {
+            let figure = figure(table, labels.first()?, column)?;
+            let policy = if figure.is_isacs { isacs } else { credit2 };
+            figure.of(runs.get(&(figure.case, policy))?)
+        };
+        let found = reference.table(table, 1)?.cells(PAPER, ours);
+        cells.extend(found.into_iter().map(|cell| compared(cell, sense)));
+    }
+    Ok(cells)
+}
+
+/// The same with what it competes in; calibrated is only the one cell of its experiment.
+fn compared(mut cell: Cell, sense: Sense) -> Cell {
+    let (about, who) = match cell.table.as_str() {
+        "section 5.4" => (cell.row.clone(), cell.column.clone()),
+        _ => match cell.row.split_once(' ') {
+            Some((who, source)) => (format!("{source} {}", cell.column), who.to_owned()),
+            None => (cell.column.clone(), cell.row.clone()),
+        },
+    };
+    let is_point = |point: &super::calibrate::Point| {
+        (point.table, point.row, point.column)
+            == (cell.table.as_str(), cell.row.as_str(), cell.column.as_str())
+    };
+    cell.calibrated &= POINTS.iter().any(is_point);
+    cell.contest = Some(Contest { about, who, sense });
+    cell
+}
+
+/// Every case that is wanted.
+pub(super) fn cases(reference: &Reference, wanted: &Wanted) -> Result<Vec<Case>, ExperimentError> {
+    let mut cases = Vec::new();
+    for (table, _) in TABLES.into_iter().filter(|(table, _)| wanted.wants(table)) {
+        reference.table(table, 1)?.cells(PAPER, |labels, column| {
+            cases.extend(figure(table, labels.first()?, column).map(|figure| figure.case));
+            None
+        });
+    }
+    cases.sort();
+    cases.dedup();
+    Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_of_the_paper_stands_for_a_run() {
+        let reference = Reference::parse(super::super::setup::PAPER_TOML).expect("TOML");
+        for (table, _) in TABLES {
+            let table_of = reference.table(table, 1).expect("there");
+            let all = table_of.cells(PAPER, |_, _| Some(0.0)).len();
+            let mut known = 0;
+            table_of.cells(PAPER, |labels, column| {
+                known += usize::from(figure(table, &labels[0], column).is_some());
+                None
+            });
+            assert_eq!(known, all, "table {table}");
+        }
+        let of = |table, row, column| figure(table, row, column).map(|f| (f.case, f.is_isacs));
+        let zero = Case::DdHybrid(Source::Zero, 9);
+        assert_eq!(of("7", "isacs zero", "i9c3"), Some((zero, true)));
+        let urandom = Case::DdMixed(Source::Urandom, 12);
+        assert_eq!(of("8", "credit2 urandom", "m12"), Some((urandom, false)));
+        assert_eq!(
+            of("section 5.4", "neighbour, hybrid", "isacs"),
+            Some((Case::NeighbourHybrid, true))
+        );
+    }
+}
