@@ -121,6 +121,23 @@ fn between_reallocations_everybody_uses_the_usual_credit() {
     }
 }
 
+/// What bounds how long an epoch lasts, and so how long anybody waits: in CPU-BOOST, too, nobody uses more
+/// than it was given and a rate limit, and nobody who was given nothing runs.
+#[test]
+fn in_cpu_boost_nobody_uses_more_than_its_cpu_credit() {
+    let found = epochs(isacs_params(), Nanos::from_secs(3));
+    let mut boosted = 0;
+    for account in found.iter().flatten() {
+        assert!(account.cpu_credit >= -MS, "{account:?}");
+        assert!(
+            account.in_group || account.consumed_boosted == 0,
+            "{account:?}"
+        );
+        boosted += usize::from(account.consumed_boosted > MS);
+    }
+    assert!(boosted > 20, "{boosted}");
+}
+
 #[test]
 fn without_concealing_io_has_more_of_the_processor() {
     let bare = Params {
