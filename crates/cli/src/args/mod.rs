@@ -38,8 +38,8 @@ pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{all_policies, parse_policy};
-pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
 use value::{parse_param, whole};
+pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
 
 /// Gives every virtual machine the disk it was promised.
 ///
