@@ -179,6 +179,14 @@ impl Cold {
         Nanos(held)
     }
 
+    /// Its lane may have been shut for longer than it was there, which is told once its wait ends. What it was
+    /// held so far is that from here on; else it would seem to be held still, until it has waited as long.
+    pub(crate) fn settle(&mut self, now: Nanos, shut: Nanos) {
+        if self.outstanding == 0 {
+            self.regulated = self.held(now, shut).0.wrapping_sub(shut.0);
+        }
+    }
+
     /// Since when it counts as being with the device, where an I/O of it was held back for so long
     /// only because of a cap there; what it waited for otherwise stays that.
     pub(crate) fn with_device_since(&self, now: Nanos, held: Nanos) -> Nanos {

@@ -335,18 +335,22 @@ impl Engine {
         }
     }
 
-    /// Everything of VMs that waits becomes pending again, or all of it admitted. The
-    /// background always is.
+    /// Everything of VMs that waits becomes pending again, or all of it admitted, with how long it was held
+    /// until here. The background always is.
     fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
         let Facts {
+            now,
             hot,
+            cold,
             vms: of_vms,
             device,
             ..
         } = &mut self.facts;
         device.pending = 0;
-        for hot in hot {
+        for (hot, cold) in hot.iter_mut().zip(cold) {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
+                let shut = of_vms[hot.vm as usize].shut_time(hot.op.lane(), *now);
+                cold.settle(*now, shut);
                 let held = pending && !of_vms[hot.vm as usize].background;
                 device.pending += u32::from(held);
                 hot.state = if held {
