@@ -18,10 +18,14 @@ pub(crate) enum FileKind {
     Model,
     /// A saturation profile, as `tidegate profile` writes it.
     Profile,
+    /// vCPUs of a host, which `vcpu sim` simulates.
+    Vcpus,
 }
 
 /// Keys of the top level that only one kind of file has.
-const WORDS: [(FileKind, &[&str]); 4] = [
+const WORDS: [(FileKind, &[&str]); 5] = [
+    // Before scenarios of disks, which have a duration, too.
+    (FileKind::Vcpus, &["scheduler", "driver"]),
     (FileKind::Configuration, &["listen", "control"]),
     (
         FileKind::Scenario,
@@ -56,6 +60,9 @@ impl FileKind {
             FileKind::Model => {
                 "name it as the `model` of a [[device]], or `tidegate sim SCENARIO --device FILE`"
             }
+            FileKind::Vcpus => {
+                "`tidegate vcpu sim` simulates it; docs/simulation.md says what a scenario of disks is"
+            }
             FileKind::Profile => {
                 "name it as the `profile` of a [[device]]; `tidegate profile show` draws it"
             }
@@ -70,6 +77,7 @@ impl FileKind {
             FileKind::Scenario => "a scenario",
             FileKind::Model => "a device model",
             FileKind::Profile => "a saturation profile",
+            FileKind::Vcpus => "a scenario of vCPUs",
         }
     }
 }
@@ -86,6 +94,7 @@ mod tests {
             ("[[vm]]\n[[event]]", Some(FileKind::Scenario)),
             ("name = \"d\"\n[ssd]", Some(FileKind::Model)),
             ("version = 1\n[[curve]]", Some(FileKind::Profile)),
+            ("duration = 1\n[scheduler]", Some(FileKind::Vcpus)),
             ("[[device]]\n[[vm]]", None),
             ("", None),
             ("hdd", None),

@@ -17,6 +17,7 @@ use tidegate_server::control::view::{ObjectiveView, PolicyView};
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::Tenant;
+use tidegate_vcpu::scenario as vcpu;
 
 use self::kept::{Kept, Part};
 use super::show;
@@ -37,6 +38,8 @@ struct Report<'a> {
     model: Option<Model<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<Profile<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vcpus: Option<Vcpus<'a>>,
 }
 
 impl<'a> Report<'a> {
@@ -48,6 +51,7 @@ impl<'a> Report<'a> {
             vms: Vec::new(),
             model: None,
             profile: None,
+            vcpus: None,
         }
     }
 }
@@ -94,6 +98,15 @@ struct Profile<'a> {
     points: usize,
 }
 
+/// A scenario of vCPUs.
+#[derive(Serialize)]
+struct Vcpus<'a> {
+    title: &'a str,
+    scheduler: &'static str,
+    pcpus: usize,
+    vms: usize,
+}
+
 /// Checks a file.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     if file.extension().is_some_and(|ending| ending == "fio") {
@@ -107,6 +120,7 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         Some(FileKind::Scenario) => scenario(file, out),
         Some(FileKind::Model) => model(&text, file, out),
         Some(FileKind::Profile) => saturation_profile(&text, file, out),
+        Some(FileKind::Vcpus) => vcpus(&text, file, out),
         Some(FileKind::Configuration) | None => {
             let base = file.parent().unwrap_or(Path::new(""));
             match config::parse(&text, &file.display().to_string(), base) {
@@ -193,6 +207,43 @@ fn saturation_profile(text: &str, file: &Path, out: Output) -> Result<()> {
         found.points.to_string().into(),
     ]);
     Ok(out.table(&table)?)
+}
+
+fn vcpus(text: &str, file: &Path, out: Output) -> Result<()> {
+    let loaded = match vcpu::read(text, &file.display().to_string(), None) {
+        Ok(loaded) => loaded,
+        Err(errors) => return refused(errors, out),
+    };
+    let scenario = &loaded.config;
+    let found = Vcpus {
+        title: &scenario.title,
+        scheduler: scenario.scheduler.name(),
+        pcpus: scenario.host.pcpus,
+        vms: scenario.vms.len(),
+    };
+    if out.is_json() {
+        return out.json(&Report {
+            vcpus: Some(found),
+            ..Report::good(&loaded.warnings)
+        });
+    }
+    let mut table = Table::new([
+        ("VCPUS OF", Align::Left),
+        ("SCHEDULER", Align::Left),
+        ("PCPUS", Align::Right),
+        ("KINDS OF VM", Align::Right),
+    ]);
+    table.row([
+        Cell::from(found.title).tone(Tone::Strong),
+        found.scheduler.into(),
+        found.pcpus.to_string().into(),
+        found.vms.to_string().into(),
+    ]);
+    out.table(&table)?;
+    for warning in &loaded.warnings {
+        output::tell(format_args!("\n{warning}"));
+    }
+    Ok(())
 }
 
 fn scenario(file: &Path, out: Output) -> Result<()> {

@@ -88,7 +88,7 @@ pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
     if matches!(
         kind,
         Ok(Some(
-            FileKind::Scenario | FileKind::Model | FileKind::Profile
+            FileKind::Scenario | FileKind::Model | FileKind::Profile | FileKind::Vcpus
         ))
     ) {
         let ready = simulate::load(file, &Changes::default())?;
