@@ -108,12 +108,7 @@ impl Site {
             self.manager.measure(now, &mut changes);
         }
         self.change(now, &changes, &mut news);
-        news.moved = self
-            .fluids
-            .iter()
-            .map(|fluid| (fluid.id, fluid.job.moved))
-            .collect();
-        news
+        self.with_moved(news)
     }
 
     /// A job begins. Who admitted it has looked at all classes where `looked_at`; else PriDyn does.
@@ -153,12 +148,14 @@ impl Site {
             self.manager.cycle(now, &mut changes);
         }
         self.change(now, &changes, &mut news);
-        news.moved = self
-            .fluids
-            .iter()
-            .map(|fluid| (fluid.id, fluid.job.moved))
-            .collect();
-        news
+        self.with_moved(news)
+    }
+
+    /// News that tells how far all jobs are.
+    fn with_moved(&self, news: News) -> News {
+        let moved = self.fluids.iter();
+        let moved = moved.map(|fluid| (fluid.id, fluid.job.moved)).collect();
+        News { moved, ..news }
     }
 
     /// Counts what has moved.

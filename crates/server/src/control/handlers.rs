@@ -6,6 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidegate_core::precision::INTERVAL_S;
 use tidegate_core::seconds::KEPT;
@@ -87,6 +88,14 @@ pub(super) async fn in_time<T>(
 
 pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(StatusCode::OK, body)
+}
+
+/// What stands behind the `?`; `allowed`: what may.
+pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResult<T> {
+    let query = Query::try_from_uri(uri).map_err(|rejection| {
+        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query").allowing(allowed)
+    })?;
+    Ok(query.0)
 }
 
 /// The body as JSON, whatever content type it claims.
@@ -221,10 +230,8 @@ impl StatsQuery {
 }
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
-    let query = Query::<StatsQuery>::try_from_uri(&uri).map_err(|rejection| {
-        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
-            .allowing("?buckets=true, ?buckets=false or ?interval=10s")
-    })?;
+    let allowed = "?buckets=true, ?buckets=false or ?interval=10s";
+    let query: StatsQuery = query_of(&uri, allowed)?;
     let interval = query.interval()?;
     let all = api.snapshots().await?;
     let vms = all

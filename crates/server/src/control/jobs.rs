@@ -1,14 +1,14 @@
 //! `/v1/vms/{name}/job` and `/v1/jobs`: so many bytes of a VM, by when.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use super::Api;
-use super::error::{ApiError, ApiResult, json};
-use super::handlers::{Body, in_time, ok, parse};
+use super::error::{ApiResult, json};
+use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
 use super::view::{At, VmJobsView};
 use crate::command::VmSnapshot;
@@ -72,10 +72,7 @@ pub(super) async fn begin<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Query::<Wish>::try_from_uri(&uri).map_err(|rejection| {
-        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
-            .allowing("?replace=true")
-    })?;
+    let wish: Wish = query_of(&uri, "?replace=true")?;
     let at = api.at();
     let mut order = config::job::from_json(&parse(body, JOB)?, at.now, &at.zone)?;
     order.replace = wish.replace;

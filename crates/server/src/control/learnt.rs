@@ -1,13 +1,13 @@
 //! What the policy has learnt of a VM: read as a file, and written from one.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::Deserialize;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
-use super::handlers::{Body, in_time, ok, parse};
+use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
 use super::view::VmView;
 use crate::daemon::Disks;
@@ -37,10 +37,7 @@ pub(super) async fn import<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Query::<Wish>::try_from_uri(&uri).map_err(|rejection| {
-        ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
-            .allowing("?disks=same, ?disks=moved or ?disks=tell")
-    })?;
+    let wish: Wish = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
     let body = parse(body, FILE)?;
     let file = LearntFile::read(&body).map_err(|error| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::admit::Proposal;
 use super::differ;
 use super::error::{ApiError, ApiResult, json};
-use super::handlers::{Body, ok, parse};
+use super::handlers::{Body, ok, parse, query_of};
 use super::plane::Plane;
 use super::view::ObjectiveView;
 use super::{Api, CHANGED_WITHIN};
@@ -39,11 +39,7 @@ pub(super) struct Wish {
 
 impl Wish {
     pub(super) fn read(uri: &Uri) -> ApiResult<Wish> {
-        let query = Query::<Wish>::try_from_uri(uri).map_err(|rejection| {
-            ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query")
-                .allowing("?force=true or ?persist=true")
-        })?;
-        Ok(query.0)
+        query_of(uri, "?force=true or ?persist=true")
     }
 }
 
