@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 
 use crate::admission::decide;
 use crate::theory::Theory;
-use crate::{MOST, PriorityDatabase, Request, Tenant};
+use crate::{MOST, PriorityDatabase, Request, Situation, Tenant};
 
 /// The jobs that a host would take as it is, by the rate they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,13 +21,17 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Of a host with these on it, now.
+    /// Of a host with these on it, now: [`Situation::acceptance`].
     pub fn of(now: Nanos, database: &PriorityDatabase, tenants: &[Tenant]) -> Acceptance {
+        Acceptance::in_situation(&Situation::new(now, database, tenants))
+    }
+
+    pub(crate) fn in_situation(situation: &Situation<'_>) -> Acceptance {
         let mut all = Acceptance::none();
-        if tenants.len() >= MOST {
+        if situation.tenants.len() >= MOST {
             return all;
         }
-        let mut theory = Theory::new(now, database, tenants);
+        let mut theory = Theory::new(situation);
         all.free = theory.total().saturating_sub(theory.needed());
         let mut from = 1;
         loop {

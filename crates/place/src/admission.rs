@@ -16,7 +16,7 @@ use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 
 use crate::theory::Theory;
-use crate::{MOST, PriorityDatabase, Request, Tenant};
+use crate::{MOST, PriorityDatabase, Request, Situation, Tenant};
 
 /// On which terms a job is let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ pub(crate) enum Stop {
     Steps,
 }
 
-/// Whether a host takes a job, and on which terms. Figure 5.8.
+/// Whether a host takes a job, and on which terms: [`Situation::admit`].
 ///
 /// # Errors
 /// When it does not: what stands in the way.
@@ -94,10 +94,17 @@ pub fn admit(
     tenants: &[Tenant],
     request: &Request,
 ) -> Result<Assignment, Rejection> {
-    if tenants.len() >= MOST {
+    Situation::new(now, database, tenants).admit(request)
+}
+
+pub(crate) fn admit_in(
+    situation: &Situation<'_>,
+    request: &Request,
+) -> Result<Assignment, Rejection> {
+    if situation.tenants.len() >= MOST {
         return Err(Rejection::full());
     }
-    let mut theory = Theory::new(now, database, tenants);
+    let mut theory = Theory::new(situation);
     let found = decide(&mut theory, request.rate());
     let why = match found.verdict {
         Ok(()) => {
@@ -113,7 +120,8 @@ pub fn admit(
             (theory.latest()).map_or(Why::Steps, |(who, late)| Why::Misses { who, late })
         }
     };
-    let forecast = request.begun(now).forecast(now, theory.own_rate());
+    let (now, has) = (situation.now, theory.own_rate().min(request.limit()));
+    let forecast = request.begun(now).forecast(now, has);
     Err(Rejection {
         why,
         class: theory.own(),

@@ -68,6 +68,25 @@ impl Combination {
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
+    /// With the sorted classes of both side by side: how many of each class stand beside each class of the other.
+    pub(crate) fn beside(&self, other: &Combination) -> [[usize; 3]; 3] {
+        let ranks = |all: &Combination| {
+            let mut end = 0;
+            Class::ALL.map(|class| {
+                let from = end;
+                end += all.count(class);
+                from..end
+            })
+        };
+        let theirs = ranks(other);
+        ranks(self).map(|own| {
+            theirs.clone().map(|their| {
+                let end = own.end.min(their.end);
+                end.saturating_sub(own.start.max(their.start))
+            })
+        })
+    }
+
     /// How many are below best effort, and below real time.
     fn below(&self) -> (usize, usize) {
         let idle = usize::from(self.counts[0]);

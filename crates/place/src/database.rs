@@ -3,6 +3,7 @@
 use tidegate_core::jobs::Class;
 use tidegate_core::learnt::{Blob, BlobError};
 
+use crate::interval::{Interval, RATE_MAX};
 use crate::{Bandwidth, Combination, MOST};
 
 /// The name of its bytes, and their version.
@@ -11,8 +12,6 @@ const VERSION: u16 = 1;
 /// Of an interval that differs from what is known, so much is taken over: an eighth. The thesis says only that it
 /// learns; at three seconds an interval this forgets within half a minute.
 const PART_OF_NEW: i128 = 8;
-/// A rate that no disk has, an exbibyte a second: more in a file is damage.
-const RATE_MAX: u64 = 1 << 60;
 
 /// What one of each class has, in bytes a second, the weakest first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -22,6 +21,24 @@ impl Rates {
     /// What one of this class has; 0 where nobody is of it.
     pub fn of(&self, class: Class) -> u64 {
         self.0[class as usize]
+    }
+
+    /// What these have when their sorted classes stand beside those of which this is known: the mean of those beside; and
+    /// no more than their own class had, where it was there. Who is lowered has what the lowest had, then, and not a part of
+    /// what it had before.
+    pub(crate) fn beside(&self, known: &Combination, classes: &Combination) -> Rates {
+        let sides = classes.beside(known);
+        Rates(Class::ALL.map(|class| {
+            let sides = sides[class as usize];
+            let n: usize = sides.iter().sum();
+            let all = sides.into_iter().zip(self.0);
+            let sum: u128 = all.map(|(n, rate)| n as u128 * u128::from(rate)).sum();
+            let mean = u64::try_from(sum / n.max(1) as u128).unwrap_or(u64::MAX);
+            match known.count(class) {
+                0 => mean,
+                _ => mean.min(self.of(class)),
+            }
+        }))
     }
 
     /// What all of them have together.
@@ -74,24 +91,24 @@ impl PriorityDatabase {
         &self.bandwidth
     }
 
-    /// An interval is over: so much had each one, in bytes a second, all through it. What more than [`MOST`] had is
-    /// not kept.
+    /// An interval is over: so much had each one, in bytes a second, all through it, and took all that it was given.
+    /// What more than [`MOST`] had is not kept.
     pub fn learn(&mut self, had: impl IntoIterator<Item = (Class, u64)>) {
-        let (mut classes, mut sums) = (Combination::default(), [0_u128; 3]);
-        for (class, rate) in had {
-            if classes.len() == MOST {
-                return;
-            }
-            classes = classes.with(class);
-            sums[class as usize] += u128::from(rate.min(RATE_MAX));
-        }
-        if classes.is_empty() {
+        self.learn_of(had.into_iter().map(|(class, rate)| (class, rate, true)));
+    }
+
+    /// The same, and whether each one took all that it was given. One that took less says how much its class has at
+    /// least, and the weaker classes had what it left.
+    pub fn learn_of(&mut self, had: impl IntoIterator<Item = (Class, u64, bool)>) {
+        let Some(interval) = Interval::of(had) else {
             return;
-        }
-        let rates = Class::ALL.map(|class| {
-            let mean = sums[class as usize] / (classes.count(class).max(1) as u128);
-            mean as u64
-        });
+        };
+        let classes = interval.classes;
+        let seen = self.find(&classes).map(|entry| entry.rates);
+        let granted = self.bandwidth.with(classes.len());
+        let Some(Rates(rates)) = interval.teaches(seen.as_ref(), granted) else {
+            return;
+        };
         match self.find(&classes) {
             Some(entry) => {
                 entry.intervals = entry.intervals.saturating_add(1);
@@ -110,17 +127,27 @@ impl PriorityDatabase {
 
     /// What one of each class has in this combination.
     pub fn rates(&self, classes: &Combination) -> Rates {
-        match self.nearest(classes) {
-            Some(entry) if entry.classes == *classes => entry.rates,
-            Some(entry) => beside(classes, entry),
-            None => {
-                let n = classes.len();
-                let each = self.bandwidth.with(n) / n.max(1) as u64;
-                Rates(Class::ALL.map(|class| match classes.count(class) {
-                    0 => 0,
-                    _ => each,
-                }))
-            }
+        let entry = self.known(classes);
+        match entry.classes == *classes {
+            true => entry.rates,
+            false => entry.rates.beside(&entry.classes, classes),
+        }
+    }
+
+    /// The entry that a combination's rates are taken from; one of nobody told apart, each with its part of the
+    /// bandwidth, where nothing is known of as many.
+    pub(crate) fn known(&self, classes: &Combination) -> Entry {
+        if let Some(entry) = self.nearest(classes) {
+            return *entry;
+        }
+        let (n, own) = (classes.len(), Class::default());
+        let each = self.bandwidth.with(n) / n.max(1) as u64;
+        let mut rates = Rates::default();
+        rates.0[own as usize] = each;
+        Entry {
+            classes: Combination::of((0..n).map(|_| own)),
+            rates,
+            intervals: 0,
         }
     }
 
@@ -215,28 +242,4 @@ impl PriorityDatabase {
             }
         }
     }
-}
-
-/// What each class has when the sorted classes of both stand side by side: the mean of those beside it.
-fn beside(classes: &Combination, entry: &Entry) -> Rates {
-    let ranks = |all: &Combination| {
-        let mut end = 0;
-        Class::ALL.map(|class| {
-            let from = end;
-            end += all.count(class);
-            from..end
-        })
-    };
-    let theirs = ranks(&entry.classes);
-    Rates(ranks(classes).map(|own| {
-        let of = |(their, rate): (&core::ops::Range<usize>, u64)| {
-            let both = own
-                .end
-                .min(their.end)
-                .saturating_sub(own.start.max(their.start));
-            both as u128 * u128::from(rate)
-        };
-        let sum: u128 = theirs.iter().zip(entry.rates.0).map(of).sum();
-        (sum / own.len().max(1) as u128) as u64
-    }))
 }

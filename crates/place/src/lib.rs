@@ -38,8 +38,11 @@ mod bandwidth;
 pub mod centre;
 mod combination;
 mod database;
+mod interval;
+mod level;
 mod pcos;
 mod request;
+mod situation;
 mod theory;
 
 pub use acceptance::Acceptance;
@@ -52,4 +55,5 @@ pub use pcos::{
     RequestId, Running, Update,
 };
 pub use request::{Request, RequestError};
-pub use theory::Tenant;
+pub use situation::Situation;
+pub use theory::{Grace, Tenant};

@@ -8,6 +8,8 @@ use tidegate_core::time::Nanos;
 pub struct Request {
     bytes: u64,
     deadline: Nanos,
+    /// [`u64::MAX`]: it takes all that it is given.
+    limit: u64,
 }
 
 /// What is no job.
@@ -19,6 +21,16 @@ pub enum RequestError {
     /// It has no time.
     #[error("a job is to be done in no time; it needs a nanosecond at least")]
     NoTime,
+    /// It does not take as much as it needs.
+    #[error(
+        "a job that takes {limit} bytes a second at most is late whatever it is given: it needs {needs}"
+    )]
+    TooSlow {
+        /// What it takes, in bytes a second.
+        limit: u64,
+        /// What it needs.
+        needs: u64,
+    },
 }
 
 impl Request {
@@ -30,8 +42,29 @@ impl Request {
         match (bytes, deadline) {
             (0, _) => Err(RequestError::NoBytes),
             (_, Nanos::ZERO) => Err(RequestError::NoTime),
-            (bytes, deadline) => Ok(Request { bytes, deadline }),
+            (bytes, deadline) => Ok(Request {
+                bytes,
+                deadline,
+                limit: u64::MAX,
+            }),
         }
+    }
+
+    /// The same, of somebody who takes so many bytes a second at most, whatever it is given.
+    ///
+    /// # Errors
+    /// When it would be late with that.
+    pub fn limited(self, limit: u64) -> Result<Request, RequestError> {
+        let needs = self.rate();
+        match limit < needs {
+            true => Err(RequestError::TooSlow { limit, needs }),
+            false => Ok(Request { limit, ..self }),
+        }
+    }
+
+    /// What it takes at most, in bytes a second; [`u64::MAX`]: all that it is given.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// R: bytes in all, read and written.

@@ -6,13 +6,43 @@
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
 
+use crate::level::{Level, level};
 use crate::request::needed;
-use crate::{Combination, PriorityDatabase, Rates};
+use crate::{Combination, Rates, Situation};
 
-/// Late by so small a part of its deadline, a hundredth, is not late anyway. What is foreseen is an average, and jobs are
-/// let in until those that run have nothing to spare: one that was taken for late at the first figure that is off by a
-/// byte would protect nobody any more, itself least.
-const GRACE: u64 = 100;
+/// Late by so small a part of its deadline is not late anyway, in thousandths.
+///
+/// What is foreseen is an average, and jobs are let in until those that run have nothing to spare: one that was taken for
+/// late at the first figure that is off by a byte would protect nobody any more, itself least. The thesis says nothing
+/// of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grace(u32);
+
+impl Grace {
+    /// Who would be late without a newcomer, however little, is late anyway: to the letter.
+    pub const NONE: Grace = Grace(0);
+
+    /// So many thousandths of a deadline; more than all of it is all of it.
+    pub fn thousandths(n: u32) -> Grace {
+        Grace(n.min(1_000))
+    }
+
+    /// How many thousandths.
+    pub fn as_thousandths(self) -> u32 {
+        self.0
+    }
+
+    fn of(self, deadline: Nanos) -> Nanos {
+        Nanos((u128::from(deadline.0) * u128::from(self.0) / 1_000) as u64)
+    }
+}
+
+impl Default for Grace {
+    /// A hundredth.
+    fn default() -> Grace {
+        Grace(10)
+    }
+}
 
 /// Somebody who uses a host's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,22 +54,21 @@ pub struct Tenant {
 }
 
 /// Until when a job that does not move is not late anyway at this rate.
-fn stands_until(job: &Job, bytes_per_s: u64) -> Nanos {
-    let grace = Nanos(job.deadline.0 / GRACE);
+fn stands_until(job: &Job, bytes_per_s: u64, grace: Grace) -> Nanos {
     match job.left() {
         0 => Nanos::MAX,
         // Never in time, at no time.
         _ if bytes_per_s == 0 => Nanos::ZERO,
-        _ => (job.due() + grace).since(job.latency(bytes_per_s)),
+        _ => (job.due() + grace.of(job.deadline)).since(job.latency(bytes_per_s)),
     }
 }
 
 /// Those who run on a host, with the classes that they are thought to have.
 #[derive(Debug)]
 pub(crate) struct Theory<'a> {
-    now: Nanos,
-    database: &'a PriorityDatabase,
-    tenants: &'a [Tenant],
+    of: &'a Situation<'a>,
+    /// Those that cannot take all they are given, by how much they take.
+    limited: Vec<usize>,
     /// What each one needs to be in time, in bytes a second; 0: it is, whatever happens. One that is late without the
     /// newcomer needs nothing from the newcomer.
     needs: Vec<u64>,
@@ -51,37 +80,45 @@ pub(crate) struct Theory<'a> {
     /// What the newcomer has.
     own: Class,
     combination: Combination,
+    /// What who takes all that it is given has, of each class.
     rates: Rates,
 }
 
 impl<'a> Theory<'a> {
-    /// With a newcomer of the default class among those that run.
-    pub(crate) fn new(
-        now: Nanos,
-        database: &'a PriorityDatabase,
-        tenants: &'a [Tenant],
-    ) -> Theory<'a> {
-        let without = Combination::of(tenants.iter().map(|tenant| tenant.class));
-        let rates = database.rates(&without);
+    /// Those that run alone.
+    pub(crate) fn without(of: &'a Situation<'a>) -> Theory<'a> {
+        let tenants = of.tenants;
+        let mut limited: Vec<usize> = (0..tenants.len())
+            .filter(|&who| of.limit(who) < u64::MAX)
+            .collect();
+        limited.sort_by_key(|&who| of.limit(who));
+        let classes: Vec<Class> = tenants.iter().map(|tenant| tenant.class).collect();
         let mut theory = Theory {
-            now,
-            database,
-            tenants,
+            of,
+            limited,
             needs: Vec::with_capacity(tenants.len()),
-            classes: Vec::with_capacity(tenants.len()),
+            combination: Combination::of(classes.iter().copied()),
+            classes,
             least: Vec::with_capacity(tenants.len()),
             until: Nanos::MAX,
             own: Class::default(),
-            combination: without,
-            rates,
+            rates: Rates::default(),
         };
-        for tenant in tenants {
-            let has = rates.of(tenant.class);
+        theory.look();
+        theory
+    }
+
+    /// With a newcomer of the default class among those that run.
+    pub(crate) fn new(of: &'a Situation<'a>) -> Theory<'a> {
+        let mut theory = Theory::without(of);
+        for (who, tenant) in of.tenants.iter().enumerate() {
+            let has = theory.has(who);
             let need = tenant
                 .job
-                .map_or(0, |job| needed(job.left(), job.due().since(now)));
-            let stands_until = tenant.job.map_or(Nanos::MAX, |job| stands_until(&job, has));
-            let late_anyway = stands_until < now;
+                .map_or(0, |job| needed(job.left(), job.due().since(of.now)));
+            let stands_until =
+                (tenant.job).map_or(Nanos::MAX, |job| stands_until(&job, has, of.grace));
+            let late_anyway = stands_until < of.now;
             if !late_anyway {
                 theory.until = theory.until.min(stands_until);
             }
@@ -95,20 +132,56 @@ impl<'a> Theory<'a> {
     /// Everybody as they are, the newcomer of the default class.
     pub(crate) fn start(&mut self) {
         self.classes.clear();
-        self.classes
-            .extend(self.tenants.iter().map(|tenant| tenant.class));
+        (self.classes).extend(self.of.tenants.iter().map(|tenant| tenant.class));
         self.own = Class::default();
         self.combination = Combination::of(self.classes.iter().copied()).with(self.own);
         self.look();
     }
 
+    /// What each class has now.
     fn look(&mut self) {
-        self.rates = self.database.rates(&self.combination);
+        self.rates = match self.limited.is_empty() {
+            true => self.of.database.rates(&self.combination),
+            false => self.with_leftovers(),
+        };
+    }
+
+    /// The same where some cannot take their part: what they leave goes to the others of their class, and then to the
+    /// classes below; not above, where it is not known whether they would have it.
+    ///
+    /// That is reckoned in the combination that was seen, with everybody beside one of those in it: who is a class lower
+    /// than they were leaves nothing more by that.
+    fn with_leftovers(&self) -> Rates {
+        let entry = self.of.database.known(&self.combination);
+        let sides = self.combination.beside(&entry.classes);
+        let (mut levels, mut left) = ([0; 3], 0);
+        for class in Class::ALL.into_iter().rev() {
+            let n = entry.classes.count(class);
+            if n == 0 {
+                continue;
+            }
+            // Of a class that stands beside several nobody knows which of it stands where.
+            let is_here = |who: &&usize| {
+                let own = self.classes[**who];
+                sides[own as usize][class as usize] == self.combination.count(own)
+            };
+            let limited = self.limited.iter().filter(is_here);
+            let limits: Vec<u64> = limited.map(|&who| self.of.limit(who)).collect();
+            let all = u128::from(entry.rates.of(class)) * n as u128 + left;
+            let Level { each, rest } = level(all, n - limits.len(), limits.into_iter());
+            (levels[class as usize], left) = (each, rest);
+        }
+        Rates(levels).beside(&entry.classes, &self.combination)
+    }
+
+    /// What one of those that run has, in bytes a second.
+    pub(crate) fn has(&self, who: usize) -> u64 {
+        (self.rates.of(self.classes[who])).min(self.of.limit(who))
     }
 
     /// How many run, without the newcomer.
     pub(crate) fn len(&self) -> usize {
-        self.tenants.len()
+        self.of.tenants.len()
     }
 
     /// The newcomer's class.
@@ -130,19 +203,12 @@ impl<'a> Theory<'a> {
 
     /// Whether somebody who runs would be late because of the newcomer. Figure 5.8, steps 5 to 8.
     pub(crate) fn is_violated(&mut self) -> bool {
-        let Theory {
-            classes,
-            needs,
-            least,
-            rates,
-            ..
-        } = self;
         let mut violated = false;
-        for ((class, &need), least) in classes.iter().zip(&*needs).zip(least) {
-            let has = rates.of(*class);
+        for who in 0..self.needs.len() {
+            let (has, need) = (self.has(who), self.needs[who]);
             match has < need {
                 true => violated = true,
-                false if need > 0 => *least = has.min(*least),
+                false if need > 0 => self.least[who] = has.min(self.least[who]),
                 false => {}
             }
         }
@@ -154,13 +220,13 @@ impl<'a> Theory<'a> {
     pub(crate) fn lower_one(&mut self) -> bool {
         let mut best: Option<(i128, usize)> = None;
         for (who, &class) in self.classes.iter().enumerate() {
-            let spare = match self.tenants[who].job {
+            let spare = match self.of.tenants[who].job {
                 _ if class == Class::Idle => continue,
                 None => i128::MAX,
                 // Where it is late, what it lacks.
                 Some(job) => {
-                    let latency = job.latency(self.rates.of(class));
-                    i128::from(job.due().0) - i128::from(self.now.0) - i128::from(latency.0)
+                    let latency = job.latency(self.has(who));
+                    i128::from(job.due().0) - i128::from(self.of.now.0) - i128::from(latency.0)
                 }
             };
             if best.is_none_or(|(most, _)| spare > most) {
@@ -179,7 +245,7 @@ impl<'a> Theory<'a> {
 
     /// Those whose class is another than it was, with what it would be.
     pub(crate) fn changed(&self) -> Vec<(usize, Class)> {
-        let both = self.tenants.iter().zip(&self.classes).enumerate();
+        let both = self.of.tenants.iter().zip(&self.classes).enumerate();
         both.filter(|(_, (tenant, class))| tenant.class != **class)
             .map(|(who, (_, class))| (who, *class))
             .collect()
@@ -187,13 +253,13 @@ impl<'a> Theory<'a> {
 
     /// Who would be late because of the newcomer, the latest, and by how much.
     pub(crate) fn latest(&self) -> Option<(usize, Nanos)> {
-        let late = |(who, &class): (usize, &Class)| {
-            let has = self.rates.of(class);
-            let job = self.tenants[who].job.filter(|_| has < self.needs[who])?;
-            Some((who, job.forecast(self.now, has).late))
+        let late = |who: usize| {
+            let has = self.has(who);
+            let job = (self.of.tenants[who].job).filter(|_| has < self.needs[who])?;
+            Some((who, job.forecast(self.of.now, has).late))
         };
         // The first of those that are alike.
-        let all = self.classes.iter().enumerate().filter_map(late);
+        let all = (0..self.classes.len()).filter_map(late);
         all.reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
@@ -205,7 +271,7 @@ impl<'a> Theory<'a> {
             // A job that is done is in time for ever.
             (job.left() > 0).then(|| job.due().since(job.latency(least)))
         };
-        let both = self.tenants.iter().zip(&self.least);
+        let both = self.of.tenants.iter().zip(&self.least);
         both.filter_map(until)
             .min()
             .unwrap_or(Nanos::MAX)
@@ -222,7 +288,8 @@ impl<'a> Theory<'a> {
     /// What the disk would do in all: what they had who were as many, and no less than is taken for granted, since they
     /// may have asked for less.
     pub(crate) fn total(&self) -> u64 {
-        let granted = self.database.bandwidth().with(self.combination.len());
-        self.rates.total(&self.combination).max(granted)
+        let database = self.of.database;
+        let granted = database.bandwidth().with(self.combination.len());
+        (database.rates(&self.combination).total(&self.combination)).max(granted)
     }
 }

@@ -98,3 +98,21 @@ fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
     assert_eq!(random.placed, random.arrived);
     assert!(random.missed > 0, "{random:?}");
 }
+
+#[test]
+fn jobs_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() {
+    for told in [false, true] {
+        let spec = Spec {
+            limited: 400,
+            told,
+            ..few(4.0)
+        };
+        let [pcos, first] =
+            [Strategy::Pcos, Strategy::FirstFit].map(|strategy| run(&spec, strategy));
+        assert_eq!((pcos.missed, pcos.overdue), (0, 0), "{pcos:?}");
+        assert!(pcos.discarded > 0 && pcos.placed_later > 0, "{pcos:?}");
+        assert!(first.missed > 0, "{first:?}");
+        // What they leave is not lost.
+        assert!(pcos.utilisation > 0.8, "{pcos:?}");
+    }
+}

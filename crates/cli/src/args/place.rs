@@ -115,6 +115,12 @@ pub(crate) struct CentreArgs {
     /// For how long before anything is counted
     #[arg(long, value_name = "TIME", default_value = "1200 s", value_parser = parse_time)]
     pub(crate) warm_up: Nanos,
+    /// How many of the jobs cannot take all that they are given, such as 30%
+    #[arg(long, value_name = "PART", default_value = "0%", value_parser = parse_part)]
+    pub(crate) limited: u32,
+    /// Those say what they take when they come; else it is seen once they run
+    #[arg(long)]
+    pub(crate) told: bool,
     /// Who decides: pcos, first-fit, best-fit or random; all of them unless said
     #[arg(long = "strategy", value_name = "NAME", value_parser = parse_strategy)]
     pub(crate) strategies: Vec<tidegate_place::centre::Strategy>,
@@ -135,6 +141,15 @@ fn parse_moved(text: &str) -> Result<(String, u64), String> {
         "" => Err(help()),
         name => Ok((name.to_owned(), bytes)),
     }
+}
+
+/// A part in percent, as thousandths.
+fn parse_part(text: &str) -> Result<u32, String> {
+    let percent = text.trim().strip_suffix('%').map(str::trim);
+    let part = percent.and_then(|percent| percent.parse::<f64>().ok());
+    let part = part.filter(|part| (0.0..=100.0).contains(part));
+    let part = part.ok_or_else(|| "a part such as 30%, from 0% to 100%".to_owned())?;
+    Ok((part * 10.0).round() as u32)
 }
 
 fn parse_arrivals(text: &str) -> Result<f64, String> {
@@ -166,12 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn strategies_have_names() {
+    fn what_is_simulated_is_read_or_refused_with_what_is_right() {
         for strategy in tidegate_place::centre::Strategy::ALL {
             assert_eq!(parse_strategy(strategy.name()), Ok(strategy));
         }
         let said = parse_strategy("worst-fit").expect_err("there is none");
         assert_eq!(said, "one of pcos, first-fit, best-fit, random");
+        assert_eq!(parse_part("30%"), Ok(300));
+        assert_eq!(parse_part("2.5 %"), Ok(25));
+        for text in ["30", "101%", "-1%", "NaN%", "%"] {
+            assert!(parse_part(text).is_err(), "{text}");
+        }
         assert!(parse_arrivals("0").is_err() && parse_arrivals("NaN").is_err());
     }
 }

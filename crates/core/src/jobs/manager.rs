@@ -60,6 +60,12 @@ impl PriorityManager {
         self.note_turned(&out[from..]);
     }
 
+    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is given. Its job
+    /// does not wait for others' longer than it can make up for.
+    pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
+        self.predictor.set_limit(who, limit);
+    }
+
     /// Whose class is what; `None`: it is not there.
     pub fn class(&self, who: usize) -> Option<Class> {
         self.priorities.class(who)

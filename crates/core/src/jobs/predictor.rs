@@ -8,6 +8,8 @@ use crate::time::Nanos;
 #[derive(Clone, Debug, Default)]
 struct Process {
     job: Option<Job>,
+    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as is known.
+    limit: Option<u64>,
     /// B: what it moved a second in the last interval; `None`: not measured yet.
     bandwidth: Option<u64>,
     /// Bytes it has moved in all, as far as was told.
@@ -92,6 +94,19 @@ impl Predictor {
     /// What somebody moved a second in the last interval; `None`: it was not measured yet.
     pub fn bandwidth(&self, who: usize) -> Option<u64> {
         self.process(who)?.bandwidth
+    }
+
+    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is given.
+    pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
+        if let Some(process) = self.process_mut(who) {
+            process.limit = limit;
+        }
+    }
+
+    /// What somebody has who has the whole device, as far as is known: 0 where that is not.
+    pub(super) fn at_best(&self, who: usize) -> u64 {
+        let limit = self.process(who).and_then(|process| process.limit);
+        self.capacity.of(1).min(limit.unwrap_or(u64::MAX))
     }
 
     /// A job begins, in place of any before. `carry`: it begins with what its owner had in the last
@@ -230,7 +245,7 @@ impl Predictor {
 
     /// Whether somebody's job is in time if it has the whole device from `now` on, as far as is known.
     pub fn is_possible(&self, who: usize, now: Nanos) -> bool {
-        let whole = self.capacity.of(1);
+        let whole = self.at_best(who);
         match self.process(who).and_then(|of| of.job.zip(Some(of))) {
             Some((job, process)) if whole > 0 => {
                 let most = whole.max(process.bandwidth.unwrap_or(0));

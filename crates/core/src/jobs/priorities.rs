@@ -256,7 +256,8 @@ impl Priorities {
         let in_danger = |(who, place): (usize, &Place)| {
             let job = predictor.job(who)?;
             let misses = predictor.forecast(who, now)?.late > Nanos::ZERO;
-            let stays = !self.as_printed && (place.given_up || can_wait(predictor, place, job));
+            let stays =
+                !self.as_printed && (place.given_up || can_wait(predictor, who, place, job));
             let by = self.by(job);
             (job.due() >= now && misses && !stays).then_some(Critical { who, by })
         };
@@ -352,13 +353,13 @@ impl Priorities {
     }
 }
 
-/// It was lowered for jobs of others, and is in time if it has the device once they are due.
-fn can_wait(predictor: &Predictor, place: &Place, job: &Job) -> bool {
+/// It was lowered for jobs of others, and is in time if it has the device once they are due, as far as it can use that.
+fn can_wait(predictor: &Predictor, who: usize, place: &Place, job: &Job) -> bool {
     let helped = place
         .lowered
         .for_whom()
         .filter_map(|who| predictor.job(who));
-    let whole = predictor.capacity().of(1);
+    let whole = predictor.at_best(who);
     helped
         .map(Job::due)
         .max()

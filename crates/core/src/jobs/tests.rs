@@ -196,6 +196,32 @@ fn who_was_lowered_for_a_job_is_restored_at_its_end() {
     assert_eq!(disk.manager.class(0), None);
 }
 
+/// The disk does both side by side, but who takes 10 MB/s at most cannot make up for what it lost to the other.
+#[test]
+fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_for() {
+    let late = |limit| {
+        let mut disk = Disk::new(54 * MB, &[54 * MB, 10 * MB]);
+        disk.manager.set_limit(1, limit);
+        disk.begin(1, 1_000 * MB, 125);
+        disk.begin(0, 3_000 * MB, 90);
+        disk.run(200);
+        [(0, 90.0), (1, 125.0)].map(|(who, due)| disk.took(who).expect("it ended") > due)
+    };
+    assert_eq!(late(None), [false, true]);
+    assert_eq!(late(Some(10 * MB)), [false, false]);
+}
+
+/// What it takes at most is what it is in time with at best.
+#[test]
+fn a_job_that_its_owner_is_too_slow_for_is_not_possible() {
+    let mut disk = Disk::new(54 * MB, &[10 * MB]);
+    disk.manager.set_limit(0, Some(10 * MB));
+    assert!(disk.begin(0, 1_000 * MB, 100));
+    assert!(!disk.begin(0, 1_000 * MB, 99));
+    disk.manager.set_limit(0, None);
+    assert!(disk.begin(0, 1_000 * MB, 99));
+}
+
 #[test]
 fn who_is_lowered_where_a_job_is_let_in_is_restored_at_its_end() {
     let mut disk = Disk::new(54 * MB, &[54 * MB; 3]);

@@ -11,49 +11,72 @@ use crate::Request;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Nanos,
+    /// What is asked for.
     pub(super) request: Request,
+    /// What it takes at most, in bytes a second; [`u64::MAX`]: all that it is given.
+    pub(super) limit: u64,
 }
 
 /// One after the other.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     random: SplitMix64,
+    /// Of its own, so that the jobs are the same whoever of them is limited.
+    limits: SplitMix64,
     at: Nanos,
 }
 
 impl Arrivals {
     pub(super) fn new(seed: u64) -> Arrivals {
-        let random = SplitMix64::new(seed);
-        let at = Nanos::ZERO;
-        Arrivals { random, at }
+        Arrivals {
+            random: SplitMix64::new(seed),
+            limits: SplitMix64::new(seed ^ 0x6c69_6d69_7473),
+            at: Nanos::ZERO,
+        }
     }
 
     pub(super) fn next(&mut self, spec: &Spec) -> Arrival {
-        let gap = -libm::log(1.0 - self.part()) / spec.arrivals_per_s;
+        let gap = -libm::log(1.0 - part(&mut self.random)) / spec.arrivals_per_s;
         self.at += Nanos::from_secs_f64(gap);
-        let bytes = self.between(spec.sizes);
+        let bytes = between(&mut self.random, spec.sizes);
         let (from, to) = spec.tolerance;
         let tolerance = u64::from(from) + self.random.below(u64::from(to.saturating_sub(from)) + 1);
         let alone = makespan(bytes, spec.bandwidth.with(1), 0, 1, false);
         let deadline = with_tolerance(alone, tolerance);
         let request = Request::new(bytes, deadline);
+        let request = request.unwrap_or_else(|error| unreachable!("{error}"));
+        let limit = self.limit(spec, request.rate());
+        let told = request.limited(limit).ok().filter(|_| spec.told);
         Arrival {
             at: self.at,
-            request: request.unwrap_or_else(|error| unreachable!("{error}")),
+            request: told.unwrap_or(request),
+            limit,
         }
     }
 
-    /// From 0 up to 1.
-    fn part(&mut self) -> f64 {
-        (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    /// Of a job that needs so many bytes a second.
+    fn limit(&mut self, spec: &Spec, needs: u64) -> u64 {
+        let is_limited = self.limits.below(1_000) < u64::from(spec.limited);
+        let (from, to) = spec.headroom;
+        let factor = between(&mut self.limits, (from.into(), to.into()));
+        let limit = u128::from(needs) * u128::from(factor) / 1_000;
+        match u64::try_from(limit) {
+            Ok(limit) if is_limited && limit < spec.bandwidth.max() => limit.max(needs),
+            _ => u64::MAX,
+        }
     }
+}
 
-    /// Each factor as likely as any other.
-    fn between(&mut self, (from, to): (u64, u64)) -> u64 {
-        let (low, high) = (libm::log(from as f64), libm::log(to as f64));
-        let drawn = libm::exp(low + self.part() * (high - low));
-        (drawn as u64).clamp(from.max(1), to.max(from).max(1))
-    }
+/// From 0 up to 1.
+fn part(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Each factor as likely as any other.
+fn between(random: &mut SplitMix64, (from, to): (u64, u64)) -> u64 {
+    let (low, high) = (libm::log(from as f64), libm::log(to as f64));
+    let drawn = libm::exp(low + part(random) * (high - low));
+    (drawn as u64).clamp(from.max(1), to.max(from).max(1))
 }
 
 #[cfg(test)]

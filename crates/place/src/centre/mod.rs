@@ -1,8 +1,8 @@
 //! A simulated data centre: hosts that run PriDyn, jobs that come at random, and who decides where they go.
 //!
-//! A host's disk is a fluid: jobs take all that they are given, and those of the strongest class share the whole of it
-//! evenly. So what a job has depends on who else is there, which is what the priority database is to learn; no queue, no
-//! seek and no request is simulated. Same [`Spec`], same [`Report`], on every machine.
+//! A host's disk is a fluid: those of the strongest class share the whole of it evenly, and what jobs leave that cannot take
+//! their part the others have, then the weaker classes. So what a job has depends on who else is there, which is what the
+//! priority database is to learn; no queue, no seek and no request is simulated. Same [`Spec`], same [`Report`], on every machine.
 
 mod draw;
 mod plain;
@@ -29,6 +29,13 @@ pub struct Spec {
     pub sizes: (u64, u64),
     /// How much longer than alone on a host a job may take, in thousandths of that: from, to. The thesis' delta.
     pub tolerance: (u32, u32),
+    /// Of a thousand jobs so many cannot take all that they are given; which those are nobody is told.
+    pub limited: u32,
+    /// How much more of the disk such a job takes than it needs to be in time, in thousandths of that: from, to, each factor
+    /// as likely as any other; no more than there is.
+    pub headroom: (u32, u32),
+    /// They say what they take when they come; else it is found out from what they had.
+    pub told: bool,
     /// PriDyn's.
     pub interval: Nanos,
     /// Nothing is counted before.
@@ -51,6 +58,9 @@ impl Default for Spec {
             arrivals_per_s: 100.0,
             sizes: (500 * MB, 22_000 * MB),
             tolerance: (25_000, 75_000),
+            limited: 0,
+            headroom: (1_100, 10_000),
+            told: false,
             interval: Nanos::from_secs(3),
             warm_up: Nanos::from_secs(1_200),
             length: Nanos::from_secs(600),

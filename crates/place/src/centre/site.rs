@@ -3,7 +3,9 @@
 use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
 
-use crate::{Bandwidth, Placement, Request, RequestId};
+use super::draw::Arrival;
+use crate::level::{Level, level};
+use crate::{Bandwidth, Placement, RequestId};
 
 const SECOND: u128 = Nanos::SECOND.0 as u128;
 
@@ -15,7 +17,9 @@ struct Fluid {
     who: usize,
     job: Job,
     class: Class,
-    /// What it has, in bytes a second.
+    /// What it takes at most, in bytes a second.
+    limit: u64,
+    /// What it has.
     has: u64,
     /// Of a byte, what has moved beyond `job.moved`, in bytes times nanoseconds a second.
     rest: u128,
@@ -35,6 +39,7 @@ pub(super) struct News {
     pub(super) classes: Vec<(RequestId, Class)>,
     pub(super) moved: Vec<(RequestId, u64)>,
     pub(super) had: Vec<(Class, u64)>,
+    pub(super) sated: Vec<(RequestId, u64)>,
 }
 
 /// A host.
@@ -115,7 +120,7 @@ impl Site {
     pub(super) fn begin(
         &mut self,
         now: Nanos,
-        request: &Request,
+        arrival: &Arrival,
         placement: &Placement,
         looked_at: bool,
     ) -> News {
@@ -124,7 +129,7 @@ impl Site {
         self.teach(now, &mut news);
         let is_free = |who: &usize| self.fluids.iter().all(|fluid| fluid.who != *who);
         let who = (0..).find(is_free).unwrap_or_default();
-        let job = request.begun(now);
+        let job = arrival.request.begun(now);
         self.manager
             .set_capacity(self.bandwidth.with(self.fluids.len() + 1));
         self.manager.add(now, who);
@@ -141,6 +146,7 @@ impl Site {
             who,
             job,
             class: Class::default(),
+            limit: arrival.limit,
             has: 0,
             rest: 0,
         });
@@ -179,11 +185,14 @@ impl Site {
     fn teach(&mut self, now: Nanos, news: &mut News) {
         let steady = now.since(self.steady_since).0;
         if steady.saturating_mul(3) >= self.interval.0 && !self.fluids.is_empty() {
-            news.had = self
-                .fluids
-                .iter()
-                .map(|fluid| (fluid.class, fluid.has))
-                .collect();
+            let had = self.fluids.iter().map(|fluid| (fluid.class, fluid.has));
+            news.had = had.collect();
+            let is_sated = |fluid: &&Fluid| fluid.has == fluid.limit;
+            let sated = self.fluids.iter().filter(is_sated);
+            news.sated = sated.map(|fluid| (fluid.id, fluid.has)).collect();
+            for fluid in self.fluids.iter().filter(is_sated) {
+                self.manager.set_limit(fluid.who, Some(fluid.has));
+            }
             self.steady_since = now;
         }
     }
@@ -213,14 +222,25 @@ impl Site {
         self.fluids.iter().any(|fluid| fluid.job.begun == now)
     }
 
-    /// The strongest class that is there has the disk.
+    /// The strongest class that is there has the disk, each an even part of it; what those leave who take less has the next.
     fn share(&mut self) {
-        let strongest = self.fluids.iter().map(|fluid| fluid.class).max();
-        let of_class = |fluid: &Fluid| Some(fluid.class) == strongest;
-        let n = self.fluids.iter().filter(|fluid| of_class(fluid)).count();
-        let each = self.bandwidth.with(self.fluids.len()) / n.max(1) as u64;
-        for fluid in &mut self.fluids {
-            fluid.has = if of_class(fluid) { each } else { 0 };
+        let mut left = u128::from(self.bandwidth.with(self.fluids.len()));
+        for class in Class::ALL.into_iter().rev() {
+            let of_class = || self.fluids.iter().filter(|fluid| fluid.class == class);
+            let mut limits: Vec<u64> = of_class()
+                .map(|fluid| fluid.limit)
+                .filter(|limit| *limit < u64::MAX)
+                .collect();
+            limits.sort_unstable();
+            let greedy = of_class().count() - limits.len();
+            if greedy + limits.len() == 0 {
+                continue;
+            }
+            let Level { each, rest } = level(left, greedy, limits.into_iter());
+            left = rest;
+            for fluid in self.fluids.iter_mut().filter(|fluid| fluid.class == class) {
+                fluid.has = each.min(fluid.limit);
+            }
         }
     }
 }

@@ -176,8 +176,7 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, arrival: &Arrival, placement: &Placement, watch: &mut dyn Watch) {
         let HostId(at) = placement.host;
-        let news =
-            self.sites[at].begin(self.now, &arrival.request, placement, self.looks_at_classes);
+        let news = self.sites[at].begin(self.now, arrival, placement, self.looks_at_classes);
         self.running += 1;
         self.tell(at, &news, watch);
     }
@@ -189,6 +188,7 @@ impl<'a> World<'a> {
             classes: &news.classes,
             moved: &news.moved,
             had: &news.had,
+            sated: &news.sated,
         };
         let (now, counted) = (self.now, self.is_counted());
         watch.begin(counted);

@@ -82,4 +82,7 @@ pub struct Update<'a> {
     /// What each one there had over an interval through which nobody came, went or had another class, in bytes a
     /// second. The host's priority database learns from it.
     pub had: &'a [(Class, u64)],
+    /// Of those of `had` who took less than they were given, and had what they take: how much, in bytes a second. They are
+    /// taken to want no more than that, until they do.
+    pub sated: &'a [(RequestId, u64)],
 }

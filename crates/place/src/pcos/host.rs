@@ -5,8 +5,8 @@ use tidegate_core::time::Nanos;
 
 use super::{RequestId, Update};
 use crate::{
-    Acceptance, Assignment, Bandwidth, Combination, MOST, PriorityDatabase, Rejection, Request,
-    Tenant, admit,
+    Acceptance, Assignment, Bandwidth, Combination, Grace, MOST, PriorityDatabase, Rejection,
+    Request, Situation, Tenant,
 };
 
 /// A host that comes.
@@ -36,9 +36,38 @@ pub struct Running {
     pub tenant: Tenant,
     /// As of when.
     pub as_of: Nanos,
+    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as is known.
+    pub limit: Option<u64>,
+    /// The same as it was said when it came.
+    said: u64,
 }
 
 impl Running {
+    /// A job that begins, or goes on.
+    pub(super) fn new(id: RequestId, tenant: Tenant, as_of: Nanos, limit: u64) -> Running {
+        Running {
+            id,
+            tenant,
+            as_of,
+            limit: (limit < u64::MAX).then_some(limit),
+            said: limit,
+        }
+    }
+
+    /// It took less than it was given, this much; `None`: it took all, which was to be so much.
+    fn was_sated(&mut self, at: Option<u64>, given: u64) {
+        let seen = match at {
+            Some(at) => at,
+            // Where it was given less than it takes that still stands.
+            None => self
+                .limit
+                .filter(|limit| *limit > given)
+                .unwrap_or(u64::MAX),
+        };
+        let limit = seen.min(self.said);
+        self.limit = (limit < u64::MAX).then_some(limit);
+    }
+
     /// It moves at this rate.
     fn go_on(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
@@ -58,16 +87,20 @@ pub(super) struct Host {
     running: Vec<Running>,
     /// The same without their numbers.
     tenants: Vec<Tenant>,
+    limits: Vec<Option<u64>>,
+    grace: Grace,
     acceptance: Acceptance,
 }
 
 impl Host {
-    pub(super) fn new(spec: HostSpec) -> Host {
+    pub(super) fn new(spec: HostSpec, grace: Grace) -> Host {
         Host {
             database: spec.database,
             most: spec.jobs.min(MOST),
             running: Vec::new(),
             tenants: Vec::new(),
+            limits: Vec::new(),
+            grace,
             acceptance: Acceptance::none(),
         }
     }
@@ -94,25 +127,62 @@ impl Host {
         self.running.push(running);
     }
 
+    /// Those that run as they were told of last, at some time.
+    fn situation(&self, now: Nanos) -> Situation<'_> {
+        Situation::new(now, &self.database, &self.tenants)
+            .with_limits(&self.limits)
+            .with_grace(self.grace)
+    }
+
+    /// What each of those that run has, in bytes a second, in their order.
+    pub(super) fn rates(&self) -> Vec<u64> {
+        let (mut tenants, mut limits) = (Vec::new(), Vec::new());
+        look(&self.running, &mut tenants, &mut limits);
+        let situation = Situation::new(Nanos::ZERO, &self.database, &tenants);
+        situation.with_limits(&limits).rates()
+    }
+
     /// Those that run are taken to have moved as it was foreseen since they were told of.
     fn settle(&mut self, now: Nanos) {
-        let classes = self.running.iter().map(|running| running.tenant.class);
-        let rates = self.database.rates(&Combination::of(classes));
-        for running in &mut self.running {
-            running.go_on(now, rates.of(running.tenant.class));
+        look(&self.running, &mut self.tenants, &mut self.limits);
+        let rates = self.situation(now).rates();
+        for ((running, tenant), rate) in self.running.iter_mut().zip(&mut self.tenants).zip(rates) {
+            running.go_on(now, rate);
+            *tenant = running.tenant;
         }
-        self.tenants.clear();
-        self.tenants
-            .extend(self.running.iter().map(|running| running.tenant));
+    }
+
+    /// What each one had teaches what classes have; who had all that it takes is known to take no more.
+    fn learn(&mut self, update: &Update<'_>) {
+        if update.had.is_empty() {
+            return;
+        }
+        let mut sated = [0_usize; 3];
+        for running in &self.running {
+            let is_sated = update.sated.iter().any(|(id, _)| *id == running.id);
+            sated[running.tenant.class as usize] += usize::from(is_sated);
+        }
+        // How many of a class took all they were given is enough, whoever that was.
+        let had = update.had.iter().map(|&(class, rate)| {
+            let left = &mut sated[class as usize];
+            let took_all = *left == 0;
+            *left = left.saturating_sub(1);
+            (class, rate, took_all)
+        });
+        self.database.learn_of(had);
+        let classes = Combination::of(self.running.iter().map(|running| running.tenant.class));
+        let known = self.database.rates(&classes);
+        for running in &mut self.running {
+            let at = update.sated.iter().find(|(id, _)| *id == running.id);
+            running.was_sated(at.map(|(_, rate)| *rate), known.of(running.tenant.class));
+        }
     }
 
     /// Takes over what has happened. Whether the number or the classes of its jobs are others now.
     pub(super) fn update(&mut self, now: Nanos, update: &Update<'_>) -> bool {
         self.settle(now);
+        self.learn(update);
         let mut changed = false;
-        if !update.had.is_empty() {
-            self.database.learn(update.had.iter().copied());
-        }
         for &(id, class) in update.classes {
             if let Some(tenant) = self.find(id) {
                 changed |= tenant.class != class;
@@ -133,7 +203,7 @@ impl Host {
     pub(super) fn refresh(&mut self, now: Nanos) {
         self.settle(now);
         self.acceptance = match self.running.len() < self.most {
-            true => Acceptance::of(now, &self.database, &self.tenants),
+            true => self.situation(now).acceptance(),
             false => Acceptance::none(),
         };
     }
@@ -141,7 +211,7 @@ impl Host {
     /// Whether a job is taken, with those that run as they were settled last.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
         match self.running.len() < self.most {
-            true => admit(now, &self.database, &self.tenants, request),
+            true => self.situation(now).admit(request),
             false => Err(Rejection::full()),
         }
     }
@@ -162,12 +232,17 @@ impl Host {
         };
         let lowered = lowered.into_iter().filter_map(lower).collect();
         let job = Some(request.begun(now));
-        self.push(Running {
-            id,
-            tenant: Tenant { class, job },
-            as_of: now,
-        });
+        let tenant = Tenant { class, job };
+        self.push(Running::new(id, tenant, now, request.limit()));
         Some((class, lowered))
+    }
+
+    /// What a job takes at most from now on.
+    pub(super) fn limit(&mut self, id: RequestId, limit: u64) {
+        let mut all = self.running.iter_mut();
+        if let Some(running) = all.find(|running| running.id == id) {
+            *running = Running::new(id, running.tenant, running.as_of, limit);
+        }
     }
 
     fn find(&mut self, id: RequestId) -> Option<&mut Tenant> {
@@ -175,4 +250,12 @@ impl Host {
         all.find(|running| running.id == id)
             .map(|running| &mut running.tenant)
     }
+}
+
+/// Those that run, without their numbers, and what they take at most.
+fn look(running: &[Running], tenants: &mut Vec<Tenant>, limits: &mut Vec<Option<u64>>) {
+    tenants.clear();
+    tenants.extend(running.iter().map(|running| running.tenant));
+    limits.clear();
+    limits.extend(running.iter().map(|running| running.limit));
 }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use tidegate_core::jobs::Forecast;
 use tidegate_core::time::Nanos;
 
-use crate::{Acceptance, Combination, PriorityDatabase, Rejection, Request, Tenant};
+use crate::{Acceptance, Grace, PriorityDatabase, Rejection, Request, Tenant};
 use host::Host;
 
 pub use answer::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId, Update};
@@ -56,9 +56,9 @@ impl<'a> HostView<'a> {
 
     /// What a job there has as things are, in bytes a second, by what is known of the host.
     pub fn rate(&self, running: &Running) -> u64 {
-        let classes = self.running().iter().map(|running| running.tenant.class);
-        let rates = self.database().rates(&Combination::of(classes));
-        rates.of(running.tenant.class)
+        let mut all = self.running().iter().zip(self.host.rates());
+        let found = all.find(|(other, _)| other.id == running.id);
+        found.map_or(0, |(_, rate)| rate)
     }
 
     /// What comes of a job there at that rate; `None`: it is somebody without a job.
@@ -72,6 +72,7 @@ impl<'a> HostView<'a> {
 #[derive(Clone, Debug)]
 pub struct Pcos {
     most_waiting: usize,
+    grace: Grace,
     hosts: Vec<Host>,
     /// What decisions look at, by host.
     boards: Vec<Board>,
@@ -95,6 +96,7 @@ impl Pcos {
     pub fn new(most_waiting: usize) -> Pcos {
         Pcos {
             most_waiting,
+            grace: Grace::default(),
             hosts: Vec::new(),
             boards: Vec::new(),
             waiting: Waiting::new(),
@@ -103,11 +105,17 @@ impl Pcos {
         }
     }
 
+    /// With another [`Grace`], for the hosts that are added from then on.
+    #[must_use]
+    pub fn with_grace(self, grace: Grace) -> Pcos {
+        Pcos { grace, ..self }
+    }
+
     /// A host more. Those that wait are tried on it.
     pub fn add_host(&mut self, now: Nanos, spec: HostSpec) -> HostId {
         self.handle_timeout(now);
         let host = HostId(self.hosts.len());
-        self.hosts.push(Host::new(spec));
+        self.hosts.push(Host::new(spec, self.grace));
         self.boards.push(Board {
             most: 0,
             free: 0,
@@ -150,8 +158,17 @@ impl Pcos {
     /// When there is no such host.
     pub fn resume(&mut self, host: HostId, tenant: Tenant, as_of: Nanos) -> RequestId {
         let id = self.take_number();
-        self.hosts[host.0].push(Running { id, tenant, as_of });
+        self.hosts[host.0].push(Running::new(id, tenant, as_of, u64::MAX));
         id
+    }
+
+    /// A job takes no more than so many bytes a second, whatever it is given. Where it runs is reckoned anew by the next
+    /// update, or [`Pcos::refresh_all`].
+    ///
+    /// # Panics
+    /// When there is no such host.
+    pub fn limit(&mut self, host: HostId, id: RequestId, bytes_per_s: u64) {
+        self.hosts[host.0].limit(id, bytes_per_s);
     }
 
     /// Reckons all hosts anew, where jobs are taken to have moved as it was foreseen since they were told of.

@@ -99,6 +99,8 @@ pub(super) fn run(args: &CentreArgs, out: Output) -> Result<()> {
         arrivals_per_s: args.arrivals,
         length: args.length,
         warm_up: args.warm_up,
+        limited: args.limited,
+        told: args.told,
         seed: args.seed,
         ..Spec::default()
     };
