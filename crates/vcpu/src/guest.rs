@@ -113,6 +113,15 @@ impl GuestCpu {
         }
     }
 
+    /// A process leaves the rest of its work undone, and says nothing of it.
+    pub fn stop(&mut self, id: TaskId) {
+        let task = &mut self.tasks[usize::from(id.0)];
+        (task.left, task.token) = (0, None);
+        if self.current == Some(id.0.into()) {
+            self.current = None;
+        }
+    }
+
     /// How long it can run before it wants to be looked at; `None`: it has nothing to do.
     pub fn horizon(&mut self) -> Option<Nanos> {
         if let Some(first) = self.interrupts.front() {

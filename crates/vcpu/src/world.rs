@@ -12,6 +12,12 @@
 //! then those choose that the scheduler told to, by number. Another world can drive this one: it takes
 //! it to the next of both worlds' events ([`World::next_event`], [`World::run_until`]), gives a vCPU
 //! something to handle ([`World::deliver`]) and hears when it was handled ([`World::poll_handled`]).
+//! One that is [`World::driven`] stops where something from outside was handled, before anything is
+//! decided that may hang on what follows from it ([`World::run_to_handled`]).
+
+mod outside;
+
+pub use outside::Handled;
 
 use crate::flow::{Flow, Found, Order, Orders};
 use crate::guest::{GuestCpu, Token};
@@ -20,18 +26,6 @@ use crate::scheduler::{Counts, Scheduler};
 use std::collections::VecDeque;
 use tidegate_core::heap::IndexedHeap;
 use tidegate_core::time::Nanos;
-
-/// The flow of tokens that come from outside.
-const OUTSIDE: u32 = u32::MAX;
-
-/// Something from outside that a vCPU has handled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handled {
-    /// What it was called.
-    pub tag: u64,
-    /// When.
-    pub at: Nanos,
-}
 
 /// How far a pCPU has come.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +60,8 @@ pub struct World {
     /// pCPUs that are to choose anew.
     kicks: CpuSet,
     handled: VecDeque<Handled>,
+    /// What was handled is taken before anything else happens.
+    driven: bool,
 }
 
 impl World {
@@ -104,6 +100,7 @@ impl World {
             dirty: CpuSet::EMPTY,
             kicks: CpuSet::EMPTY,
             handled: VecDeque::new(),
+            driven: false,
             flows,
             machine,
         };
@@ -163,7 +160,12 @@ impl World {
 
     /// When something happens next; `None`: never.
     pub fn next_event(&self) -> Option<Nanos> {
-        self.events.peek().map(|(at, _)| at)
+        let settled = self.orders.is_empty() && self.dirty.is_empty() && self.kicks.is_empty();
+        match settled {
+            true => self.events.peek().map(|(at, _)| at),
+            // Something was delivered to a world that is driven.
+            false => Some(self.now),
+        }
     }
 
     /// Lets time pass to `until`, with all that happens then.
@@ -174,32 +176,15 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// Gives `v` an event to handle, now, which takes it `cost`; `answers`: it is the driver domain's
-    /// answer to an I/O. [`World::poll_handled`] says when, and calls it `tag`.
-    pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, answers: bool) {
-        self.orders.push_back(Order::Event {
-            vcpu: v,
-            cost,
-            token: Token {
-                flow: OUTSIDE,
-                stage: 0,
-                data: tag,
-            },
-            answers,
-        });
-        self.settle();
-    }
-
-    /// The next event from outside that was handled.
-    pub fn poll_handled(&mut self) -> Option<Handled> {
-        self.handled.pop_front()
-    }
-
     /// What happens next, happens.
     pub fn step(&mut self) {
-        let Some((at, id)) = self.events.peek() else {
-            return;
-        };
+        if let Some((at, id)) = self.events.peek() {
+            self.happen(at, id);
+            self.settle();
+        }
+    }
+
+    fn happen(&mut self, at: Nanos, id: usize) {
         self.now = self.now.max(at);
         let pcpus = self.machine.pcpus.len();
         if id < pcpus {
@@ -211,12 +196,14 @@ impl World {
             self.flows[flow].on_timer(self.now, &mut self.orders);
             self.arm_flow(flow);
         }
-        self.settle();
     }
 
     /// Carries through all that is to be done at this time.
     fn settle(&mut self) {
         loop {
+            if self.pauses() {
+                return;
+            }
             if let Some(order) = self.orders.pop_front() {
                 self.carry_out(order);
             } else if let Some(p) = self.dirty.first() {
@@ -239,7 +226,8 @@ impl World {
     }
 
     fn carry_out(&mut self, order: Order) {
-        let (Order::Event { vcpu, .. } | Order::Work { vcpu, .. }) = order;
+        let (Order::Event { vcpu, .. } | Order::Work { vcpu, .. } | Order::Stop { vcpu, .. }) =
+            order;
         let on = self.on[vcpu.at()];
         if let Some(p) = on {
             // What runs there has got on until now.
@@ -264,6 +252,7 @@ impl World {
             Order::Work {
                 task, cost, token, ..
             } => guest.wake(task, cost, token),
+            Order::Stop { task, .. } => return guest.stop(task),
         }
         let state = &mut self.machine.vcpus[vcpu.at()].state;
         match (*state, on) {
@@ -293,8 +282,8 @@ impl World {
     }
 
     fn hand(&mut self, token: Token) {
-        if token.flow == OUTSIDE {
-            let (tag, at) = (token.data, self.now);
+        if let Some(tag) = outside::tag(token) {
+            let at = self.now;
             return self.handled.push_back(Handled { tag, at });
         }
         let flow = token.flow as usize;
@@ -320,7 +309,7 @@ impl World {
             self.events.remove(p.at());
             return;
         };
-        if !self.orders.is_empty() {
+        if !self.orders.is_empty() || self.pauses() {
             // They may be for it.
             return self.dirty.insert(p);
         }
@@ -339,7 +328,7 @@ impl World {
     /// Has the scheduler say what `p` does next.
     fn choose(&mut self, p: PcpuId) {
         self.catch_up(p);
-        if !self.orders.is_empty() {
+        if !self.orders.is_empty() || self.pauses() {
             return self.kicks.insert(p);
         }
         let before = self.machine.pcpu(p).running;

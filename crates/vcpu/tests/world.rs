@@ -5,7 +5,8 @@ mod common;
 use common::{answering, credit, credit2, credit2_shared, hog, isacs, receiving, scenario, vm};
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
-use tidegate_vcpu::guest::GuestCpu;
+use tidegate_vcpu::flow::cpu::Cpu;
+use tidegate_vcpu::guest::{GuestCpu, TaskId};
 use tidegate_vcpu::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
 use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::world::World;
@@ -196,4 +197,52 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
     assert_eq!(world.notified(v), 1);
     assert_eq!(world.machine().vcpu(v).state, State::Blocked);
     assert_eq!(world.ran(v), Nanos::from_micros(50));
+}
+
+/// A VM with a process that is given work from outside, on a pCPU with one that computes until 50 ms.
+fn driven() -> (World, VcpuId, TaskId) {
+    let mut machine = Machine::new(1, 1);
+    let all = machine.all();
+    machine.add_vm("io", 1, all, 256, 0);
+    machine.add_vm("hog", 1, all, 256, 0);
+    let mut guests = vec![GuestCpu::default(); 2];
+    let (process, hog) = (guests[0].add_task(), guests[1].add_task());
+    let hog = vec![(VcpuId(1), hog, Nanos::from_millis(2))];
+    let hog = Cpu::new(0, hog, Nanos::MAX).until(Some(Nanos::from_millis(50)));
+    let scheduler = credit2().build(&machine);
+    let world = World::new(machine, guests, vec![Box::new(hog)], scheduler, Nanos::ZERO);
+    (world.driven(), VcpuId(0), process)
+}
+
+#[test]
+fn what_follows_from_what_was_handled_finds_the_vcpu_where_it_was() {
+    let us = Nanos::from_micros;
+    let handled = |follows: bool| {
+        let (mut world, v, process) = driven();
+        assert_eq!(world.run_to_handled(us(1_500)), None);
+        world.work(v, process, us(900), 1);
+        assert_eq!(world.next_event(), Some(us(1_500)), "it is to be seen to");
+        let first = world.run_to_handled(us(40_000)).expect("it was");
+        assert_eq!(
+            (first.tag, first.at, world.now()),
+            (1, us(2_400), us(2_400))
+        );
+        if follows {
+            world.work(v, process, us(10), 2);
+        }
+        let second = world.run_to_handled(us(40_000)).map(|handled| handled.at);
+        (second, world.switches())
+    };
+    // It runs on: the hog, which waits from 2 ms on, comes after it.
+    assert_eq!(handled(true), (Some(us(2_410)), 1));
+    assert_eq!(handled(false), (None, 2));
+}
+
+#[test]
+fn a_process_that_is_stopped_leaves_its_vcpu() {
+    let (mut world, ..) = driven();
+    assert_eq!(world.run_to_handled(Nanos::from_millis(100)), None);
+    assert_eq!(world.ran(VcpuId(1)), Nanos::from_millis(48));
+    assert_eq!(world.machine().vcpu(VcpuId(1)).state, State::Blocked);
+    assert_eq!(world.next_event(), None);
 }

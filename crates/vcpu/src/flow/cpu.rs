@@ -18,6 +18,8 @@ pub struct Cpu {
     begun: usize,
     /// How many of them are done, and when the last one was.
     ended: (usize, Nanos),
+    /// When they leave what they have not done.
+    stops: Option<Nanos>,
 }
 
 impl Cpu {
@@ -30,7 +32,21 @@ impl Cpu {
             work,
             begun: 0,
             ended: (0, Nanos::ZERO),
+            stops: None,
         }
+    }
+
+    /// The same, ending at this time: who works then leaves the rest, who has not begun never does.
+    #[must_use]
+    pub fn until(self, stops: Option<Nanos>) -> Cpu {
+        Cpu { stops, ..self }
+    }
+
+    fn stop(&mut self, orders: &mut Orders) {
+        self.stops = None;
+        let begun = self.tasks.drain(..).take(self.begun);
+        orders.extend(begun.map(|(vcpu, task, _)| Order::Stop { vcpu, task }));
+        self.begun = 0;
     }
 }
 
@@ -44,10 +60,14 @@ impl Flow for Cpu {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.tasks.get(self.begun).map(|&(_, _, at)| at)
+        let begins = self.tasks.get(self.begun).map(|&(_, _, at)| at);
+        begins.into_iter().chain(self.stops).min()
     }
 
     fn on_timer(&mut self, now: Nanos, orders: &mut Orders) {
+        if self.stops.is_some_and(|at| at <= now) {
+            return self.stop(orders);
+        }
         while let Some(&(vcpu, task, at)) = self.tasks.get(self.begun)
             && at <= now
         {

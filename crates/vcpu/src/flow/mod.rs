@@ -35,6 +35,13 @@ pub enum Order {
         /// What is said when it is done.
         token: Token,
     },
+    /// A process leaves its work undone.
+    Stop {
+        /// Where it runs.
+        vcpu: VcpuId,
+        /// Which process.
+        task: TaskId,
+    },
 }
 
 /// Orders that are still to be carried out.

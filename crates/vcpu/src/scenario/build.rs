@@ -15,7 +15,7 @@ use tidegate_core::time::Nanos;
 
 /// What begins at the same time in a scenario begins within this time, by chance: nobody's machines
 /// keep step.
-const SPREAD: Nanos = Nanos::from_millis(30);
+pub const SPREAD: Nanos = Nanos::from_millis(30);
 
 /// The flows of a VM, by their places in the world.
 #[derive(Clone, Copy, Default, Debug)]

@@ -3,13 +3,13 @@
 mod build;
 mod read;
 
-pub use build::Simulation;
-pub use read::read;
+pub use build::{SPREAD, Simulation};
+pub use read::{cpu, host, pcpus, read, scheduler};
 
 use crate::credit::{self, Credit};
 use crate::credit2::{self, Credit2};
 use crate::isacs::{self, Isacs};
-use crate::machine::{CpuSet, Machine};
+use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine};
 use crate::scheduler::Scheduler;
 use tidegate_core::time::Nanos;
 
@@ -110,6 +110,34 @@ pub struct DiskSpec {
     pub io: u64,
     /// How long it takes.
     pub service: Nanos,
+}
+
+/// What a virtual machine has of the processors, and what it works there whatever else it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuSpec {
+    /// How many vCPUs it has. Events land on the first.
+    pub vcpus: usize,
+    /// Its weight.
+    pub weight: u32,
+    /// Its cap in hundredths of a pCPU; 0: none.
+    pub cap: u32,
+    /// Where its vCPUs may run.
+    pub pinned: CpuSet,
+    /// Processes that work without end, on one vCPU each.
+    pub hogs: usize,
+}
+
+impl Default for CpuSpec {
+    /// One vCPU, anywhere, and nothing that it works.
+    fn default() -> CpuSpec {
+        CpuSpec {
+            vcpus: 1,
+            weight: DEFAULT_WEIGHT,
+            cap: 0,
+            pinned: CpuSet::first_n(CpuSet::MOST),
+            hogs: 0,
+        }
+    }
 }
 
 /// A virtual machine, and what it does. All at once where it does several things.

@@ -2,11 +2,14 @@
 
 mod guests;
 
+pub use guests::cpu;
+
 use super::{DiskSpec, Driver, Host, Scenario, SchedulerSpec};
 use crate::credit2::RunQueues;
 use crate::machine::{CpuSet, PcpuId};
 use crate::{credit, credit2, isacs};
 use core::ops::RangeInclusive;
+use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Loaded, Section, document};
 use tidegate_core::time::Nanos;
 
@@ -84,7 +87,8 @@ fn table<T>(
     value
 }
 
-fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
+/// Reads what a machine is, of the table that says so; `None`: nothing does.
+pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
     let usual = Host {
         pcpus: 8,
         per_socket: 8,
@@ -108,9 +112,13 @@ fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
     })
 }
 
-fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
-    let mut section = field.section()?;
+/// Reads a scheduler: its name, or a table with its name and parameters.
+pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     let names = SchedulerSpec::NAMES.map(|name| (name, name));
+    if let Value::Text(_) = field.node().value {
+        return field.choice(&names).and_then(SchedulerSpec::named);
+    }
+    let mut section = field.section()?;
     let name = section
         .need("name", "name = \"credit2\"")
         .and_then(|field| field.choice(&names));
@@ -230,8 +238,8 @@ fn disk(section: Option<&mut Section<'_>>) -> Option<DiskSpec> {
     })
 }
 
-/// pCPUs, written like `"0-1,4"`.
-fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
+/// Reads pCPUs of the machine that has `all` of them, written like `"0-1,4"`.
+pub fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
     let part = |part: &str| {
         let mut ends = part.trim().splitn(2, '-').map(|n| n.trim().parse::<u8>());
         let first = ends.next()?.ok()?;

@@ -1,8 +1,8 @@
 //! Reading virtual machines, and what they do.
 
 use super::{MOST_VCPUS, WORK, pcpus, time};
-use crate::machine::{CpuSet, DEFAULT_WEIGHT};
-use crate::scenario::{PingSpec, StreamSpec, VmSpec, WriteSpec};
+use crate::machine::CpuSet;
+use crate::scenario::{CpuSpec, PingSpec, StreamSpec, VmSpec, WriteSpec};
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::time::Nanos;
@@ -72,29 +72,43 @@ fn vm(
     let mut section = field.section()?;
     let name = section.own_name("VM", "web", taken);
     let count = section.read("count", None, |f| f.count(1..=MOST_VMS).map(Some));
-    let vcpus = section.read("vcpus", 1, |f| f.count(1..=MOST_VCPUS));
-    let weight = section.read("weight", u64::from(DEFAULT_WEIGHT), |f| f.count(1..=65_535));
-    let cap = section.read("cap", 0, |f| f.count(0..=100 * CpuSet::MOST as u64));
-    let pinned = section.read("pinned", all, |f| pcpus(f, all));
-    let hogs = section.read("hogs", 0, |f| f.count(0..=1_000));
+    let cpu = cpu(&mut section, all);
     let primes = section.read("primes", None, |f| f.duration(WORK).map(Some));
     let ping = part(&mut section, "ping", |section| ping(section, places));
     let stream = part(&mut section, "stream", |section| stream(section, places));
     let write = part(&mut section, "write", write);
     section.finish();
+    let cpu = cpu?;
     let spec = VmSpec {
         name: name?,
-        vcpus: vcpus? as usize,
-        weight: weight? as u32,
-        cap: cap? as u32,
-        pinned: pinned?,
-        hogs: hogs? as usize,
+        vcpus: cpu.vcpus,
+        weight: cpu.weight,
+        cap: cpu.cap,
+        pinned: cpu.pinned,
+        hogs: cpu.hogs,
         primes: primes?,
         ping: ping?,
         stream: stream?,
         write: write?,
     };
     Some((spec, count?))
+}
+
+/// Reads what a virtual machine has of a machine with the pCPUs `all`, of the table that says so.
+pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
+    let usual = CpuSpec::default();
+    let vcpus = section.read("vcpus", 1, |f| f.count(1..=MOST_VCPUS));
+    let weight = section.read("weight", u64::from(usual.weight), |f| f.count(1..=65_535));
+    let cap = section.read("cap", 0, |f| f.count(0..=100 * CpuSet::MOST as u64));
+    let pinned = section.read("pinned", all, |f| pcpus(f, all));
+    let hogs = section.read("hogs", 0, |f| f.count(0..=1_000));
+    Some(CpuSpec {
+        vcpus: vcpus? as usize,
+        weight: weight? as u32,
+        cap: cap? as u32,
+        pinned: pinned?,
+        hogs: hogs? as usize,
+    })
 }
 
 /// A table that need not be there.
