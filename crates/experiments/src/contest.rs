@@ -23,6 +23,18 @@ pub struct Contest {
     pub sense: Sense,
 }
 
+/// Cells with what each competes in, as `contest` says: about what, who, and which way is better.
+pub(crate) fn competing(
+    cells: Vec<Cell>,
+    contest: impl Fn(&Cell) -> Option<(String, String, Sense)>,
+) -> Vec<Cell> {
+    let with = |mut cell: Cell| {
+        cell.contest = contest(&cell).map(|(about, who, sense)| Contest { about, who, sense });
+        cell
+    };
+    cells.into_iter().map(with).collect()
+}
+
 /// How often our order of two is the paper's, of how many pairs, and each pair that is not: in
 /// words. Pairs are those within a contest of a table; one that the paper has equal is none.
 pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Vec<String>) {

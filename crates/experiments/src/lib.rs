@@ -9,13 +9,17 @@
 //!   scenarios ----> runs (all cores) ---+--> cells, claims --> table for people, JSON
 //! ```
 //!
+//! `frame` is that of papers whose runs are scenarios of disks: what a figure is, and from its runs to its claims.
 //! Results are a function of the repository: no clock, no file, no random seed from outside.
 
 #![forbid(unsafe_code)]
 
 mod contest;
 mod findings;
+mod fit;
 mod flubber;
+mod folder;
+mod frame;
 mod isacs;
 mod pool;
 mod pridyn;
@@ -119,4 +123,12 @@ pub enum ExperimentError {
         /// What is wrong with it.
         what: String,
     },
+}
+
+impl ExperimentError {
+    /// That something is wrong with a file.
+    pub(crate) fn data(file: &'static str, what: impl ToString) -> ExperimentError {
+        let what = what.to_string();
+        ExperimentError::Data { file, what }
+    }
 }

@@ -33,10 +33,7 @@ pub struct Table {
 type Row = (Vec<String>, Vec<Option<f64>>);
 
 fn wrong(what: impl Into<String>) -> ExperimentError {
-    ExperimentError::Data {
-        file: "paper.toml",
-        what: what.into(),
-    }
+    ExperimentError::data("paper.toml", what.into())
 }
 
 impl Reference {

@@ -5,11 +5,11 @@
 //! scenarios and the disk carry the result, so that they run by themselves; `calibration.toml`
 //! carries it once more with what is left over, and a test holds them together.
 
-use super::setup::{self, Case, DISK_TOML, Key, Run};
-use crate::{Cell, ExperimentError, Progress, Reference, Wanted, pool};
-use std::fmt::Write;
+use super::PAPER_TOML;
+use super::setup::{self, Case, DISK, Key, Run};
+use crate::fit::{self, Residual, distance};
+use crate::{Cell, ExperimentError, Progress, Reference, Wanted, folder, pool};
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue;
 use tidegate_sim::scenario::Scenario;
 use tidegate_workload::job::Mix;
 use tidegate_workload::time::TimeDistribution;
@@ -61,15 +61,8 @@ fn grid() -> Vec<Free> {
 impl Free {
     /// Puts them into a scenario.
     fn apply(self, scenario: &mut Scenario) -> Result<(), ExperimentError> {
-        let mut disk: toml::Table = DISK_TOML
-            .parse()
-            .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-        let hdd = disk.get_mut("hdd").and_then(|hdd| hdd.as_table_mut());
-        let hdd = hdd.ok_or_else(|| wrong("there is no [hdd]"))?;
         let overhead = format!("{} us", self.command_overhead_us);
-        hdd.insert("command_overhead".to_owned(), overhead.into());
-        let entry = catalogue::parse(&disk.to_string(), "disk.toml");
-        let entry = entry.map_err(|error| wrong(error.to_string()))?;
+        let entry = folder::altered(DISK, &[(&["hdd", "command_overhead"], overhead)])?;
         for device in &mut scenario.devices {
             device.model = entry.clone();
         }
@@ -95,19 +88,12 @@ impl Free {
     }
 }
 
-fn wrong(what: impl Into<String>) -> ExperimentError {
-    ExperimentError::Data {
-        file: "disk.toml",
-        what: what.into(),
-    }
-}
-
 /// Tries the grid, and says what was best: the text of `calibration.toml`.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
-    let reference = Reference::parse(setup::PAPER_TOML)?;
+    let reference = Reference::parse(PAPER_TOML)?;
     let grid = grid();
     let mut scenarios = Vec::new();
     for free in &grid {
@@ -120,20 +106,20 @@ pub(super) fn calibrate(
     let runs = pool::each(&scenarios, wanted.jobs, progress, |(case, scenario)| {
         (*case, Run::of(scenario.clone()))
     });
-    let mut best: Option<(f64, Free, Vec<Cell>)> = None;
+    let mut best: Option<(f64, Free, Vec<Residual>)> = None;
     for (free, runs) in grid.iter().zip(runs.chunks(3)) {
-        let cells = times(&reference, runs)?;
-        let off = distance(&cells);
+        let residuals = times(&reference, runs)?;
+        let off = distance(&residuals);
         if best.as_ref().is_none_or(|(least, ..)| off < *least) {
-            best = Some((off, *free, cells));
+            best = Some((off, *free, residuals));
         }
     }
-    let (off, free, cells) = best.ok_or_else(|| wrong("nothing was tried"))?;
-    Ok(text(off, &free, &cells))
+    let (off, free, residuals) = best.expect("a grid is not empty");
+    Ok(text(off, &free, &residuals))
 }
 
 /// The times of the CFQ runs that the reference lets models be calibrated on.
-fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Cell>, ExperimentError> {
+fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Residual>, ExperimentError> {
     let of = |case: Case| runs.iter().find(|(of, _)| *of == case).map(|(_, run)| run);
     let mut cells = reference.table("3", 1)?.cells("flubber", |labels, column| {
         let (case, vm) = labels.first()?.split_once('/')?;
@@ -143,17 +129,16 @@ fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Cell>, Exper
         let vm = column.strip_suffix("_s")?;
         (labels == ["cfq"]).then(|| of(Case::Mixed)?.time(vm))?
     }));
-    cells.retain(|cell| cell.calibrated);
-    Ok(cells)
+    let free = cells.into_iter().filter(|cell| cell.calibrated);
+    let residual = |cell: Cell| Residual {
+        cell: format!("table {}, {}, {}", cell.table, cell.row, cell.column),
+        theirs: cell.theirs,
+        ours: cell.ours,
+    };
+    Ok(free.map(residual).collect())
 }
 
-/// Root of the mean square of the logarithm of ours over theirs.
-fn distance(cells: &[Cell]) -> f64 {
-    let squares = cells.iter().map(|cell| cell.ratio().ln().powi(2));
-    (squares.sum::<f64>() / cells.len().max(1) as f64).sqrt()
-}
-
-fn text(off: f64, free: &Free, cells: &[Cell]) -> String {
+fn text(off: f64, free: &Free, residuals: &[Residual]) -> String {
     let tried = grid().len();
     let Free {
         processor_us,
@@ -174,23 +159,7 @@ fn text(off: f64, free: &Free, cells: &[Cell]) -> String {
          [fit]\n\
          rms_log_ratio = {off:.4}\n"
     );
-    for cell in cells {
-        let Cell {
-            table,
-            row,
-            column,
-            theirs,
-            ours,
-            ..
-        } = cell;
-        let _ = write!(
-            text,
-            "\n[[residual]]\n\
-             cell = \"table {table}, {row}, {column}\"\n\
-             theirs = {theirs:.2}\n\
-             ours = {ours:.2}\n"
-        );
-    }
+    fit::tell(&mut text, residuals, 2);
     text
 }
 
@@ -200,7 +169,8 @@ mod tests {
 
     #[test]
     fn the_files_carry_what_the_calibration_found() {
-        let found: toml::Table = setup::CALIBRATION_TOML.parse().unwrap();
+        let text = folder::embedded!("flubber", "calibration.toml");
+        let found: toml::Table = text.parse().unwrap();
         let figure = |key: &str| found["free"][key].as_integer().unwrap() as u64;
         let free = Free {
             processor_us: figure("processor_us"),

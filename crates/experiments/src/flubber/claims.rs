@@ -1,48 +1,43 @@
 //! What the paper says, and whether it is so here.
 
-use super::setup::{Case, Run};
-use super::{Runs, percent};
+use super::setup::{Case, Key, Run};
+use super::{Found, percent};
+use crate::frame::Claims;
 use crate::said::Said;
-use crate::{Cell, ExperimentError, Reference, Wanted, within};
+use crate::{Cell, within};
 
 /// A predicted time is near when it is within this part of the paper's.
 const NEAR: f64 = 0.15;
 /// A mean is a promise kept when it is off by no more: the paper has 60.07 ms for 60 ms.
 const ROUNDING: f64 = 0.01;
 
-pub(super) type Claims = Result<Vec<Said>, ExperimentError>;
-
-/// All that can be said about what was run, in the order of the paper.
-pub(super) fn claims(
-    reference: &Reference,
-    runs: &Runs<'_>,
-    cells: &[Cell],
-    wanted: &Wanted,
-) -> Claims {
+/// All that can be said about what was run, in the order of the paper; `cells` are the figures that are wanted.
+pub(super) fn claims(found: &Found<'_>, cells: &[Cell]) -> Claims {
+    let wants = |table: &str| cells.iter().any(|cell| cell.table == table);
     let mut claims = Vec::new();
-    if wanted.wants("2") {
-        claims.extend(interval_factor(runs));
+    if wants("2") {
+        claims.extend(interval_factor(found));
     }
-    if wanted.wants("3") {
-        claims.extend(objectives(runs, Case::Read));
-        claims.extend(starves(runs));
-        claims.extend(objectives(runs, Case::Write));
+    if wants("3") {
+        claims.extend(objectives(found, Case::Read));
+        claims.extend(starves(found));
+        claims.extend(objectives(found, Case::Write));
     }
-    if wanted.wants("figure 4") {
-        claims.extend(settles(reference, runs)?);
+    if wants("figure 4") {
+        claims.extend(settles(found)?);
     }
-    if wanted.wants("4") {
-        claims.extend(objectives(runs, Case::Mixed));
+    if wants("4") {
+        claims.extend(objectives(found, Case::Mixed));
     }
-    claims.extend(percent::claims(reference, cells)?);
+    claims.extend(percent::claims(found.reference, cells)?);
     claims.extend(goals(cells));
     Ok(claims)
 }
 
 /// Section 4.2: what the interval factor does.
-fn interval_factor(runs: &Runs<'_>) -> Vec<Said> {
+fn interval_factor(found: &Found<'_>) -> Vec<Said> {
     let figures = |get: fn(&Run, &str) -> Option<f64>, vm| -> Option<Vec<f64>> {
-        let all = super::BETAS.map(|b| runs.of_beta(b).and_then(|run| get(run, vm)));
+        let all = super::BETAS.map(|b| found.of(super::beta(b)).and_then(|run| get(run, vm)));
         all.into_iter().collect()
     };
     let (Some(seq), Some(rnd), Some(delay)) = (
@@ -114,8 +109,8 @@ enum Count {
 }
 
 /// Table 1: Flubber meets every objective.
-fn objectives(runs: &Runs<'_>, case: Case) -> Vec<Said> {
-    let Some(run) = runs.of(case, "flubber") else {
+fn objectives(found: &Found<'_>, case: Case) -> Vec<Said> {
+    let Some(run) = found.of(Key::new(case, "flubber")) else {
         return Vec::new();
     };
     let claim = |&(vm, iops, latency, count): &(&str, f64, f64, Count)| {
@@ -138,8 +133,8 @@ fn objectives(runs: &Runs<'_>, case: Case) -> Vec<Said> {
 }
 
 /// Section 4.3.1: real time starves best effort.
-fn starves(runs: &Runs<'_>) -> Option<Said> {
-    let run = runs.of(Case::Read, "cfq_priority")?;
+fn starves(found: &Found<'_>) -> Option<Said> {
+    let run = found.of(Key::new(Case::Read, "cfq_priority"))?;
     let end = run.time("rnd_read")?;
     let (mut before, mut all) = (0.0, 0.0);
     for row in run.rows.iter().filter(|row| row.vm == "seq_read") {
@@ -162,9 +157,9 @@ fn starves(runs: &Runs<'_>) -> Option<Said> {
 pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
 
 /// Figure 4: both VMs have their throughput within 5 s, and keep it.
-fn settles(reference: &Reference, runs: &Runs<'_>) -> Claims {
-    let within_s = reference.figure("feedback.settles_within_s")?;
-    let Some(run) = runs.of(Case::Write, "flubber") else {
+fn settles(found: &Found<'_>) -> Claims {
+    let within_s = found.reference.figure("feedback.settles_within_s")?;
+    let Some(run) = found.of(Key::new(Case::Write, "flubber")) else {
         return Ok(Vec::new());
     };
     let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;

@@ -1,14 +1,14 @@
 //! What the paper draws.
 
-use super::Runs;
+use super::Found;
 use super::claims::WRITERS;
-use super::setup::Case;
+use super::setup::{Case, Key};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 /// Figure 4a: how the throughput of two writers settles under Flubber, beside what each was
 /// promised. Nothing where that was not run.
-pub(super) fn settling(runs: &Runs<'_>) -> Option<Plot> {
-    let run = runs.of(Case::Write, "flubber")?;
+pub(super) fn settling(found: &Found<'_>) -> Option<Plot> {
+    let run = found.of(Key::new(Case::Write, "flubber"))?;
     let mut plot = Plot::new(
         "Figure 4: two writers under Flubber",
         Axis::linear("time", Unit::Seconds).including(0.0),

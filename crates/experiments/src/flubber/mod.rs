@@ -10,128 +10,75 @@ mod percent;
 mod setup;
 mod tables;
 
-use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, pool};
+use crate::frame::{self, Claims, Experiment, Runs};
+use crate::{Cell, ExperimentError, Paper, folder};
 use setup::{Case, Key, Run, SCHEDULERS, Without};
-use std::collections::BTreeMap;
+use tables::FIGURES;
+use tidegate_sim::scenario::Scenario;
 
 pub(crate) const PAPER: Paper = Paper {
     name: "flubber",
     title: "Flubber: Two-level Disk Scheduling in Virtualized Environment",
-    tables: &["2", "3", "4", "5", "6", "figure 4", "section 4.5"],
+    tables: &frame::names(&FIGURES),
     curves: &["figure 4"],
     traces: &[],
-    reproduce,
+    reproduce: |wanted, progress| frame::reproduce(&Flubber, wanted, progress),
     calibrate: Some(calibrate::calibrate),
 };
+
+const PAPER_TOML: &str = folder::embedded!("flubber", "paper.toml");
+
+type Figure = frame::Figure<Flubber>;
+type Found<'a> = frame::Found<'a, Flubber>;
 
 /// The interval factors of table 2; the last but one is that of all the rest.
 const BETAS: [u64; 5] = [1, 2, 8, 32, 128];
 
-/// What came of the runs that were wanted, with something left out of Flubber's.
-#[derive(Clone, Copy)]
-struct Runs<'a> {
-    all: &'a BTreeMap<Key, Run>,
-    without: Without,
+/// Flubber with an interval factor of table 2.
+fn beta(factor: u64) -> Key {
+    Key::new(Case::Read, "flubber").with_beta(factor)
 }
 
-impl<'a> Runs<'a> {
-    fn of(&self, case: Case, scheduler: &'static str) -> Option<&'a Run> {
-        self.get(Key::new(case, scheduler))
+/// A case under one of the paper's schedulers, by its name in the figures.
+fn named<'a>(found: &Found<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
+    let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
+    found.of(Key::new(case, scheduler))
+}
+
+/// The experiment.
+struct Flubber;
+
+impl Experiment for Flubber {
+    type Key = Key;
+    type Run = Run;
+    type Variant = Without;
+
+    const REFERENCE: &'static str = PAPER_TOML;
+    const FIGURES: &'static [Figure] = &FIGURES;
+
+    fn varied(key: Key, without: Without) -> Option<Key> {
+        Some(key.without(without))
     }
 
-    /// Flubber's with an interval factor of table 2.
-    fn of_beta(&self, factor: u64) -> Option<&'a Run> {
-        self.get(beta(factor))
+    fn scenario(&self, key: &Key, _: &Runs<Flubber>) -> Result<Scenario, ExperimentError> {
+        setup::scenario(key)
     }
 
-    /// One of the paper's schedulers by its name in the figures.
-    fn named(&self, case: Case, scheduler: &str) -> Option<&'a Run> {
-        let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
-        self.of(case, scheduler)
+    fn run(scenario: Scenario) -> Run {
+        Run::of(scenario)
     }
 
-    fn get(&self, key: Key) -> Option<&'a Run> {
-        let key = match key.scheduler {
-            "flubber" => key.without(self.without),
-            _ => key,
-        };
-        self.all.get(&key)
+    fn goals(found: &Found<'_>, cells: &[Cell]) -> Claims {
+        claims::claims(found, cells)
     }
 }
 
-fn beta(beta: u64) -> Key {
-    Key::new(Case::Read, "flubber").with("beta", beta)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
-    let mut keys = Vec::new();
-    let mut all = |case, schedulers: &[&'static str]| {
-        keys.extend(schedulers.iter().map(|name| Key::new(case, name)));
-    };
-    for (table, cases) in [
-        ("3", &[Case::Read, Case::Write][..]),
-        ("4", &[Case::Mixed]),
-        ("6", &[Case::Read, Case::Write, Case::Mixed]),
-        ("figure 4", &[Case::Write]),
-    ] {
-        if wanted.wants(table) {
-            cases.iter().for_each(|&case| all(case, &SCHEDULERS));
-        }
+    #[test]
+    fn it_is_sound() {
+        frame::tests::is_sound::<Flubber>(50, setup::scenario);
     }
-    if wanted.wants("5") {
-        all(Case::ReadBackup, &SCHEDULERS[1..]);
-        all(Case::WriteBackup, &SCHEDULERS[1..]);
-    }
-    if wanted.wants("section 4.5") {
-        for case in [Case::Read, Case::Write, Case::Mixed] {
-            all(case, &["flubber"]);
-        }
-    }
-    if wanted.wants("2") {
-        keys.extend(BETAS.map(beta));
-    }
-    // What claims hang on that do not hold.
-    let flubber = keys.iter().filter(|key| key.scheduler == "flubber");
-    let ablated = flubber.flat_map(|key| Without::ALL.map(|what| key.clone().without(what)));
-    keys.extend(ablated.collect::<Vec<_>>());
-    keys.sort();
-    keys.dedup();
-    keys
-}
-
-fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
-    let reference = Reference::parse(setup::PAPER_TOML)?;
-    let keys = wanted_runs(wanted);
-    let scenarios = keys
-        .iter()
-        .map(setup::scenario)
-        .collect::<Result<Vec<_>, _>>()?;
-    let runs = pool::each(&scenarios, wanted.jobs, progress, |s| Run::of(s.clone()));
-    let runs: BTreeMap<Key, Run> = keys.into_iter().zip(runs).collect();
-    let found = |without| {
-        let runs = Runs {
-            all: &runs,
-            without,
-        };
-        let cells = tables::cells(&reference, &runs, wanted)?;
-        let claims = claims::claims(&reference, &runs, &cells, wanted)?;
-        Ok::<_, ExperimentError>((cells, claims))
-    };
-    let (cells, claims) = found(Without::Nothing)?;
-    let mut ablated = Vec::new();
-    for what in Without::ALL {
-        ablated.push((what.phrase(), found(what)?.1));
-    }
-    let whole = Runs {
-        all: &runs,
-        without: Without::Nothing,
-    };
-    let wanted_curve = wanted.wants("figure 4").then(|| curves::settling(&whole));
-    let plots = wanted_curve.flatten().into_iter().collect();
-    let claims = claims.into_iter().map(|said| said.hangs_on(&ablated));
-    Ok(Findings {
-        cells,
-        claims: claims.collect(),
-        plots,
-    })
 }

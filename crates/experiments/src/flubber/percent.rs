@@ -1,6 +1,6 @@
 //! The paper's claims in percent: who takes so much less time than under what.
 
-use super::claims::Claims;
+use crate::frame::Claims;
 use crate::said::Said;
 use crate::{Cell, Reference};
 

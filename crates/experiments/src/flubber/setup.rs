@@ -1,12 +1,14 @@
 //! The runs there are: a case, a scheduler, and what is changed about it.
 
 use crate::ExperimentError;
-use tidegate_config::{Field, document, model, objective, policy};
+use crate::folder::{self, File, named, set_param};
+use crate::frame::Variant;
+use tidegate_config::{objective, policy};
 use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue;
+use tidegate_device::catalogue::Entry;
 use tidegate_sim::report::{Report, Row, VmReport};
 use tidegate_sim::scenario::{self, Scenario};
 use tidegate_sim::world::World;
@@ -21,33 +23,21 @@ pub(super) enum Case {
     WriteBackup,
 }
 
-macro_rules! embedded {
-    ($file:literal) => {
-        include_str!(concat!("../../../../experiments/flubber/", $file))
-    };
-}
-
-pub(super) const PAPER_TOML: &str = embedded!("paper.toml");
-pub(super) const DISK_TOML: &str = embedded!("disk.toml");
-#[cfg(test)]
-pub(super) const CALIBRATION_TOML: &str = embedded!("calibration.toml");
-const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
+pub(super) const DISK: File = named!("flubber", "disk.toml");
+const SCHEDULERS_TOML: &str = folder::embedded!("flubber", "schedulers.toml");
 
 /// The four that the paper compares, as its figures call them.
 pub(super) const SCHEDULERS: [&str; 4] = ["cfq", "cfq_priority", "edf_credit", "flubber"];
 
 impl Case {
     /// Its file, and what it says.
-    fn scenario(self) -> (&'static str, &'static str) {
+    fn file(self) -> File {
         match self {
-            Case::Read => ("read.toml", embedded!("scenarios/read.toml")),
-            Case::Write => ("write.toml", embedded!("scenarios/write.toml")),
-            Case::Mixed => ("mixed.toml", embedded!("scenarios/mixed.toml")),
-            Case::ReadBackup => ("read-backup.toml", embedded!("scenarios/read-backup.toml")),
-            Case::WriteBackup => (
-                "write-backup.toml",
-                embedded!("scenarios/write-backup.toml"),
-            ),
+            Case::Read => named!("flubber/scenarios", "read.toml"),
+            Case::Write => named!("flubber/scenarios", "write.toml"),
+            Case::Mixed => named!("flubber/scenarios", "mixed.toml"),
+            Case::ReadBackup => named!("flubber/scenarios", "read-backup.toml"),
+            Case::WriteBackup => named!("flubber/scenarios", "write-backup.toml"),
         }
     }
 
@@ -87,17 +77,16 @@ pub(super) enum Without {
     HeldTime,
 }
 
-impl Without {
-    /// Everything that is left out to show what a claim hangs on.
-    pub(super) const ALL: [Without; 4] = [
+impl Variant for Without {
+    const NOTHING: Without = Without::Nothing;
+    const ALL: &'static [Without] = &[
         Without::NearDeadlines,
         Without::HeldTime,
         Without::Feedback,
         Without::Processor,
     ];
 
-    /// How a sentence about such a run begins.
-    pub(super) fn phrase(self) -> String {
+    fn phrase(self) -> String {
         match self {
             Without::Nothing => "As it is".to_owned(),
             Without::NearDeadlines => format!("With latencies {FAR} times as long"),
@@ -112,13 +101,13 @@ impl Without {
 pub(super) const FAR: u64 = 5;
 
 /// A run: what is simulated, under which scheduler, and what is changed about that.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) case: Case,
     pub(super) scheduler: &'static str,
-    /// Parameters of its policy.
-    pub(super) params: Vec<(&'static str, u64)>,
-    pub(super) without: Without,
+    /// The interval factor; `None`: that of `schedulers.toml`.
+    beta: Option<u64>,
+    without: Without,
 }
 
 impl Key {
@@ -126,23 +115,23 @@ impl Key {
         Key {
             case,
             scheduler,
-            params: Vec::new(),
+            beta: None,
             without: Without::Nothing,
         }
     }
 
-    pub(super) fn with(mut self, param: &'static str, value: u64) -> Key {
-        self.params.push((param, value));
-        self
+    pub(super) fn with_beta(self, factor: u64) -> Key {
+        let beta = Some(factor);
+        Key { beta, ..self }
     }
 
-    pub(super) fn without(mut self, what: Without) -> Key {
-        self.without = what;
-        match what {
-            Without::Feedback => self.with("feedback", 0),
-            Without::HeldTime => self.with("deadline_from", DeadlineFrom::Admission as u64),
-            Without::Nothing | Without::NearDeadlines | Without::Processor => self,
-        }
+    /// The same with something left out, if it is Flubber's.
+    pub(super) fn without(self, without: Without) -> Key {
+        let without = match self.scheduler {
+            "flubber" => without,
+            _ => Without::Nothing,
+        };
+        Key { without, ..self }
     }
 }
 
@@ -158,12 +147,7 @@ struct Scheduler {
 
 /// The scheduler `name`, for the tenants of `scenario`.
 fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, ExperimentError> {
-    let read = |root: &Field<'_>| {
-        let mut root = root.section()?;
-        let needed = root.need(name, "a table with its policy")?;
-        let mut section = needed.section()?;
-        let policy = section.need("policy", "policy = \"cfq\"");
-        let policy = policy.and_then(|field| policy::from_field(&field))?;
+    folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
         let objectives = section.read("objective", Vec::new(), |field| {
             let section = field.section()?;
@@ -176,22 +160,17 @@ fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, Exper
             });
             of_case.collect()
         });
-        section.finish();
         Some(Scheduler {
             policy,
             policy_for_reads: for_reads?,
             objectives: objectives?,
         })
-    };
-    Ok(document::read(SCHEDULERS_TOML, "schedulers.toml", read)?.config)
+    })
 }
 
 /// The disk of the experiment, and those of the catalogue.
-fn find_model(name: &str) -> Result<catalogue::Entry, String> {
-    match name {
-        "../disk.toml" => catalogue::parse(DISK_TOML, "disk.toml").map_err(|e| e.to_string()),
-        _ => model::built_in(name),
-    }
+fn find_model(name: &str) -> Result<Entry, String> {
+    folder::model(name, &[DISK])
 }
 
 /// What a run simulates.
@@ -199,42 +178,47 @@ fn find_model(name: &str) -> Result<catalogue::Entry, String> {
 /// # Errors
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
-    let (file, text) = key.case.scenario();
+    let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, &find_model, None)?.config;
-    let Scheduler {
-        policy,
-        policy_for_reads,
-        objectives,
-    } = scheduler(key.scheduler, &scenario)?;
-    let mut policy = match key.case {
-        Case::Read | Case::ReadBackup => policy_for_reads,
-        _ => policy,
+    let scheduler = scheduler(key.scheduler, &scenario)?;
+    let policy = match key.case {
+        Case::Read | Case::ReadBackup => scheduler.policy_for_reads,
+        _ => scheduler.policy,
     };
-    for &(param, value) in &key.params {
-        let set = policy.set(param, value);
-        set.map_err(|error| ExperimentError::Data {
-            file: "schedulers.toml",
-            what: error.to_string(),
-        })?;
+    folder::put_under(&mut scenario, &policy);
+    if let Some(beta) = key.beta {
+        set_param(&mut scenario, "beta", beta)?;
     }
-    for device in &mut scenario.devices {
-        device.policy = policy.clone();
-    }
-    for tenant in &mut scenario.tenants {
-        match key.without {
-            Without::NearDeadlines => {
-                let latency = &mut tenant.objective.latency;
-                *latency = latency.map(|bound| Nanos(bound.0 * FAR));
-            }
-            Without::Processor => tenant.delay.processor = None,
-            Without::Nothing | Without::Feedback | Without::HeldTime => {}
-        }
-    }
-    for (name, objective) in objectives {
+    leave_out(&mut scenario, key.without)?;
+    for (name, objective) in scheduler.objectives {
         let tenant = scenario.tenants.iter_mut().find(|t| t.name == name);
         tenant.expect("read for a tenant that is there").objective = objective;
     }
-    Ok(scenario)
+    folder::checked(scenario, file, key)
+}
+
+fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(), ExperimentError> {
+    match without {
+        Without::Nothing => Ok(()),
+        Without::Feedback => set_param(scenario, "feedback", 0),
+        Without::HeldTime => {
+            let from = DeadlineFrom::Admission as u64;
+            set_param(scenario, "deadline_from", from)
+        }
+        Without::NearDeadlines => {
+            for tenant in &mut scenario.tenants {
+                let latency = &mut tenant.objective.latency;
+                *latency = latency.map(|bound| Nanos(bound.0 * FAR));
+            }
+            Ok(())
+        }
+        Without::Processor => {
+            for tenant in &mut scenario.tenants {
+                tenant.delay.processor = None;
+            }
+            Ok(())
+        }
+    }
 }
 
 /// What came of a run.

@@ -1,57 +1,75 @@
 //! Our figures beside the paper's.
 
-use super::Runs;
-use super::setup::{Case, Run, SCHEDULERS};
-use crate::contest::{Contest, Sense};
-use crate::{Cell, ExperimentError, Reference, Wanted};
-
-const PAPER: &str = "flubber";
+use super::setup::{Case, Key, Run, SCHEDULERS};
+use super::{BETAS, Figure, Found, PAPER, beta, curves, named};
+use crate::Cell;
+use crate::contest::{Sense, competing};
+use crate::frame::Cells;
 
 /// Requests of sysbench: 2 GiB in requests of 16 KiB, and its default number of random ones.
 const SEQUENTIAL_REQUESTS: f64 = 131_072.0;
 const RANDOM_REQUESTS: f64 = 10_000.0;
 
-/// Everything that is wanted, in the order of the paper.
-pub(super) fn cells(
-    reference: &Reference,
-    runs: &Runs<'_>,
-    wanted: &Wanted,
-) -> Result<Vec<Cell>, ExperimentError> {
-    let mut cells = Vec::new();
-    for (table, of) in [
-        ("2", table2 as fn(&Reference, &Runs<'_>) -> _),
-        ("3", table3),
-        ("4", table4),
-        ("5", table5),
-        ("6", table6),
-        ("figure 4", figure4),
-        ("section 4.5", waits),
-    ] {
-        if wanted.wants(table) {
-            cells.extend(of(reference, runs)?);
-        }
-    }
-    Ok(cells)
+/// The paper's tables and figures, in its order; `claims` has what it says of them.
+pub(super) const FIGURES: [Figure; 7] = [
+    Figure {
+        name: "2",
+        keys: || BETAS.map(beta).to_vec(),
+        cells: table2,
+        ..Figure::BARE
+    },
+    Figure {
+        name: "3",
+        keys: || under(&[Case::Read, Case::Write], &SCHEDULERS),
+        cells: table3,
+        ..Figure::BARE
+    },
+    Figure {
+        name: "4",
+        keys: || under(&[Case::Mixed], &SCHEDULERS),
+        cells: table4,
+        ..Figure::BARE
+    },
+    Figure {
+        name: "5",
+        keys: || under(&[Case::ReadBackup, Case::WriteBackup], &SCHEDULERS[1..]),
+        cells: table5,
+        ..Figure::BARE
+    },
+    Figure {
+        name: "6",
+        keys: || under(&ALONE, &SCHEDULERS),
+        cells: table6,
+        ..Figure::BARE
+    },
+    Figure {
+        name: "figure 4",
+        keys: || under(&[Case::Write], &SCHEDULERS),
+        cells: figure4,
+        plots: |found| curves::settling(found).into_iter().collect(),
+        ..Figure::BARE
+    },
+    Figure {
+        name: "section 4.5",
+        keys: || under(&ALONE, &["flubber"]),
+        cells: waits,
+        ..Figure::BARE
+    },
+];
+
+/// The cases without a backup.
+const ALONE: [Case; 3] = [Case::Read, Case::Write, Case::Mixed];
+
+/// These cases under these schedulers.
+fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
+    let of = |&case: &Case| schedulers.iter().map(move |name| Key::new(case, name));
+    cases.iter().flat_map(of).collect()
 }
 
-type Cells = Result<Vec<Cell>, ExperimentError>;
-
-/// The same with what each competes in: `contest` says about what, who and which way.
-fn competing(
-    cells: Vec<Cell>,
-    contest: impl Fn(&Cell) -> Option<(String, String, Sense)>,
-) -> Vec<Cell> {
-    let with = |mut cell: Cell| {
-        cell.contest = contest(&cell).map(|(about, who, sense)| Contest { about, who, sense });
-        cell
-    };
-    cells.into_iter().map(with).collect()
-}
-
-fn table2(reference: &Reference, runs: &Runs<'_>) -> Cells {
-    let table = reference.table("2", 1)?;
-    let cells = table.cells(PAPER, |labels, column| {
-        let run = runs.of_beta(labels.first()?.parse().ok()?)?;
+fn table2(found: &Found<'_>) -> Cells {
+    let table = found.reference.table("2", 1)?;
+    let cells = table.cells(PAPER.name, |labels, column| {
+        let run = found.of(beta(labels.first()?.parse().ok()?))?;
         let (vm, figure) = column.split_once('_')?;
         let vm = format!("{vm}_read");
         match figure {
@@ -79,11 +97,14 @@ fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     Some((Case::named(case)?, vm))
 }
 
-fn table3(reference: &Reference, runs: &Runs<'_>) -> Cells {
-    let cells = reference.table("3", 1)?.cells(PAPER, |labels, column| {
-        let (case, vm) = case_and_vm(labels)?;
-        runs.named(case, column)?.time(vm)
-    });
+fn table3(found: &Found<'_>) -> Cells {
+    let cells = found
+        .reference
+        .table("3", 1)?
+        .cells(PAPER.name, |labels, column| {
+            let (case, vm) = case_and_vm(labels)?;
+            named(found, case, column)?.time(vm)
+        });
     Ok(competing(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
     }))
@@ -95,14 +116,17 @@ fn server_iops(run: &Run) -> f64 {
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 
-fn table4(reference: &Reference, runs: &Runs<'_>) -> Cells {
-    let cells = reference.table("4", 1)?.cells(PAPER, |labels, column| {
-        let run = runs.named(Case::Mixed, labels.first()?)?;
-        match column {
-            "server_avg_iops" => Some(server_iops(run)),
-            time => run.time(time.strip_suffix("_s")?),
-        }
-    });
+fn table4(found: &Found<'_>) -> Cells {
+    let cells = found
+        .reference
+        .table("4", 1)?
+        .cells(PAPER.name, |labels, column| {
+            let run = named(found, Case::Mixed, labels.first()?)?;
+            match column {
+                "server_avg_iops" => Some(server_iops(run)),
+                time => run.time(time.strip_suffix("_s")?),
+            }
+        });
     Ok(competing(cells, |cell| {
         let sense = match cell.column.as_str() {
             "server_avg_iops" => Sense::More,
@@ -112,28 +136,34 @@ fn table4(reference: &Reference, runs: &Runs<'_>) -> Cells {
     }))
 }
 
-fn table5(reference: &Reference, runs: &Runs<'_>) -> Cells {
-    let cells = reference.table("5", 1)?.cells(PAPER, |labels, column| {
-        let (case, vm) = case_and_vm(labels)?;
-        runs.named(case.with_backup()?, column)?.time(vm)
-    });
+fn table5(found: &Found<'_>) -> Cells {
+    let cells = found
+        .reference
+        .table("5", 1)?
+        .cells(PAPER.name, |labels, column| {
+            let (case, vm) = case_and_vm(labels)?;
+            named(found, case.with_backup()?, column)?.time(vm)
+        });
     Ok(competing(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
     }))
 }
 
-fn table6(reference: &Reference, runs: &Runs<'_>) -> Cells {
-    let cells = reference.table("6", 2)?.cells(PAPER, |labels, column| {
-        let run = runs.named(Case::named(labels.first()?)?, labels.get(1)?)?;
-        let [zero, within, outside] = run.distances();
-        match column {
-            "d_zero" => Some(zero),
-            "d_nonzero_within_5e7" => Some(within),
-            "within_5e7" => Some(zero + within),
-            "outside_5e7" => Some(outside),
-            _ => None,
-        }
-    });
+fn table6(found: &Found<'_>) -> Cells {
+    let cells = found
+        .reference
+        .table("6", 2)?
+        .cells(PAPER.name, |labels, column| {
+            let run = named(found, Case::named(labels.first()?)?, labels.get(1)?)?;
+            let [zero, within, outside] = run.distances();
+            match column {
+                "d_zero" => Some(zero),
+                "d_nonzero_within_5e7" => Some(within),
+                "within_5e7" => Some(zero + within),
+                "outside_5e7" => Some(outside),
+                _ => None,
+            }
+        });
     Ok(competing(cells, |cell| {
         let sense = match cell.column.as_str() {
             "d_zero" => Sense::More,
@@ -148,14 +178,16 @@ fn table6(reference: &Reference, runs: &Runs<'_>) -> Cells {
 
 /// A figure that stands in the text, and ours.
 fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) -> Option<Cell> {
-    Cell::stated(PAPER, [table, row, column], theirs, ours)
+    Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
 
-fn figure4(reference: &Reference, runs: &Runs<'_>) -> Cells {
+fn figure4(found: &Found<'_>) -> Cells {
     let mut cells = Vec::new();
     for scheduler in SCHEDULERS {
-        let theirs = reference.figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
-        let run = runs.of(Case::Write, scheduler);
+        let theirs = found
+            .reference
+            .figure(&format!("feedback.rnd_write_avg_latency_ms.{scheduler}"))?;
+        let run = found.of(Key::new(Case::Write, scheduler));
         let ours = run.and_then(|run| run.delay("rnd_write"));
         let column = "rnd_write_avg_latency_ms";
         cells.extend(single("figure 4", scheduler, column, theirs, ours));
@@ -165,15 +197,19 @@ fn figure4(reference: &Reference, runs: &Runs<'_>) -> Cells {
     }))
 }
 
-fn waits(reference: &Reference, runs: &Runs<'_>) -> Cells {
+fn waits(found: &Found<'_>) -> Cells {
     let mut cells = Vec::new();
     for (name, case) in [
         ("read", Case::Read),
         ("write", Case::Write),
         ("mixed", Case::Mixed),
     ] {
-        let theirs = reference.figure(&format!("wait_success_pct.{name}"))?;
-        let ours = runs.of(case, "flubber").and_then(Run::wait_success);
+        let theirs = found
+            .reference
+            .figure(&format!("wait_success_pct.{name}"))?;
+        let ours = found
+            .of(Key::new(case, "flubber"))
+            .and_then(Run::wait_success);
         cells.extend(single(
             "section 4.5",
             name,

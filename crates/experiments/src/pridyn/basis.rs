@@ -1,7 +1,8 @@
 //! What other runs follow from: how long the use cases take without deadlines, and what the disk does for so many streams.
 
-use super::Runs;
+use super::Pridyn;
 use super::setup::{Case, Change, Key, UseCase};
+use crate::frame::Runs;
 use tidegate_core::time::Nanos;
 
 /// What a use case's first application takes.
@@ -59,7 +60,7 @@ pub(super) fn before(key: &Key) -> Vec<Key> {
 }
 
 impl Basis {
-    pub(super) fn of(runs: &Runs) -> Basis {
+    pub(super) fn of(runs: &Runs<Pridyn>) -> Basis {
         let bounds = |which| {
             let [default, best] = bounds(which).map(|key| runs.get(&key)?.took(0));
             Some(Bounds {

@@ -14,12 +14,13 @@
 //! The disk's file and the scenarios carry the result; `calibration.toml` carries it once more with what is left over, and
 //! a test holds them together.
 
+use super::PAPER_TOML;
 use super::basis::{self, Basis};
 use super::folder::{self, Folder};
 use super::run::Run;
 use super::setup::{self, Case, Change, Guest, Key, UseCase};
-use super::{PAPER_TOML, Reference};
-use crate::{ExperimentError, Progress, Wanted, pool};
+use crate::fit::{self, Residual, distance};
+use crate::{ExperimentError, Progress, Reference, Wanted, pool};
 use std::fmt::Write;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
@@ -50,9 +51,6 @@ struct Free {
 /// What was tried, and what is left over.
 type Fitted = (Free, Vec<Residual>);
 
-/// A row: what it is, the thesis' figure, ours.
-type Residual = (String, f64, f64);
-
 /// The thesis' figures.
 struct Theirs {
     host: f64,
@@ -73,9 +71,9 @@ impl Theirs {
         };
         let one = |table: &str, row: &str| -> Result<f64, ExperimentError> {
             let found = figure(table, row)?;
-            found.first().copied().ok_or_else(|| ExperimentError::Data {
-                file: "paper.toml",
-                what: format!("{table}, {row}: nothing may be calibrated on it"),
+            found.first().copied().ok_or_else(|| {
+                let what = format!("{table}, {row}: nothing may be calibrated on it");
+                ExperimentError::data("paper.toml", what)
             })
         };
         Ok(Theirs {
@@ -165,21 +163,21 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
     let vm = |i: usize| writer(with(rate, processor_us(i), SIZE_MIB), false);
     let processor_us = processor_us(nearest(PROCESSOR_STEPS, theirs.vm, vm)?);
     let tried = defaults(theirs, with(rate, processor_us, SIZE_MIB))?;
-    let logs = tried.iter().map(|(_, theirs, ours)| (theirs / ours).ln());
+    let logs = tried.iter().map(|of| (of.theirs / of.ours).ln());
     let factor = (logs.sum::<f64>() / tried.len().max(1) as f64).exp();
     let steps = (SIZE_MIB as f64 * factor / SIZE_STEP_MIB as f64).round() as u64;
     let free = with(rate, processor_us, steps * SIZE_STEP_MIB);
     let mut residuals = vec![
-        (
-            "figure 1.2, host, MB/s".to_owned(),
-            theirs.host,
-            writer(free, true)?,
-        ),
-        (
-            "figure 1.2, 1 VM, MB/s".to_owned(),
-            theirs.vm,
-            writer(free, false)?,
-        ),
+        Residual {
+            cell: "figure 1.2, host, MB/s".to_owned(),
+            theirs: theirs.host,
+            ours: writer(free, true)?,
+        },
+        Residual {
+            cell: "figure 1.2, 1 VM, MB/s".to_owned(),
+            theirs: theirs.vm,
+            ours: writer(free, false)?,
+        },
     ];
     residuals.extend(defaults(theirs, free)?);
     Ok((free, residuals))
@@ -215,8 +213,11 @@ fn fit_streams(
     )?));
     let mut residuals = Vec::new();
     for (vms, theirs) in (1..).zip(theirs.streams) {
-        let name = format!("figure 4.4, streams of {vms}, MB/s");
-        residuals.push((name, theirs, streams(vms, free)?));
+        residuals.push(Residual {
+            cell: format!("figure 4.4, streams of {vms}, MB/s"),
+            theirs,
+            ours: streams(vms, free)?,
+        });
     }
     Ok((free, residuals))
 }
@@ -228,23 +229,15 @@ fn defaults(theirs: &Theirs, free: Free) -> Result<Vec<Residual>, ExperimentErro
         let [default, _] = basis::bounds(which);
         let run = Run::of(scenario(&default, free)?);
         for (vm, theirs) in theirs.defaults[i].iter().enumerate() {
-            let name = format!(
-                "table 4.1, use case {} default, application {}, s",
-                i + 1,
-                vm + 1
-            );
-            residuals.push((name, *theirs, run.took(vm).unwrap_or(f64::INFINITY)));
+            let (case, application) = (i + 1, vm + 1);
+            residuals.push(Residual {
+                cell: format!("table 4.1, use case {case} default, application {application}, s"),
+                theirs: *theirs,
+                ours: run.took(vm).unwrap_or(f64::INFINITY),
+            });
         }
     }
     Ok(residuals)
-}
-
-/// Root of the mean square of the logarithm of ours over theirs.
-fn distance(residuals: &[Residual]) -> f64 {
-    let squares = residuals
-        .iter()
-        .map(|(_, theirs, ours)| (ours / theirs).ln().powi(2));
-    (squares.sum::<f64>() / residuals.len().max(1) as f64).sqrt()
 }
 
 /// The one with the least distance.
@@ -315,12 +308,8 @@ pub(super) fn calibrate(
     );
     text += &told("bulk", &bulk);
     text += &told("streams", &streams);
-    for (cell, theirs, ours) in best(&bulk).1.iter().chain(&best(&streams).1) {
-        let _ = write!(
-            text,
-            "\n[[residual]]\ncell = \"{cell}\"\ntheirs = {theirs}\nours = {ours:.2}\n"
-        );
-    }
+    let left = best(&bulk).1.iter().chain(&best(&streams).1);
+    fit::tell(&mut text, left, 2);
     Ok(text)
 }
 
@@ -336,7 +325,9 @@ mod tests {
 
     #[test]
     fn the_disk_and_the_scenarios_have_what_the_calibration_found() {
-        let root: toml::Table = setup::embedded!("calibration.toml").parse().expect("TOML");
+        let root: toml::Table = crate::folder::embedded!("pridyn", "calibration.toml")
+            .parse()
+            .expect("TOML");
         let rate = number(&root, "outer_rate", "kB/s");
         assert_eq!(disk(rate).trim_end(), folder::disk().trim_end());
         for case in Case::ALL {

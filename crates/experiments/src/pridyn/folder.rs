@@ -1,15 +1,15 @@
 //! The experiment's own files, and the traces that somebody else has.
 
-use super::setup::embedded;
 use crate::TraceFile;
+use crate::folder::{self, File, named};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Cursor};
 use std::sync::Arc;
-use tidegate_config::{Library, model};
+use tidegate_config::Library;
 use tidegate_core::profile::Profile;
-use tidegate_device::catalogue::{self, Entry};
+use tidegate_device::catalogue::Entry;
 
-const DISK: (&str, &str) = ("disk.toml", embedded!("disk.toml"));
+const DISK: File = named!("pridyn", "disk.toml");
 
 macro_rules! trace {
     ($stream:literal, $file:literal) => {
@@ -61,13 +61,7 @@ fn stream(path: &str) -> &str {
 impl Library for Folder {
     fn model(&self, name: &str) -> Result<Entry, String> {
         let (file, text) = DISK;
-        match name.strip_prefix("../") {
-            Some(found) if found == file => {
-                let text = self.disk.as_deref().unwrap_or(text);
-                catalogue::parse(text, file).map_err(|error| error.to_string())
-            }
-            _ => model::built_in(name),
-        }
+        folder::model(name, &[(file, self.disk.as_deref().unwrap_or(text))])
     }
 
     fn profile(&self, path: &str) -> Result<Profile, String> {

@@ -3,7 +3,7 @@
 use super::basis::{Kind, experiments};
 use super::run::{Run, Second};
 use super::setup::{Case, Change, Key, Reading, UseCase};
-use super::{Figure, Found, no_cells};
+use super::{Figure, Found};
 use crate::said::Said;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -11,7 +11,6 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_3_4: Figure = Figure {
     name: "figure 3.4",
     keys: || vec![impossible(), tight()],
-    cells: no_cells,
     claims: |found| {
         let given_up = found.of(impossible()).and_then(given_up);
         let served_first = found.of(tight()).and_then(served_first);
@@ -19,6 +18,7 @@ pub(super) const FIGURE_3_4: Figure = Figure {
         Ok(all.into_iter().flatten().flatten().collect())
     },
     plots,
+    ..Figure::BARE
 };
 
 /// The middle one of the experiments of a kind.
@@ -111,14 +111,15 @@ fn turns(run: &Run) -> Vec<usize> {
 
 fn steady(found: &Found<'_>) -> Option<Vec<Said>> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
-        let of = |key: Key| Some(turns(found.runs.get(&key.read(reading))?));
+        let found = found.varied(reading);
+        let of = |key: Key| Some(turns(found.of(key)?));
         Some([of(impossible())?, of(tight())?])
     };
-    let [a, b] = both(found.reading)?;
+    let [a, b] = both(found.variant)?;
     let most = a.iter().chain(&b).copied().max()?;
     let mut told =
         format!("those of the reader and the writers change {a:?} times in (a), {b:?} in (b)");
-    if let (Reading::Ours, Some([a, b])) = (found.reading, both(Reading::Literal)) {
+    if let (Reading::Ours, Some([a, b])) = (found.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
     Some(vec![Said::new(

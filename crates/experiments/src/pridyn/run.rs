@@ -1,6 +1,5 @@
 //! What came of a run: a sample a second of each VM, and how long each of its requests with a deadline took.
 
-use super::setup::Key;
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 use tidegate_sim::report::{self, Report, VmReport};
@@ -160,9 +159,6 @@ pub(super) fn late_pct<'a>(
         (late, all) => Some(100.0 * f64::from(late) / f64::from(all)),
     }
 }
-
-/// Runs of one kind, by their keys.
-pub(super) type Runs = std::collections::BTreeMap<Key, Run>;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,9 @@
 use super::basis::{Basis, Capacity};
 use super::folder::Folder;
 use crate::ExperimentError;
-use tidegate_config::{Field, document, policy};
+use crate::folder::{self as files, File, named, set_param};
+use crate::frame::Variant;
+use tidegate_config::policy;
 use tidegate_core::objective::Priority;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
@@ -12,14 +14,7 @@ use tidegate_workload::deadline::{BySize, Deadline};
 use tidegate_workload::job::{Flow, Job, Mix, Sizes};
 use tidegate_workload::time::TimeDistribution;
 
-macro_rules! embedded {
-    ($file:literal) => {
-        include_str!(concat!("../../../../experiments/pridyn/", $file))
-    };
-}
-pub(super) use embedded;
-
-const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
+const SCHEDULERS_TOML: &str = files::embedded!("pridyn", "schedulers.toml");
 
 /// Who runs beside whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,22 +61,19 @@ impl Case {
     ];
 
     /// Its file, and what it says.
-    fn scenario(self) -> (&'static str, &'static str) {
+    fn file(self) -> File {
         match self {
-            Case::Records => ("records.toml", embedded!("scenarios/records.toml")),
-            Case::Operations => ("operations.toml", embedded!("scenarios/operations.toml")),
+            Case::Records => named!("pridyn/scenarios", "records.toml"),
+            Case::Operations => named!("pridyn/scenarios", "operations.toml"),
             Case::UseCase(UseCase::One) => {
-                ("use-case-1.toml", embedded!("scenarios/use-case-1.toml"))
+                named!("pridyn/scenarios", "use-case-1.toml")
             }
             Case::UseCase(UseCase::Two) => {
-                ("use-case-2.toml", embedded!("scenarios/use-case-2.toml"))
+                named!("pridyn/scenarios", "use-case-2.toml")
             }
-            Case::Web => ("web.toml", embedded!("scenarios/web.toml")),
-            Case::WebResearch => (
-                "web-research.toml",
-                embedded!("scenarios/web-research.toml"),
-            ),
-            Case::Media => ("media.toml", embedded!("scenarios/media.toml")),
+            Case::Web => named!("pridyn/scenarios", "web.toml"),
+            Case::WebResearch => named!("pridyn/scenarios", "web-research.toml"),
+            Case::Media => named!("pridyn/scenarios", "media.toml"),
         }
     }
 }
@@ -121,15 +113,15 @@ pub(super) enum Reading {
     Printed,
     /// PriDyn as Tidegate has it unless told otherwise.
     Added,
-    /// PriDyn is told what the disk does for so many, instead of learning it.
+    /// PriDyn is told what the disk does for so many, as section 4.2.1 has it, instead of learning it.
     Given,
     /// Low priority as the lowest level of best effort, not as the idle class.
     Level,
 }
 
-impl Reading {
-    /// Everything that is read otherwise to show what a claim hangs on.
-    pub(super) const OTHERS: [Reading; 5] = [
+impl Variant for Reading {
+    const NOTHING: Reading = Reading::Ours;
+    const ALL: &'static [Reading] = &[
         Reading::Literal,
         Reading::Printed,
         Reading::Added,
@@ -137,8 +129,7 @@ impl Reading {
         Reading::Level,
     ];
 
-    /// How a sentence about such a run begins.
-    pub(super) fn phrase(self) -> &'static str {
+    fn phrase(self) -> String {
         match self {
             Reading::Ours => "As it is",
             Reading::Literal => "With figure 3.3 as printed",
@@ -147,6 +138,7 @@ impl Reading {
             Reading::Given => "With what the disk does given",
             Reading::Level => "With the lowest level of best effort for low priority",
         }
+        .to_owned()
     }
 }
 
@@ -195,22 +187,15 @@ const MEDIA: u32 = 2_500;
 
 /// The policy that stands behind a scheduler.
 fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, ExperimentError> {
-    let read = |root: &Field<'_>| {
-        let mut root = root.section()?;
-        let needed = root.need(name, "a table with its policy")?;
-        let mut section = needed.section()?;
-        let policy = section.need("policy", "policy = \"cfq\"");
-        let policy = policy.and_then(|field| policy::from_field(&field))?;
+    files::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let literal = section.read("literal", policy.clone(), policy::from_field);
         let added = section.read("added", policy.clone(), policy::from_field);
-        section.finish();
         match reading {
             Reading::Literal => literal,
             Reading::Added => added,
             _ => Some(policy),
         }
-    };
-    Ok(document::read(SCHEDULERS_TOML, "schedulers.toml", read)?.config)
+    })
 }
 
 /// What a run simulates.
@@ -222,21 +207,18 @@ pub(super) fn scenario(
     folder: &Folder,
     basis: &Basis,
 ) -> Result<Scenario, ExperimentError> {
-    let (file, text) = key.case.scenario();
+    let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, folder, None)?.config;
-    let wrong = |what: String| ExperimentError::Data { file, what };
-    let policy = policy(key.scheduler, key.reading)?;
-    for device in &mut scenario.devices {
-        device.policy = policy.clone();
-    }
-    change(&mut scenario, key, basis).map_err(&wrong)?;
+    let wrong = |what: String| ExperimentError::data(file, what);
+    files::put_under(&mut scenario, &policy(key.scheduler, key.reading)?);
+    change(&mut scenario, key, basis).map_err(wrong)?;
     if key.reading == Reading::Given {
-        tell_capacity(&mut scenario, key, basis).map_err(&wrong)?;
+        let unknown = || wrong(format!("{key:?}: its disk was not measured"));
+        let capacity = capacity(&mut scenario, key, basis).ok_or_else(unknown)?;
+        set_param(&mut scenario, "max_bandwidth", capacity.alone)?;
+        set_param(&mut scenario, "bandwidth_loss", capacity.loss())?;
     }
-    scenario
-        .check()
-        .map_err(|error| wrong(format!("{key:?}: {error}")))?;
-    Ok(scenario)
+    files::checked(scenario, file, key)
 }
 
 fn jobs(scenario: &mut Scenario) -> impl Iterator<Item = &mut Job> {
@@ -337,22 +319,6 @@ fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacit
         Case::Media => basis.media,
         _ => basis.web,
     }
-}
-
-/// PriDyn is told what the disk does, as section 4.2.1 has it.
-fn tell_capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), String> {
-    let capacity = capacity(scenario, key, basis);
-    let capacity = capacity.ok_or_else(|| format!("{key:?}: its disk was not measured"))?;
-    for device in &mut scenario.devices {
-        for (name, value) in [
-            ("max_bandwidth", capacity.alone),
-            ("bandwidth_loss", capacity.loss()),
-        ] {
-            let set = device.policy.set(name, value);
-            set.map_err(|error| error.to_string())?;
-        }
-    }
-    Ok(())
 }
 
 /// Equations 4.1 and 4.2 on this disk, for two tenants.

@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key, Reading};
-use super::{Claims, Figure, Found, basis, contested, no_cells};
+use super::{Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -23,11 +23,12 @@ pub(super) const FIGURE_4_5: Figure = Figure {
     claims: tolerance_claims,
     plots: |found| {
         let ours = curve(found, "cfq").map(|curve| vec![("web streams under CFQ", curve)]);
-        let printed = curve(&found.read(Reading::Printed), "cfq")
+        let printed = curve(&found.varied(Reading::Printed), "cfq")
             .map(|curve| vec![("with equation 4.1 as printed", curve)]);
         let series = [ours, printed].into_iter().flatten().flatten().collect();
         by_tolerance("Figure 4.5: deadlines missed by delta", series)
     },
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_4_6: Figure = Figure {
@@ -53,6 +54,7 @@ pub(super) const FIGURE_4_6: Figure = Figure {
     },
     claims: research_claims,
     plots: |found| responses(found).into_iter().collect(),
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_4_7: Figure = Figure {
@@ -63,22 +65,22 @@ pub(super) const FIGURE_4_7: Figure = Figure {
             .flat_map(|scheduler| TENTHS.map(|tenths| web(scheduler, tenths)));
         with_measured(all.collect())
     },
-    cells: no_cells,
     claims: both_claims,
     plots: |found| {
         let mut series = Vec::new();
         for (name, scheduler, reading) in [
-            ("without PriDyn", "cfq", found.reading),
-            ("with PriDyn", "pridyn", found.reading),
+            ("without PriDyn", "cfq", found.variant),
+            ("with PriDyn", "pridyn", found.variant),
             ("with figure 3.3 as printed", "pridyn", Reading::Literal),
         ] {
-            series.extend(curve(&found.read(reading), scheduler).map(|curve| (name, curve)));
+            series.extend(curve(&found.varied(reading), scheduler).map(|curve| (name, curve)));
         }
         by_tolerance(
             "Figure 4.7b: deadlines missed by both of two web streams",
             series,
         )
     },
+    ..Figure::BARE
 };
 
 /// Delta, in tenths.

@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
-use super::{Claims, Figure, Found, basis, contested, no_cells, no_plots};
+use super::{Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -21,6 +21,7 @@ pub(super) const FIGURE_1_2: Figure = Figure {
     },
     claims: mean_claims,
     plots: |found| by_record(found, "Figure 1.2: what a writer has on average", mean_mb_s),
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_1_3: Figure = Figure {
@@ -35,28 +36,27 @@ pub(super) const FIGURE_1_3: Figure = Figure {
     },
     claims: total_claims,
     plots: |found| by_record(found, "Figure 1.3: what writers have together", total_mb_s),
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_1_4: Figure = Figure {
     name: "figure 1.4",
     keys: operations_keys,
-    cells: no_cells,
     claims: |found| {
         let rate = |all, vm| Some(found.of(operations(all))?.rate(vm)? / 1e6);
         Ok(beside(&rate, "MB/s", |beside, alone| beside < alone).unwrap_or_default())
     },
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_1_5: Figure = Figure {
     name: "figure 1.5",
     keys: operations_keys,
-    cells: no_cells,
     claims: |found| {
         let took = |all, vm| found.of(operations(all))?.took(vm);
         Ok(latencies(&took).unwrap_or_default())
     },
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_4_4: Figure = Figure {
@@ -73,7 +73,7 @@ pub(super) const FIGURE_4_4: Figure = Figure {
         Ok(contested(&table, Sense::More, ours, contest))
     },
     claims: loss_claims,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// Sizes of records, in KiB.

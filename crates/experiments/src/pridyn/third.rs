@@ -2,7 +2,7 @@
 
 use super::run::{Run, late_pct};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Claims, Figure, Found, basis, contested, no_cells, no_plots};
+use super::{Cells, Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -10,7 +10,6 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_5_2: Figure = Figure {
     name: "figure 5.2",
     keys,
-    cells: no_cells,
     claims: before_and_after,
     plots: |found| {
         let all = CASES.into_iter().zip([
@@ -20,14 +19,15 @@ pub(super) const FIGURE_5_2: Figure = Figure {
         all.filter_map(|(third, what)| around(found, third, what))
             .collect()
     },
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_5_3: Figure = Figure {
     name: "figure 5.3",
     keys,
-    cells: no_cells,
     claims: |found| Ok(compared(found).into_iter().collect()),
     plots: |found| both(found).into_iter().collect(),
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_5_4: Figure = Figure {
@@ -53,7 +53,7 @@ pub(super) const FIGURE_5_4: Figure = Figure {
         };
         Ok(["A", "C"].into_iter().filter_map(fewer).collect())
     },
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// Case 1 and case 2 of table 5.1, by who the third is.

@@ -1,10 +1,10 @@
 //! The two use cases of section 4.1: table 4.1, figure 4.1 and what the text makes of them.
 
-use super::basis::{self, Kind, experiments};
+use super::basis::{self, Basis, Kind, experiments};
 use super::priorities::was;
 use super::run::Run;
 use super::setup::{Case, Change, Key, UseCase};
-use super::{Cells, Claims, Figure, Found, contested, no_claims, no_plots};
+use super::{Cells, Claims, Figure, Found, contested};
 use crate::Sense;
 use crate::said::Said;
 use tidegate_core::jobs::Class;
@@ -14,8 +14,7 @@ pub(super) const TABLE_4_1: Figure = Figure {
     name: "4.1",
     keys: || BOTH.into_iter().flat_map(basis::bounds).collect(),
     cells: latencies,
-    claims: no_claims,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const SECTION_4_1: Figure = Figure {
@@ -23,13 +22,12 @@ pub(super) const SECTION_4_1: Figure = Figure {
     keys: sweep_keys,
     cells: cuts,
     claims: cut_claims,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_4_1: Figure = Figure {
     name: "figure 4.1",
     keys: sweep_keys,
-    cells: super::no_cells,
     claims: |found| {
         let all = BOTH.into_iter().filter_map(|which| sweep(found, which));
         Ok(all.flatten().collect())
@@ -39,6 +37,7 @@ pub(super) const FIGURE_4_1: Figure = Figure {
             .filter_map(|which| plot(found, which))
             .collect()
     },
+    ..Figure::BARE
 };
 
 const BOTH: [UseCase; 2] = [UseCase::One, UseCase::Two];
@@ -98,8 +97,9 @@ fn latencies(found: &Found<'_>) -> Cells {
 
 /// The runs of a use case with deadlines.
 fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
+    let basis = Basis::of(found.runs);
     let all = experiments(which).into_iter().map(|(n, kind)| {
-        let deadline = found.basis.deadline(which, n)?.as_secs_f64();
+        let deadline = basis.deadline(which, n)?.as_secs_f64();
         Some((n, kind, deadline, found.of(key(which, n))?))
     });
     all.collect()
@@ -107,7 +107,7 @@ fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, 
 
 /// By how much the latency of the first application falls where PriDyn has something to do, in per cent of the default.
 fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
-    let default = found.basis.bounds(which)?.default;
+    let default = Basis::of(found.runs).bounds(which)?.default;
     let runs = runs(found, which)?;
     let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
     let latencies: Option<Vec<f64>> = tight.map(|(.., run)| run.took(FIRST)).collect();

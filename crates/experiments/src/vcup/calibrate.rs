@@ -7,8 +7,8 @@
 use super::capacity::{READERS, key};
 use super::setup::scenario;
 use super::{PAPER, PAPER_TOML, Run};
+use crate::fit::{self, Residual, distance};
 use crate::{ExperimentError, Progress, Reference, Wanted, pool};
-use std::fmt::Write;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::{Path, Scenario};
 use tidegate_workload::time::TimeDistribution;
@@ -38,14 +38,6 @@ fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     Ok(Run::of(scenario).total_mb_s())
 }
 
-/// Root of the mean square of the logarithm of ours over theirs.
-fn distance(pairs: &[(f64, f64)]) -> f64 {
-    let squares = pairs
-        .iter()
-        .map(|(theirs, ours)| (ours / theirs).ln().powi(2));
-    (squares.sum::<f64>() / pairs.len().max(1) as f64).sqrt()
-}
-
 /// The paper's totals under FQ.
 fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     let table = reference.table("figure 11", 1)?;
@@ -54,6 +46,17 @@ fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     });
     let free = cells.into_iter().filter(|cell| cell.calibrated);
     Ok(free.map(|cell| cell.theirs).collect())
+}
+
+/// What is left over of the totals.
+fn residuals(theirs: &[f64], ours: &[f64]) -> Vec<Residual> {
+    let both = theirs.iter().zip(ours);
+    let of = |((readers, _), (theirs, ours)): (&(usize, u64), (&f64, &f64))| Residual {
+        cell: format!("figure 11, {readers} readers, total under FQ, MB/s"),
+        theirs: *theirs,
+        ours: *ours,
+    };
+    READERS.iter().zip(both).map(of).collect()
 }
 
 /// Tries all, and says what was best: the text of `calibration.toml`.
@@ -72,24 +75,18 @@ pub(super) fn calibrate(
     let found = found.into_iter().collect::<Result<Vec<f64>, _>>()?;
     let rows = TRIED_US.iter().zip(found.chunks_exact(READERS.len()));
     let rows = rows.map(|(us, ours)| {
-        let pairs: Vec<(f64, f64)> = theirs.iter().copied().zip(ours.iter().copied()).collect();
-        (distance(&pairs), *us, pairs)
+        let residuals = residuals(&theirs, ours);
+        (distance(&residuals), *us, residuals)
     });
     let best = rows.min_by(|a, b| a.0.total_cmp(&b.0));
-    let (off, us, pairs) = best.expect("something is tried");
+    let (off, us, residuals) = best.expect("something is tried");
     let mut text = format!(
         "# Written by `tidegate reproduce vcup --calibrate`: the best of {} by the root of the mean square of\n\
          # ln(ours / theirs) over what 4 to 7 sequential readers have together under FQ.\n\n\
          [array]\npath.each_way = \"{us} us\"\nrms_log_ratio = {off:.4}\n",
         TRIED_US.len()
     );
-    for ((readers, _), (theirs, ours)) in READERS.iter().zip(pairs) {
-        let _ = write!(
-            text,
-            "\n[[residual]]\ncell = \"figure 11, {readers} readers, total under FQ, MB/s\"\n\
-             theirs = {theirs}\nours = {ours:.1}\n"
-        );
-    }
+    fit::tell(&mut text, &residuals, 1);
     Ok(text)
 }
 
@@ -100,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_scenarios_have_the_path_that_the_calibration_found() {
-        let text = setup::embedded!("calibration.toml");
+        let text = crate::folder::embedded!("vcup", "calibration.toml");
         let root: toml::Table = text.parse().expect("TOML");
         let told = root["array"]["path"]["each_way"].as_str().expect("a time");
         let us = told.strip_suffix(" us").expect("microseconds");

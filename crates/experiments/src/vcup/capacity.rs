@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key, Without};
-use super::{Cells, Claims, Figure, Found, PAPER, goals, no_plots};
+use super::{Cells, Claims, Figure, Found, PAPER, goals};
 use crate::Cell;
 use crate::said::Said;
 
@@ -16,8 +16,7 @@ pub(super) const FIGURE_11: Figure = Figure {
     },
     cells: totals,
     claims: compared,
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_5: Figure = Figure {
@@ -30,8 +29,7 @@ pub(super) const TABLE_5: Figure = Figure {
             Ok(goals::beta("table 5", &cells.iter().collect::<Vec<_>>()))
         })
     },
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_6: Figure = Figure {
@@ -44,8 +42,7 @@ pub(super) const TABLE_6: Figure = Figure {
             Ok(goals::v("table 6", &cells.iter().collect::<Vec<_>>()))
         })
     },
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 /// How many VMs, and the target of each in MB/s.
@@ -90,8 +87,8 @@ pub(super) fn with_added(
     goal: impl Fn(&Found<'_>) -> Result<Option<Said>, crate::ExperimentError>,
 ) -> Claims {
     let mut claims: Vec<Said> = goal(found)?.into_iter().collect();
-    if found.is_whole() {
-        claims.extend(goals::added(goal(&found.without(Without::Letter))?));
+    if found.variant == Without::Nothing {
+        claims.extend(goals::added(goal(&found.varied(Without::Letter))?));
     }
     Ok(claims)
 }

@@ -2,7 +2,7 @@
 
 use super::run::{Run, Second};
 use super::setup::{Case, Key};
-use super::{Claims, Figure, Found, no_cells};
+use super::{Claims, Figure, Found};
 use crate::said::Said;
 use tidegate_core::precision;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -10,10 +10,9 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_8: Figure = Figure {
     name: "figure 8",
     keys: || vec![key()],
-    cells: no_cells,
     claims,
     plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 const INTERVAL: usize = 10;

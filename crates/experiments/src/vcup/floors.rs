@@ -4,26 +4,24 @@ use super::capacity::with_added;
 use super::keys::bandwidths;
 use super::run::{Run, Second, mean, v};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Claims, Figure, Found, PAPER, goals, no_cells, no_plots};
+use super::{Cells, Claims, Figure, Found, PAPER, goals};
 use crate::said::Said;
 use tidegate_report::Plot;
 
 pub(super) const FIGURE_12: Figure = Figure {
     name: "figure 12",
     keys: || SETTINGS.map(alone).to_vec(),
-    cells: no_cells,
     claims: uncontrolled,
-    plots: no_plots,
-    ablated: false,
+    explained: false,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
     keys: || VMS.map(key).to_vec(),
-    cells: no_cells,
     claims: controlled,
     plots: |found| VMS.iter().filter_map(|vms| curve(found, *vms)).collect(),
-    ablated: true,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_7: Figure = Figure {
@@ -31,8 +29,7 @@ pub(super) const TABLE_7: Figure = Figure {
     keys: FIGURE_13.keys,
     cells: table_7,
     claims: precise,
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 /// VM1's reservation and limit in figure 12, IOPS.

@@ -2,7 +2,7 @@
 
 use super::run::{Run, Second, mean};
 use super::setup::{Case, Key, Without};
-use super::{Cells, Claims, Figure, Found, PAPER, goals, no_cells, no_plots};
+use super::{Cells, Claims, Figure, Found, PAPER, goals};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -11,17 +11,15 @@ pub(super) const TABLE_2: Figure = Figure {
     keys,
     cells: table_2,
     claims: precise,
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_9: Figure = Figure {
     name: "figure 9",
     keys,
-    cells: no_cells,
     claims: compared,
     plots: curves,
-    ablated: true,
+    ..Figure::BARE
 };
 
 const FQ: &str = "fq";
@@ -59,8 +57,8 @@ pub(super) fn held(found: &Found<'_>, about: &str, table: fn(&Found<'_>) -> Cell
         ])
     };
     let mut claims: Vec<Said> = goals_of(found)?.into_iter().flatten().collect();
-    if found.is_whole() {
-        let added = goals_of(&found.without(Without::Letter))?;
+    if found.variant == Without::Nothing {
+        let added = goals_of(&found.varied(Without::Letter))?;
         claims.extend(added.into_iter().filter_map(goals::added));
     }
     Ok(claims)

@@ -2,17 +2,17 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
-use super::{Claims, Figure, Found, no_cells};
+use super::{Claims, Figure, Found};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_3: Figure = Figure {
     name: "figure 3",
     keys,
-    cells: no_cells,
     claims,
     plots,
-    ablated: false,
+    explained: false,
+    ..Figure::BARE
 };
 
 /// Sizes of requests, in KiB.

@@ -1,6 +1,5 @@
 //! What came of a run: a sample a second of each VM, from which B, beta and V are.
 
-use super::setup::Key;
 use tidegate_core::engine::Engine;
 use tidegate_core::precision;
 use tidegate_core::request::{Op, VmId};
@@ -194,13 +193,10 @@ pub(super) fn v(samples: &[u64]) -> Option<f64> {
     Some(precision::variability(samples)? as f64 / 1e4)
 }
 
-/// Runs of one kind, by their keys.
-pub(super) type Runs = std::collections::BTreeMap<Key, Run>;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vcup::setup::{self, Case};
+    use crate::vcup::setup::{self, Case, Key};
 
     /// Requests of 32 and 12 KiB, in I/Os of four pages: two of a read, one of a write.
     #[test]

@@ -3,7 +3,7 @@
 use super::keys::{consolidated, held};
 use super::run::{Run, SI, Second, beta, mean, v};
 use super::setup::{Case, Change, Key, STEP, Without};
-use super::{Cells, Claims, Figure, Found, PAPER, no_plots};
+use super::{Cells, Claims, Figure, Found, PAPER};
 use crate::said::Said;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -14,7 +14,7 @@ pub(super) const FIGURE_10: Figure = Figure {
     cells: ends,
     claims: climbs,
     plots: staircases,
-    ablated: true,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_4: Figure = Figure {
@@ -22,8 +22,7 @@ pub(super) const TABLE_4: Figure = Figure {
     keys: || ["fq", "vcup"].map(together).to_vec(),
     cells: table_4,
     claims: |found| held(found, "table 4", table_4),
-    plots: no_plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 /// Who climbs, and up to how many MB/s, by 5 a step.
@@ -135,8 +134,8 @@ fn climbs(found: &Found<'_>) -> Claims {
         inadequate(&steps),
         convergence(&steps),
     ];
-    if found.is_whole()
-        && let Some(added) = self::steps(&found.without(Without::Letter))
+    if found.variant == Without::Nothing
+        && let Some(added) = self::steps(&found.varied(Without::Letter))
     {
         claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
     }

@@ -1,24 +1,18 @@
 //! The runs there are: what runs beside each other, under which scheduler, and what is changed about it.
 
 use crate::ExperimentError;
-use tidegate_config::{Field, Library, document, model, policy};
+use crate::folder::{self, File, named, set_param};
+use crate::frame::Variant;
+use tidegate_config::policy;
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue::{self, Entry};
+use tidegate_device::catalogue::Entry;
 use tidegate_sim::scenario::{self, Action, Scenario};
 use tidegate_workload::job::{Job, Mix, Rw, SizeShare, Sizes};
 
-macro_rules! embedded {
-    ($file:literal) => {
-        include_str!(concat!("../../../../experiments/vcup/", $file))
-    };
-}
-pub(super) use embedded;
-
-const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
-const ARRAY_2: (&str, &str) = ("array-2.toml", embedded!("array-2.toml"));
+const SCHEDULERS_TOML: &str = folder::embedded!("vcup", "schedulers.toml");
+const ARRAY_2: File = named!("vcup", "array-2.toml");
 const KIB: u32 = 1 << 10;
 const MB: u64 = 1_000_000;
 
@@ -57,16 +51,16 @@ impl Case {
     ];
 
     /// Its file, and what it says.
-    fn scenario(self) -> (&'static str, &'static str) {
+    fn file(self) -> File {
         match self {
-            Case::Merging => ("merging.toml", embedded!("scenarios/merging.toml")),
-            Case::Single => ("single.toml", embedded!("scenarios/single.toml")),
-            Case::Drift => ("drift.toml", embedded!("scenarios/drift.toml")),
-            Case::Keys => ("keys.toml", embedded!("scenarios/keys.toml")),
-            Case::Servers => ("servers.toml", embedded!("scenarios/servers.toml")),
-            Case::Readers => ("readers.toml", embedded!("scenarios/readers.toml")),
-            Case::Floors => ("floors.toml", embedded!("scenarios/floors.toml")),
-            Case::Throughput => ("throughput.toml", embedded!("scenarios/throughput.toml")),
+            Case::Merging => named!("vcup/scenarios", "merging.toml"),
+            Case::Single => named!("vcup/scenarios", "single.toml"),
+            Case::Drift => named!("vcup/scenarios", "drift.toml"),
+            Case::Keys => named!("vcup/scenarios", "keys.toml"),
+            Case::Servers => named!("vcup/scenarios", "servers.toml"),
+            Case::Readers => named!("vcup/scenarios", "readers.toml"),
+            Case::Floors => named!("vcup/scenarios", "floors.toml"),
+            Case::Throughput => named!("vcup/scenarios", "throughput.toml"),
         }
     }
 }
@@ -131,17 +125,17 @@ pub(super) enum Without {
     Luns,
 }
 
-impl Without {
-    /// Everything that is left out to show what a claim hangs on.
-    pub(super) const ALL: [Without; 2] = [Without::Letter, Without::Luns];
+impl Variant for Without {
+    const NOTHING: Without = Without::Nothing;
+    const ALL: &'static [Without] = &[Without::Letter, Without::Luns];
 
-    /// How a sentence about such a run begins.
-    pub(super) fn phrase(self) -> &'static str {
+    fn phrase(self) -> String {
         match self {
             Without::Nothing => "As it is",
             Without::Letter => "With what Tidegate adds",
             Without::Luns => "With one CFQ over all VMs",
         }
+        .to_owned()
     }
 }
 
@@ -188,40 +182,19 @@ impl Key {
 pub(super) const STEP: Nanos = Nanos::from_secs(120);
 
 /// Finds the experiment's own array, and the catalogue's.
-struct Folder;
-
-impl Library for Folder {
-    fn model(&self, name: &str) -> Result<Entry, String> {
-        let (file, text) = ARRAY_2;
-        match name.strip_prefix("../") {
-            Some(found) if found == file => {
-                catalogue::parse(text, file).map_err(|error| error.to_string())
-            }
-            _ => model::built_in(name),
-        }
-    }
-
-    fn profile(&self, path: &str) -> Result<Profile, String> {
-        Err(format!("there is no {path}"))
-    }
+fn find_model(name: &str) -> Result<Entry, String> {
+    folder::model(name, &[ARRAY_2])
 }
 
 /// The policy that stands behind a scheduler.
 fn policy(name: &'static str, without: Without) -> Result<PolicySpec, ExperimentError> {
-    let read = |root: &Field<'_>| {
-        let mut root = root.section()?;
-        let needed = root.need(name, "a table with its policy")?;
-        let mut section = needed.section()?;
-        let policy = section.need("policy", "policy = \"cfq\"");
-        let policy = policy.and_then(|field| policy::from_field(&field))?;
+    folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let added = section.read("added", policy.clone(), policy::from_field);
-        section.finish();
         match without {
             Without::Letter => added,
             _ => Some(policy),
         }
-    };
-    Ok(document::read(SCHEDULERS_TOML, "schedulers.toml", read)?.config)
+    })
 }
 
 /// All VMs are on one host, whose queue is as deep as theirs together.
@@ -239,24 +212,17 @@ fn gather(scenario: &mut Scenario) {
 /// # Errors
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
-    let (file, text) = key.case.scenario();
-    let mut scenario = scenario::read(text, file, &Folder, None)?.config;
-    let wrong = |what: String| ExperimentError::Data { file, what };
-    let policy = policy(key.scheduler, key.without)?;
-    for device in &mut scenario.devices {
-        device.policy = policy.clone();
-    }
-    change(&mut scenario, key.change).map_err(&wrong)?;
+    let (file, text) = key.case.file();
+    let mut scenario = scenario::read(text, file, &find_model, None)?.config;
+    folder::put_under(&mut scenario, &policy(key.scheduler, key.without)?);
+    change(&mut scenario, key.change)?;
     if key.without == Without::Luns {
         gather(&mut scenario);
     }
-    scenario
-        .check()
-        .map_err(|error| wrong(format!("{key:?}: {error}")))?;
-    Ok(scenario)
+    folder::checked(scenario, file, key)
 }
 
-fn change(scenario: &mut Scenario, change: Change) -> Result<(), String> {
+fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError> {
     match change {
         Change::Nothing => {}
         Change::Merge { random, kib, pages } => {
@@ -309,12 +275,6 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), String> {
 
 fn jobs(scenario: &mut Scenario) -> impl Iterator<Item = &mut Job> {
     scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs)
-}
-
-fn set_param(scenario: &mut Scenario, name: &str, value: u64) -> Result<(), String> {
-    let mut devices = scenario.devices.iter_mut();
-    let set = devices.try_for_each(|device| device.policy.set(name, value));
-    set.map_err(|error| error.to_string())
 }
 
 /// One VM, whose target rises by 5 MB/s every [`STEP`].
@@ -371,8 +331,8 @@ mod tests {
     #[test]
     fn every_scenario_runs_by_itself_under_the_paper_s_letter() {
         for case in Case::ALL {
-            let (file, text) = case.scenario();
-            let loaded = scenario::read(text, file, &Folder, None).expect("a scenario");
+            let (file, text) = case.file();
+            let loaded = scenario::read(text, file, &find_model, None).expect("a scenario");
             let policy = &loaded.config.devices[0].policy;
             let letters = ["vcup", "vcup_10s", "vcup_mclock", "vcup_pi", "merging"];
             let told = |policy: &PolicySpec| -> Vec<(String, u64)> {

@@ -13,7 +13,7 @@ pub(super) const FIGURE_14: Figure = Figure {
     cells,
     claims,
     plots,
-    ablated: true,
+    ..Figure::BARE
 };
 
 fn pi() -> Key {

@@ -2,7 +2,7 @@
 
 use super::run::{Run, Second, beta, v};
 use super::setup::{Case, Change, Key, Load, Without};
-use super::{Cells, Claims, Figure, Found, PAPER, no_cells};
+use super::{Cells, Claims, Figure, Found, PAPER};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -14,10 +14,10 @@ pub(super) const FIGURE_6: Figure = Figure {
             .flat_map(|load| WINDOWS_MS.map(|ms| key(*load, ms)))
             .collect()
     },
-    cells: no_cells,
     claims: phases,
     plots: phase_curves,
-    ablated: false,
+    explained: false,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_7: Figure = Figure {
@@ -29,7 +29,7 @@ pub(super) const FIGURE_7: Figure = Figure {
     cells: settled_cells,
     claims: settled_claims,
     plots: searches,
-    ablated: true,
+    ..Figure::BARE
 };
 
 const fn load(name: &'static str, target: u64) -> Load {
@@ -205,7 +205,7 @@ fn settled_claims(found: &Found<'_>) -> Claims {
                 format!("it is {v:.2} % from then on"),
             ));
         }
-        let with_ours = found.without(Without::Letter);
+        let with_ours = found.varied(Without::Letter);
         let added = with_ours.of(key(load, 0));
         claims.extend(added.map(|added| soon_steady(load, most as usize, added, run)));
     }

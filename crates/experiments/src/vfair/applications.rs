@@ -8,8 +8,8 @@
 use super::hosts::Hosts;
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS, no_plots};
-use crate::contest::{Contest, Sense};
+use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS};
+use crate::contest::{Sense, competing};
 use crate::said::Said;
 
 pub(super) const FIGURE_13: Figure = Figure {
@@ -17,7 +17,7 @@ pub(super) const FIGURE_13: Figure = Figure {
     keys: || keys(&BESIDE_FILES),
     cells: |found| gains(found, "figure 13", &BESIDE_FILES),
     claims: |found| faster(found, &BESIDE_FILES),
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_5: Figure = Figure {
@@ -30,7 +30,7 @@ pub(super) const TABLE_5: Figure = Figure {
         claims.extend(on_several_hosts(found));
         Ok(claims)
     },
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_14: Figure = Figure {
@@ -38,7 +38,7 @@ pub(super) const FIGURE_14: Figure = Figure {
     keys: || keys(&BESIDE_QFS),
     cells: |found| gains(found, "figure 14", &BESIDE_QFS),
     claims: |found| faster(found, &BESIDE_QFS),
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// What runs beside each other.
@@ -203,15 +203,13 @@ fn table_5(found: &Found<'_>) -> Cells {
         let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
         mix.ratio(mix.run(found, scheduler)?)
     });
-    let competing = cells.into_iter().map(|mut cell| {
-        cell.contest = Some(Contest {
-            about: format!("share in {}", cell.row),
-            who: cell.column.clone(),
-            sense: Sense::More,
-        });
-        cell
-    });
-    Ok(competing.collect())
+    Ok(competing(cells, |cell| {
+        Some((
+            format!("share in {}", cell.row),
+            cell.column.clone(),
+            Sense::More,
+        ))
+    }))
 }
 
 fn faster(found: &Found<'_>, mixes: &[Mix]) -> Claims {

@@ -12,6 +12,7 @@ pub(super) const FIGURE_12: Figure = Figure {
     cells,
     claims,
     plots,
+    ..Figure::BARE
 };
 
 const RATES: [u32; 5] = [200, 400, 800, 1600, 3200];

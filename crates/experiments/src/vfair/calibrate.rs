@@ -7,12 +7,13 @@
 use super::PAPER_TOML;
 use super::run::Run;
 use super::setup::{self, Case, Change, Disk, Key};
-use crate::{ExperimentError, Progress, Reference, Wanted, pool};
+use crate::fit::{self, Residual, distance};
+use crate::{ExperimentError, Progress, Reference, Wanted, folder, pool};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use tidegate_core::profile::{Estimation, Pattern, Profile};
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue::{self, Entry};
+use tidegate_device::catalogue::Entry;
 use tidegate_profile::{Options, virtual_time};
 use tidegate_sim::scenario::Delay;
 use tidegate_workload::time::TimeDistribution;
@@ -28,7 +29,7 @@ struct Free {
 }
 
 const SSD: [Free; 2] = [
-    // One figure, for reads and writes.
+    // For writes as well.
     Free {
         path: &["ssd", "read_interval"],
         unit: "us",
@@ -73,43 +74,21 @@ fn free(disk: Disk) -> &'static [Free] {
     }
 }
 
-/// Sets a figure of a disk's file, and what goes with it.
-fn set(disk: &mut toml::Table, path: &[&str], value: String) -> Option<()> {
-    let also: &[&[&str]] = match path {
-        ["ssd", "read_interval"] => &[&["ssd", "write_interval"]],
-        _ => &[],
-    };
-    for path in also.iter().copied().chain([path]) {
-        let (key, tables) = path.split_last()?;
-        let table = tables
-            .iter()
-            .try_fold(&mut *disk, |t, key| t.get_mut(*key)?.as_table_mut())?;
-        table.get(*key)?;
-        table.insert((*key).to_owned(), value.clone().into());
-    }
-    Some(())
-}
-
 /// A disk with its free figures as they are given, and the flash disk's overhead where that is.
 fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry, ExperimentError> {
-    let [(file, text), _] = disk.files();
-    let wrong = |what: String| ExperimentError::Data { file, what };
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+    let [file, _] = disk.files();
     let all = free(disk).iter().zip(figures);
-    let all = all.map(|(free, value)| (free.path, format!("{value} {}", free.unit)));
-    let overhead = overhead_us.map(|us| (&["ssd", "read_overhead"][..], format!("{us} us")));
-    for (path, value) in all.chain(overhead) {
-        let done = set(&mut table, path, value);
-        done.ok_or_else(|| wrong(format!("there is no {}", path.join("."))))?;
-    }
-    if disk == Disk::Hdd {
+    let mut all: Vec<(&[&str], String)> = all
+        .map(|(free, value)| (free.path, format!("{value} {}", free.unit)))
+        .collect();
+    match disk {
+        // One figure, for reads and writes.
+        Disk::Ssd => all.push((&["ssd", "write_interval"], all[0].1.clone())),
         // Half of the outer rate.
-        let inner = format!("{} kB/s", figures[0] / 2);
-        set(&mut table, &["hdd", "inner_rate"], inner);
+        Disk::Hdd => all.push((&["hdd", "inner_rate"], format!("{} kB/s", figures[0] / 2))),
     }
-    catalogue::parse(&table.to_string(), file).map_err(|error| wrong(error.to_string()))
+    all.extend(overhead_us.map(|us| (&["ssd", "read_overhead"][..], format!("{us} us"))));
+    folder::altered(file, &all)
 }
 
 /// Everything that is tried of a disk.
@@ -139,18 +118,9 @@ fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
         target.span = target.span.min(FLASH_SPAN);
     }
     let measured = virtual_time::measure(entry, target, options, |_| ControlFlow::Continue(()));
-    let wrong = |what: String| ExperimentError::Data { file: "disk", what };
-    let measured = measured.map_err(|error| wrong(error.to_string()))?;
-    let measured = measured.ok_or_else(|| wrong("it was stopped".to_owned()))?;
-    measured.profile().map_err(|error| wrong(error.to_string()))
-}
-
-/// Something that may be fitted to.
-#[derive(Debug)]
-struct Point {
-    name: String,
-    theirs: f64,
-    ours: f64,
+    let measured = measured.map_err(|error| ExperimentError::data("disk", error))?;
+    let measured = measured.ok_or_else(|| ExperimentError::data("disk", "it was stopped"))?;
+    (measured.profile()).map_err(|error| ExperimentError::data("disk", error))
 }
 
 /// The fair shares of a disk: by which table and row, of how many KiB, sequential or not.
@@ -176,7 +146,7 @@ fn points(
     reference: &Reference,
     disk: Disk,
     profile: &Profile,
-) -> Result<Vec<Point>, ExperimentError> {
+) -> Result<Vec<Residual>, ExperimentError> {
     let mut points = Vec::new();
     for &(table, vm, kib, sequential) in shares(disk) {
         let pattern = Pattern {
@@ -193,20 +163,14 @@ fn points(
             cells
                 .into_iter()
                 .filter(|cell| cell.calibrated)
-                .map(|cell| Point {
-                    name: format!("{}, {vm}, fair share", crate::findings::heading(table)),
+                .map(|cell| Residual {
+                    cell: format!("{}, {vm}, fair share", crate::findings::heading(table)),
                     theirs: cell.theirs,
                     ours,
                 }),
         );
     }
     Ok(points)
-}
-
-/// Root of the mean square of the logarithm of ours over theirs.
-fn distance(points: &[Point]) -> f64 {
-    let squares = points.iter().map(|p| (p.ours / p.theirs).ln().powi(2));
-    (squares.sum::<f64>() / points.len().max(1) as f64).sqrt()
 }
 
 /// What VM1 reads alone on a flash disk, on Linux itself or virtualised with a delay each way.
@@ -243,10 +207,7 @@ fn nearest(
             best = Some((off, value, ours));
         }
     }
-    let (_, value, ours) = best.ok_or_else(|| ExperimentError::Data {
-        file: "ssd.toml",
-        what: "nothing was tried".to_owned(),
-    })?;
+    let (_, value, ours) = best.expect("something is tried");
     Ok((value, ours))
 }
 
@@ -270,7 +231,7 @@ pub(super) fn calibrate(
         grid(Disk::Ssd).len(),
         grid(Disk::Hdd).len()
     );
-    let tried: Vec<Vec<Point>> = tried.into_iter().collect::<Result<_, _>>()?;
+    let tried: Vec<Vec<Residual>> = tried.into_iter().collect::<Result<_, _>>()?;
     let mut residuals = Vec::new();
     let mut all = grids.iter().zip(tried).collect::<Vec<_>>();
     // The sort is stable: of equals the first.
@@ -289,15 +250,7 @@ pub(super) fn calibrate(
         let _ = writeln!(text, "rms_log_ratio = {off:.4}");
         residuals.extend(points);
     }
-    for Point { name, theirs, ours } in residuals {
-        let _ = write!(
-            text,
-            "\n[[residual]]\n\
-             cell = \"{name}\"\n\
-             theirs = {theirs}\n\
-             ours = {ours:.1}\n"
-        );
-    }
+    fit::tell(&mut text, &residuals, 1);
     Ok(text)
 }
 
@@ -306,7 +259,7 @@ fn by_vm1_alone(
     reference: &Reference,
     figures: &[u64],
     text: &mut String,
-) -> Result<Vec<Point>, ExperimentError> {
+) -> Result<Vec<Residual>, ExperimentError> {
     let theirs = ["native", "virtualised"].map(|of| reference.figure(&format!("alone.{of}")));
     let [native, virtualised] = theirs;
     let (native, virtualised) = (native?, virtualised?);
@@ -317,8 +270,8 @@ fn by_vm1_alone(
     let (delay, in_vm) = nearest(DELAYS_US, virtualised, |us| alone(&disk, Some(us)))?;
     let _ = writeln!(text, "ssd.read_overhead = \"{overhead} us\"");
     let _ = writeln!(text, "virtualisation.each_way = \"{delay} us\"");
-    let point = |name: &str, theirs, ours| Point {
-        name: format!("figure 10, vm1 alone, {name}"),
+    let point = |name: &str, theirs, ours| Residual {
+        cell: format!("figure 10, vm1 alone, {name}"),
         theirs,
         ours,
     };
@@ -332,7 +285,7 @@ fn by_vm1_alone(
 mod tests {
     use super::*;
 
-    const CALIBRATION_TOML: &str = setup::embedded!("calibration.toml");
+    const CALIBRATION_TOML: &str = folder::embedded!("vfair", "calibration.toml");
 
     fn figure(section: &str, path: &[&str], unit: &str) -> u64 {
         let root: toml::Table = CALIBRATION_TOML.parse().expect("TOML");

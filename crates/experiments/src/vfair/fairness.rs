@@ -2,8 +2,8 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS, no_plots, single};
-use crate::contest::{Contest, Sense};
+use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS, single};
+use crate::contest::{Sense, competing};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -45,6 +45,7 @@ pub(super) const FIGURE_9: Figure = Figure {
     cells: |found| LESS_ON_SSD.cells(found),
     claims: |found| Ok(LESS_ON_SSD.claims(found)),
     plots: |found| LESS_ON_SSD.plots(found),
+    ..Figure::BARE
 };
 
 pub(super) const FIGURE_10: Figure = Figure {
@@ -53,6 +54,7 @@ pub(super) const FIGURE_10: Figure = Figure {
     cells: |found| Ok([NON_ON_SSD.cells(found)?, alone(found)?].concat()),
     claims: |found| Ok(NON_ON_SSD.improved(found, 100.0, 2.35)),
     plots: |found| NON_ON_SSD.plots(found),
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_2: Figure = Figure {
@@ -60,7 +62,7 @@ pub(super) const TABLE_2: Figure = Figure {
     keys: || LESS_ON_HDD.keys(),
     cells: |found| LESS_ON_HDD.cells(found),
     claims: |found| Ok(LESS_ON_HDD.claims(found)),
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_3: Figure = Figure {
@@ -68,7 +70,7 @@ pub(super) const TABLE_3: Figure = Figure {
     keys: || NON_ON_HDD.keys(),
     cells: |found| NON_ON_HDD.cells(found),
     claims: |found| Ok(NON_ON_HDD.improved(found, 2.8, 2.1)),
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// What a scheduler is called where people read of it.
@@ -99,16 +101,11 @@ impl Sharing {
             let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
             found.of(self.key(scheduler))?.iops(vm)
         });
-        let competing = cells.into_iter().map(|mut cell| {
-            let contest = Contest {
-                about: format!("IOPS of {}", cell.row),
-                who: cell.column.clone(),
-                sense: Sense::More,
-            };
-            cell.contest = (cell.column != "fair_share").then_some(contest);
-            cell
-        });
-        Ok(competing.collect())
+        Ok(competing(cells, |cell| {
+            let about = format!("IOPS of {}", cell.row);
+            let rival = cell.column != "fair_share";
+            rival.then(|| (about, cell.column.clone(), Sense::More))
+        }))
     }
 
     /// A claim of this case and disk.

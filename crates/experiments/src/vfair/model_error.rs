@@ -1,12 +1,28 @@
 //! Section 4.1.2 and figure 6: how far the saturation throughput that a profile gives (equation 3, in
 //! 2D and 3D) is off the throughput that there is.
 
-use super::saturation::{self, Changed, Key, Kind, PROFILE_SIZES};
+use super::saturation::{self, Kind, PROFILE_SIZES};
+use super::setup::{self, Change, Disk, Key};
+use super::{Figure, Found};
 use crate::said::Said;
-use crate::{Cell, ExperimentError, Findings, Progress, Reference, Wanted};
+use crate::{Cell, ExperimentError, Reference};
 use std::collections::BTreeMap;
 use tidegate_core::profile::{Access, Estimation, Pattern, Profile};
 use tidegate_report::{Axis, Plot, Series, Unit};
+
+pub(super) const FIGURE_6: Figure = Figure {
+    name: FIGURE,
+    keys: || all().map(|(kind, seed)| key(kind, seed)).collect(),
+    cells: |found| of(found, cells),
+    claims: |found| of(found, claims),
+    plots: |found| {
+        // What is wrong with them has been said of the cells.
+        let cases = found_cases(found).unwrap_or_default();
+        let drawn = cases.map(|cases| FIGURE_SIZES.map(|size| plot(&cases, size)));
+        drawn.into_iter().flatten().collect()
+    },
+    ..Figure::BARE
+};
 
 const FIGURE: &str = "figure 6";
 /// Sizes of figure 6.
@@ -59,32 +75,42 @@ fn actual_kinds() -> Vec<Kind> {
     kinds
 }
 
-fn keys(changed: Changed) -> impl Iterator<Item = Key> {
-    let seeded = move |seed| {
-        move |kind| Key {
-            kind,
-            seed,
-            changed,
-        }
-    };
+/// All that is run, each with its seed.
+fn all() -> impl Iterator<Item = (Kind, u64)> {
     let profile = saturation::profile_kinds().into_iter();
     let actual = actual_kinds().into_iter();
-    (profile.map(seeded(PROFILE_SEED))).chain(actual.map(seeded(ACTUAL_SEED)))
+    (profile.map(|kind| (kind, PROFILE_SEED))).chain(actual.map(|kind| (kind, ACTUAL_SEED)))
 }
 
-fn cases(runs: &BTreeMap<Key, f64>, changed: Changed) -> Result<Vec<Case>, ExperimentError> {
-    let iops = |kind, seed| {
-        let key = Key {
-            kind,
-            seed,
-            changed,
-        };
-        runs[&key]
-    };
-    let profile = saturation::profile(|kind| iops(kind, PROFILE_SEED))?;
+fn key(kind: Kind, seed: u64) -> Key {
+    // The scenario has a disk of its own.
+    Key::new(setup::Case::Saturation, Disk::Ssd, "fifo").with(Change::Kind(kind, seed))
+}
+
+/// What is told of the cases that were run.
+fn of<T>(
+    found: &Found<'_>,
+    tell: fn(&Reference, &[Case]) -> Result<Vec<T>, ExperimentError>,
+) -> Result<Vec<T>, ExperimentError> {
+    match found_cases(found)? {
+        Some(cases) => tell(found.reference, &cases),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// `None`: they were not run.
+fn found_cases(found: &Found<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
+    let iops = |(kind, seed)| Some(((kind, seed), found.of(key(kind, seed))?.total_iops()));
+    let all: Option<BTreeMap<(Kind, u64), f64>> = all().map(iops).collect();
+    all.map(|all| cases(&all)).transpose()
+}
+
+/// Of the requests a second of [`all`].
+fn cases(runs: &BTreeMap<(Kind, u64), f64>) -> Result<Vec<Case>, ExperimentError> {
+    let profile = saturation::profile(|kind| runs[&(kind, PROFILE_SEED)])?;
     let case = |kind| Case {
         kind,
-        actual: iops(kind, ACTUAL_SEED),
+        actual: runs[&(kind, ACTUAL_SEED)],
         estimates: [Estimation::TwoD, Estimation::ThreeD].map(|by| estimate(&profile, kind, by)),
     };
     Ok(actual_kinds().into_iter().map(case).collect())
@@ -113,36 +139,6 @@ fn mean_error<'a>(cases: impl Iterator<Item = &'a Case>, by: Estimation) -> f64 
 fn random(cases: &[Case], size: u32) -> impl Iterator<Item = &Case> {
     let is = move |case: &&Case| case.kind.access == Access::Random && case.kind.size == size;
     cases.iter().filter(is)
-}
-
-fn all_keys() -> Vec<Key> {
-    let all = [Changed::Nothing].into_iter().chain(Changed::ALL);
-    all.flat_map(keys).collect()
-}
-
-/// How many runs it is made of.
-pub(super) fn runs() -> usize {
-    all_keys().len()
-}
-
-pub(super) fn reproduce(
-    reference: &Reference,
-    wanted: &Wanted,
-    progress: Progress<'_>,
-) -> Result<Findings, ExperimentError> {
-    let runs = saturation::run(&all_keys(), wanted.jobs, progress)?;
-    let as_it_is = cases(&runs, Changed::Nothing)?;
-    let mut ablated = Vec::new();
-    for changed in Changed::ALL {
-        let said = claims(reference, &cases(&runs, changed)?)?;
-        ablated.push((changed.phrase().to_owned(), said));
-    }
-    let claims = claims(reference, &as_it_is)?.into_iter();
-    Ok(Findings {
-        cells: cells(reference, &as_it_is)?,
-        claims: claims.map(|said| said.hangs_on(&ablated)).collect(),
-        plots: FIGURE_SIZES.map(|size| plot(&as_it_is, size)).to_vec(),
-    })
 }
 
 fn name(size: u32) -> String {
@@ -316,23 +312,24 @@ mod tests {
     use super::*;
 
     /// A disk on which times add up, and a mix takes `more` as long as its parts.
-    fn runs(more: f64) -> BTreeMap<Key, f64> {
-        let iops = |key: &Key| {
-            let Kind { reads, size, .. } = key.kind;
+    fn runs(more: f64) -> BTreeMap<(Kind, u64), f64> {
+        let iops = |kind: Kind| {
+            let Kind { reads, size, .. } = kind;
             let reads = f64::from(reads) / 100.0;
-            let sequential = key.kind.access == Access::Sequential;
+            let sequential = kind.access == Access::Sequential;
             let each = f64::from(size) * 1e-8 + if sequential { 1e-5 } else { 1e-3 };
             // Full at half reads, nothing where all go one way.
             let more = 1.0 + more * 4.0 * reads * (1.0 - reads);
             1.0 / (each * (reads + 2.0 * (1.0 - reads)) * more)
         };
-        let keys = keys(Changed::Nothing);
-        keys.map(|key| (key, iops(&key))).collect()
+        all()
+            .map(|(kind, seed)| ((kind, seed), iops(kind)))
+            .collect()
     }
 
     fn said(more: f64) -> (Vec<Cell>, Vec<bool>) {
         let reference = Reference::parse(super::super::PAPER_TOML).expect("the paper's");
-        let cases = cases(&runs(more), Changed::Nothing).expect("a profile");
+        let cases = cases(&runs(more)).expect("a profile");
         let claims = claims(&reference, &cases).expect("figures are there");
         let holds = claims.into_iter().map(|said| said.hangs_on(&[]).holds);
         (cells(&reference, &cases).expect("figures"), holds.collect())

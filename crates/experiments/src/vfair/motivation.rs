@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{Cells, Claims, Figure, Found, PAPER, no_plots};
+use super::{Cells, Claims, Figure, Found, PAPER};
 use crate::said::Said;
 
 pub(super) const FIGURE_1: Figure = Figure {
@@ -10,7 +10,7 @@ pub(super) const FIGURE_1: Figure = Figure {
     keys,
     cells,
     claims,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// Requests that the asynchronous one has outstanding in part a, of [`SMALL`] bytes.

@@ -77,6 +77,11 @@ impl Run {
         Some(self.report.vms[self.place(vm)?].rates.iops)
     }
 
+    /// All VMs' requests a second.
+    pub(super) fn total_iops(&self) -> f64 {
+        self.report.vms.iter().map(|vm| vm.rates.iops).sum()
+    }
+
     /// A VM's bytes a second.
     pub(super) fn bytes_per_s(&self, vm: &str) -> Option<f64> {
         Some(self.report.vms[self.place(vm)?].rates.bytes_per_s)

@@ -1,92 +1,63 @@
 //! The throughput of a device that is saturated with one kind of request, and its profile.
 
-use super::{SATURATION_TOML, setup};
-use crate::{ExperimentError, pool};
-use std::collections::BTreeMap;
-use tidegate_config::model;
+use super::setup::{self, Without};
+use crate::ExperimentError;
+use crate::folder::{self, File};
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::time::Nanos;
-use tidegate_device::catalogue::{self, Entry};
-use tidegate_sim::scenario::{self, Scenario};
-use tidegate_sim::world::World;
+use tidegate_device::catalogue::Entry;
+use tidegate_sim::scenario::Scenario;
 use tidegate_workload::job::Sizes;
 
 /// The disk of figure 6.
-const DISK_TOML: &str = include_str!("../../../../devices/ssd-sata-300gb.toml");
-const DISK: &str = "ssd-sata-300gb";
+const DISK: File = (
+    "ssd-sata-300gb.toml",
+    include_str!("../../../../devices/ssd-sata-300gb.toml"),
+);
 
-/// What is changed about the disk, to show what a claim hangs on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Changed {
-    /// Nothing.
-    Nothing,
-    /// It has written all over itself, so that blocks are collected before they are written again. A
-    /// sixteenth of it is there: what is spare is the same part of it, and used up sixteen times as soon.
-    Used,
-    /// An interface that takes hardly any time.
-    Interface,
-    /// A write buffer for a few requests.
-    Buffer,
+/// A sixteenth of the disk, in whole blocks: all of it, and what is spare. What is spare is the same part of it, and used
+/// up sixteen times as soon.
+const SIXTEENTH: [&str; 2] = ["18754314240 B", "1356 MB"];
+/// The VM's disk on it.
+const VM_DISK: u64 = 18_754_000_000;
+
+/// The disk with something left out.
+fn disk(without: Without) -> Result<Entry, ExperimentError> {
+    let changes: &[(&[&str], &str)] = match without {
+        Without::Spare => &[
+            (&["ssd", "capacity"], SIXTEENTH[0]),
+            (&["ssd", "garbage_collection", "filled"], SIXTEENTH[0]),
+            (&["ssd", "garbage_collection", "spare"], SIXTEENTH[1]),
+        ],
+        Without::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
+        Without::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
+        Without::Nothing | Without::Letter | Without::Order => &[],
+    };
+    let changes: Vec<_> = changes
+        .iter()
+        .map(|(path, figure)| (*path, (*figure).to_owned()))
+        .collect();
+    folder::altered(DISK, &changes)
 }
 
-/// A sixteenth of the disk, in whole blocks: all of it, and what is spare.
-const SIXTEENTH: [&str; 2] = ["18754314240 B", "1356 MB"];
-/// The VM's disk in the scenario, and on a sixteenth.
-const VM_DISK: [&str; 2] = ["\"300069 MB\"", "\"18754 MB\""];
-
-impl Changed {
-    /// Everything that is changed to show what a claim hangs on.
-    pub(super) const ALL: [Changed; 3] = [Changed::Used, Changed::Interface, Changed::Buffer];
-
-    /// How a sentence about such runs begins.
-    pub(super) fn phrase(self) -> &'static str {
-        match self {
-            Changed::Nothing => "As it is",
-            Changed::Used => "On a disk that has used up its spare blocks",
-            Changed::Interface => "With ten times the interface",
-            Changed::Buffer => "With a write buffer of 256 KiB",
-        }
+/// Leaves something out of the disk that is saturated.
+///
+/// # Errors
+/// When the disk's file is not what it should be.
+pub(super) fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(), ExperimentError> {
+    let entry = disk(without)?;
+    for device in &mut scenario.devices {
+        device.put_on(&entry);
     }
-
-    fn disk(self) -> Result<Entry, String> {
-        let mut text: toml::Table = DISK_TOML.parse().map_err(|e| format!("{DISK}: {e}"))?;
-        let mut set = |path: &[&str], value: &str| {
-            let (key, tables) = path.split_last()?;
-            let root = Some(&mut text);
-            let table = (tables.iter()).fold(root, |t, key| t?.get_mut(*key)?.as_table_mut())?;
-            table.insert((*key).to_owned(), value.into())
-        };
-        let changes: &[(&[&str], &str)] = match self {
-            Changed::Nothing => return model::built_in(DISK),
-            Changed::Used => &[
-                (&["ssd", "capacity"], SIXTEENTH[0]),
-                (&["ssd", "garbage_collection", "filled"], SIXTEENTH[0]),
-                (&["ssd", "garbage_collection", "spare"], SIXTEENTH[1]),
-            ],
-            Changed::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
-            Changed::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
-        };
-        for (path, value) in changes {
-            set(path, value).ok_or_else(|| format!("{DISK} has no {}", path.join(".")))?;
+    if without == Without::Spare {
+        for vm in &mut scenario.tenants {
+            vm.disk_size = VM_DISK;
         }
-        catalogue::parse(&text.to_string(), DISK).map_err(|error| error.to_string())
+        // A disk takes a while to be used up.
+        scenario.warm_up = Nanos::from_secs(80);
+        scenario.duration = Nanos::from_secs(100);
     }
-
-    /// The scenario's text.
-    fn scenario(self) -> String {
-        match self {
-            Changed::Used => SATURATION_TOML.replace(VM_DISK[0], VM_DISK[1]),
-            _ => SATURATION_TOML.to_owned(),
-        }
-    }
-
-    /// For how long it runs: a disk takes a while to be used up.
-    fn run_for(self, scenario: &mut Scenario) {
-        if self == Changed::Used {
-            scenario.warm_up = Nanos::from_secs(80);
-            scenario.duration = Nanos::from_secs(100);
-        }
-    }
+    Ok(())
 }
 
 /// One kind of request.
@@ -99,46 +70,15 @@ pub(super) struct Kind {
     pub(super) size: u32,
 }
 
-/// A run: what saturates the disk, and what is changed about that. The seed tells what a profile is made of
-/// from what it is held against.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
-    pub(super) kind: Kind,
-    pub(super) seed: u64,
-    pub(super) changed: Changed,
-}
-
-fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
-    let find = |name: &str| match name == DISK {
-        true => key.changed.disk(),
-        false => model::built_in(name),
-    };
-    let mut scenario =
-        scenario::read(&key.changed.scenario(), "saturation.toml", &find, None)?.config;
-    scenario.seed = key.seed;
-    key.changed.run_for(&mut scenario);
-    for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
-        job.rw.random = key.kind.access == Access::Random;
-        job.rw.mix = setup::mix(key.kind.reads);
-        job.sizes = std::array::from_fn(|_| Sizes::fixed(key.kind.size));
+impl Kind {
+    /// All jobs ask for this.
+    pub(super) fn put_into(self, scenario: &mut Scenario) {
+        for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
+            job.rw.random = self.access == Access::Random;
+            job.rw.mix = setup::mix(self.reads);
+            job.sizes = std::array::from_fn(|_| Sizes::fixed(self.size));
+        }
     }
-    Ok(scenario)
-}
-
-/// Requests a second of each run, in the order of the list.
-pub(super) fn run(
-    keys: &[Key],
-    jobs: usize,
-    progress: crate::Progress<'_>,
-) -> Result<BTreeMap<Key, f64>, ExperimentError> {
-    let scenarios: Vec<Scenario> = keys.iter().map(scenario).collect::<Result<_, _>>()?;
-    let iops = pool::each(&scenarios, jobs, progress, |scenario| {
-        let mut world = World::new(scenario.clone(), None);
-        world.run(&mut |_| {});
-        let report = world.report();
-        report.vms.iter().map(|vm| vm.rates.iops).sum::<f64>()
-    });
-    Ok(keys.iter().copied().zip(iops).collect())
 }
 
 /// What a profile is measured with: each size, random mixes by their reads in a hundred.
@@ -178,9 +118,9 @@ pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentE
             };
             (size, iops(kind))
         });
-        Curve::new(&points).map_err(|error| ExperimentError::Data {
-            file: "scenarios/saturation.toml",
-            what: format!("what was measured is no curve: {error}"),
+        Curve::new(&points).map_err(|error| {
+            let what = format!("what was measured is no curve: {error}");
+            ExperimentError::data("scenarios/saturation.toml", what)
         })
     };
     let both = |direction| {
@@ -196,28 +136,4 @@ pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentE
     }
     let (reads, writes) = (both(Direction::Read)?, both(Direction::Write)?);
     Ok(Profile::new(reads, Some(writes), mixes, Vec::new()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_run_can_be_made() {
-        for kind in profile_kinds() {
-            for changed in Changed::ALL.into_iter().chain([Changed::Nothing]) {
-                let key = Key {
-                    kind,
-                    seed: 1,
-                    changed,
-                };
-                let scenario = scenario(&key).expect("a scenario");
-                scenario.check().expect("sound");
-                assert_eq!(
-                    scenario.tenants[0].jobs[0].sizes[0],
-                    Sizes::fixed(kind.size)
-                );
-            }
-        }
-    }
 }

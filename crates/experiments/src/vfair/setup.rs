@@ -2,9 +2,12 @@
 //! is changed about it.
 
 use super::hosts::{self, Hosts};
+use super::saturation::{self, Kind};
 use crate::ExperimentError;
+use crate::folder::{self, File, named, set_param};
+use crate::frame::Variant;
 use std::sync::Arc;
-use tidegate_config::{Field, Library, document, model, policy, profile};
+use tidegate_config::{Library, policy, profile};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
@@ -12,15 +15,8 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Scenario};
 use tidegate_workload::job::{Flow, Job, Mix, Sizes};
 
-macro_rules! embedded {
-    ($file:literal) => {
-        include_str!(concat!("../../../../experiments/vfair/", $file))
-    };
-}
-pub(super) use embedded;
-
-const SCHEDULERS_TOML: &str = embedded!("schedulers.toml");
-const SIDE_BY_SIDE: (&str, &str) = ("ssd-side-by-side.toml", embedded!("ssd-side-by-side.toml"));
+const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
+const SIDE_BY_SIDE: File = named!("vfair", "ssd-side-by-side.toml");
 
 /// What runs beside each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,26 +29,23 @@ pub(super) enum Case {
     Postmark,
     Dvdstore,
     Qfs,
+    /// One kind of request at a time, which saturates a flash disk.
+    Saturation,
 }
 
 impl Case {
     /// Its file, and what it says.
-    fn scenario(self) -> (&'static str, &'static str) {
+    fn file(self) -> File {
         match self {
-            Case::LessBacklogged => (
-                "less-backlogged.toml",
-                embedded!("scenarios/less-backlogged.toml"),
-            ),
-            Case::NonBacklogged => (
-                "non-backlogged.toml",
-                embedded!("scenarios/non-backlogged.toml"),
-            ),
-            Case::Bursts => ("bursts.toml", embedded!("scenarios/bursts.toml")),
-            Case::Motivation => ("motivation.toml", embedded!("scenarios/motivation.toml")),
-            Case::Sysbench => ("sysbench.toml", embedded!("scenarios/sysbench.toml")),
-            Case::Postmark => ("postmark.toml", embedded!("scenarios/postmark.toml")),
-            Case::Dvdstore => ("dvdstore.toml", embedded!("scenarios/dvdstore.toml")),
-            Case::Qfs => ("qfs.toml", embedded!("scenarios/qfs.toml")),
+            Case::LessBacklogged => named!("vfair/scenarios", "less-backlogged.toml"),
+            Case::NonBacklogged => named!("vfair/scenarios", "non-backlogged.toml"),
+            Case::Bursts => named!("vfair/scenarios", "bursts.toml"),
+            Case::Motivation => named!("vfair/scenarios", "motivation.toml"),
+            Case::Sysbench => named!("vfair/scenarios", "sysbench.toml"),
+            Case::Postmark => named!("vfair/scenarios", "postmark.toml"),
+            Case::Dvdstore => named!("vfair/scenarios", "dvdstore.toml"),
+            Case::Qfs => named!("vfair/scenarios", "qfs.toml"),
+            Case::Saturation => named!("vfair/scenarios", "saturation.toml"),
         }
     }
 }
@@ -76,57 +69,44 @@ impl Disk {
     }
 
     /// Its file and its profile's, with what they say.
-    pub(super) fn files(self) -> [(&'static str, &'static str); 2] {
+    pub(super) fn files(self) -> [File; 2] {
         match self {
             Disk::Ssd => [
-                ("ssd.toml", embedded!("ssd.toml")),
-                ("ssd.profile.toml", embedded!("ssd.profile.toml")),
+                named!("vfair", "ssd.toml"),
+                named!("vfair", "ssd.profile.toml"),
             ],
             Disk::Hdd => [
-                ("hdd.toml", embedded!("hdd.toml")),
-                ("hdd.profile.toml", embedded!("hdd.profile.toml")),
+                named!("vfair", "hdd.toml"),
+                named!("vfair", "hdd.profile.toml"),
             ],
         }
     }
 
     pub(super) fn entry(self) -> Result<Entry, ExperimentError> {
         let [(file, text), _] = self.files();
-        catalogue::parse(text, file).map_err(|error| ExperimentError::Data {
-            file,
-            what: error.to_string(),
-        })
+        catalogue::parse(text, file).map_err(|error| ExperimentError::data(file, error))
     }
 
     pub(super) fn profile(self) -> Result<Profile, ExperimentError> {
         let [_, (file, text)] = self.files();
         let measured = profile::parse(text, file)?;
-        measured.profile().map_err(|error| ExperimentError::Data {
-            file,
-            what: error.to_string(),
-        })
+        (measured.profile()).map_err(|error| ExperimentError::data(file, error))
     }
 }
 
 /// Finds the experiment's own disks, and those of the catalogue.
 struct Folder;
 
-impl Folder {
-    fn disk(name: &str, place: usize) -> Option<Disk> {
-        let file = name.strip_prefix("../")?;
-        Disk::ALL.into_iter().find(|d| d.files()[place].0 == file)
-    }
-}
-
 impl Library for Folder {
     fn model(&self, name: &str) -> Result<Entry, String> {
-        match Folder::disk(name, 0) {
-            Some(disk) => disk.entry().map_err(|error| error.to_string()),
-            None => model::built_in(name),
-        }
+        folder::model(name, &Disk::ALL.map(|disk| disk.files()[0]))
     }
 
     fn profile(&self, path: &str) -> Result<Profile, String> {
-        let disk = Folder::disk(path, 1).ok_or_else(|| format!("there is no {path}"))?;
+        let file = path.strip_prefix("../");
+        let mut disks = Disk::ALL.into_iter();
+        let disk = disks.find(|disk| Some(disk.files()[1].0) == file);
+        let disk = disk.ok_or_else(|| format!("there is no {path}"))?;
         disk.profile().map_err(|error| error.to_string())
     }
 }
@@ -151,9 +131,11 @@ pub(super) enum Change {
     Alone {
         native: bool,
     },
+    /// This is asked for. The seed tells what a profile is made of from what it is held against.
+    Kind(Kind, u64),
 }
 
-/// What a run of vFair's leaves out, to show what a claim hangs on.
+/// What a run leaves out, to show what a claim hangs on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Without {
     /// Nothing.
@@ -163,22 +145,38 @@ pub(super) enum Without {
     Letter,
     /// An order in the flash disk: it serves all that it has side by side.
     Order,
+    /// Spare blocks of the disk that is saturated: it has written all over itself, so that blocks are collected before
+    /// they are written again.
+    Spare,
+    /// Its interface: that takes hardly any time.
+    Interface,
+    /// Its write buffer: that is for a few requests.
+    Buffer,
 }
 
 /// A period's credits come in so many parts.
 const PARTS: u64 = 10;
 
-impl Without {
-    /// Everything that is left out to show what a claim hangs on.
-    pub(super) const ALL: [Without; 2] = [Without::Letter, Without::Order];
+impl Variant for Without {
+    const NOTHING: Without = Without::Nothing;
+    const ALL: &'static [Without] = &[
+        Without::Letter,
+        Without::Order,
+        Without::Spare,
+        Without::Interface,
+        Without::Buffer,
+    ];
 
-    /// How a sentence about such a run begins.
-    pub(super) fn phrase(self) -> &'static str {
+    fn phrase(self) -> String {
         match self {
             Without::Nothing => "As it is",
             Without::Letter => "With what Tidegate adds",
             Without::Order => "With a flash disk that serves commands side by side",
+            Without::Spare => "On a disk that has used up its spare blocks",
+            Without::Interface => "With ten times the interface",
+            Without::Buffer => "With a write buffer of 256 KiB",
         }
+        .to_owned()
     }
 }
 
@@ -204,12 +202,23 @@ impl Key {
         }
     }
 
-    pub(super) fn is_vfair(&self) -> bool {
-        self.scheduler.starts_with("vfair")
-    }
-
-    pub(super) fn without(self, without: Without) -> Key {
-        Key { without, ..self }
+    /// The same with something left out; as it is where there is nothing to leave out. `None`: what several hosts hang
+    /// on is shown for the paper's letter.
+    pub(super) fn without(self, without: Without) -> Option<Key> {
+        let vfair = self.scheduler.starts_with("vfair");
+        let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);
+        let without = match without {
+            Without::Letter | Without::Order if vfair && several => return None,
+            Without::Letter if vfair => without,
+            Without::Order if vfair && self.disk == Disk::Ssd => without,
+            Without::Spare | Without::Interface | Without::Buffer
+                if self.case == Case::Saturation =>
+            {
+                without
+            }
+            _ => Without::Nothing,
+        };
+        Some(Key { without, ..self })
     }
 
     pub(super) fn with(self, change: Change) -> Key {
@@ -219,20 +228,13 @@ impl Key {
 
 /// The policy that stands behind a scheduler of the paper, on a disk.
 fn policy(name: &'static str, disk: Disk) -> Result<PolicySpec, ExperimentError> {
-    let read = |root: &Field<'_>| {
-        let mut root = root.section()?;
-        let needed = root.need(name, "a table with its policy")?;
-        let mut section = needed.section()?;
-        let policy = section.need("policy", "policy = \"cfq\"");
-        let policy = policy.and_then(|field| policy::from_field(&field))?;
+    folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let on_hdd = section.read("policy_on_hdd", policy.clone(), policy::from_field);
-        section.finish();
-        Some(match disk {
-            Disk::Ssd => policy,
-            Disk::Hdd => on_hdd?,
-        })
-    };
-    Ok(document::read(SCHEDULERS_TOML, "schedulers.toml", read)?.config)
+        match disk {
+            Disk::Ssd => Some(policy),
+            Disk::Hdd => on_hdd,
+        }
+    })
 }
 
 /// What a run simulates.
@@ -240,37 +242,25 @@ fn policy(name: &'static str, disk: Disk) -> Result<PolicySpec, ExperimentError>
 /// # Errors
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
-    let (file, text) = key.case.scenario();
+    let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, &Folder, None)?.config;
     put_on(&mut scenario, key.disk)?;
     let policy = policy(key.scheduler, key.disk)?;
-    for device in &mut scenario.devices {
-        device.policy = policy.clone();
-    }
+    folder::put_under(&mut scenario, &policy);
     hosts::tell_groups(&mut scenario, &policy);
     change(&mut scenario, key.change)?;
     match key.without {
         Without::Nothing => {}
         Without::Letter => {
-            for device in &mut scenario.devices {
-                for (param, value) in [("slices", PARTS), ("lend", 1)] {
-                    let set = device.policy.set(param, value);
-                    set.map_err(|error| ExperimentError::Data {
-                        file: "schedulers.toml",
-                        what: error.to_string(),
-                    })?;
-                }
-                device.steering.adaptive_depth = true;
-            }
+            set_param(&mut scenario, "slices", PARTS)?;
+            set_param(&mut scenario, "lend", 1)?;
+            let devices = scenario.devices.iter_mut();
+            devices.for_each(|device| device.steering.adaptive_depth = true);
         }
-        Without::Order if key.disk == Disk::Ssd => serve_side_by_side(&mut scenario)?,
-        Without::Order => {}
+        Without::Order => serve_side_by_side(&mut scenario)?,
+        without => saturation::leave_out(&mut scenario, without)?,
     }
-    scenario.check().map_err(|error| ExperimentError::Data {
-        file,
-        what: format!("{key:?}: {error}"),
-    })?;
-    Ok(scenario)
+    folder::checked(scenario, file, key)
 }
 
 /// Scenarios are written for the flash disk: on the other one each disk has the same part of the
@@ -296,10 +286,8 @@ fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
 /// The scenario's flash disk, but for the order in which it serves what it has.
 fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
     let (file, text) = SIDE_BY_SIDE;
-    let entry = catalogue::parse(text, file).map_err(|error| ExperimentError::Data {
-        file,
-        what: error.to_string(),
-    })?;
+    let entry = catalogue::parse(text, file);
+    let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
     for device in &mut scenario.devices {
         let profile = device.profile.take();
         device.put_on(&entry);
@@ -335,6 +323,10 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             let delay = virtualisation()?;
             scenario.tenants.iter_mut().for_each(|vm| vm.delay = delay);
         }
+        Change::Kind(kind, seed) => {
+            scenario.seed = seed;
+            kind.put_into(scenario);
+        }
         Change::Alone { native } => {
             scenario.tenants.truncate(1);
             scenario.warm_up = Nanos::from_secs(2);
@@ -365,13 +357,11 @@ pub(super) fn mix(reads: u8) -> Mix {
 
 /// What virtualisation adds, as it was calibrated.
 fn virtualisation() -> Result<Delay, ExperimentError> {
-    let (file, text) = Case::NonBacklogged.scenario();
+    let (file, text) = Case::NonBacklogged.file();
     let scenario = scenario::read(text, file, &Folder, None)?.config;
     let vm = scenario.tenants.first();
-    vm.map(|vm| vm.delay).ok_or_else(|| ExperimentError::Data {
-        file,
-        what: "there is no VM".to_owned(),
-    })
+    vm.map(|vm| vm.delay)
+        .ok_or_else(|| ExperimentError::data(file, "there is no VM"))
 }
 
 #[cfg(test)]
@@ -394,7 +384,8 @@ mod tests {
         assert_eq!(side_by_side, figures(in_order));
         assert_ne!(figures(SIDE_BY_SIDE.1), side_by_side);
         let key = Key::new(Case::NonBacklogged, Disk::Ssd, super::super::BAPS);
-        let scenario = scenario(&key.without(Without::Order)).expect("a scenario");
+        let without = Without::Order;
+        let scenario = scenario(&Key { without, ..key }).expect("a scenario");
         let device = &scenario.devices[0];
         assert_eq!(device.model.name, "vfair-ssd-side-by-side");
         assert!(device.profile.is_some());

@@ -1,8 +1,8 @@
 //! Section 4.2 and figure 8: the three strategies on both disks.
 
 use super::setup::{Case, Disk, Key};
-use super::{Cells, Claims, Figure, Found, PAPER, no_plots};
-use crate::contest::{Contest, Sense};
+use super::{Cells, Claims, Figure, Found, PAPER};
+use crate::contest::{Sense, competing};
 use crate::said::Said;
 
 pub(super) const FIGURE_8: Figure = Figure {
@@ -10,7 +10,7 @@ pub(super) const FIGURE_8: Figure = Figure {
     keys,
     cells,
     claims,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 const STRATEGIES: [&str; 3] = ["vfair_bops", "vfair_baps", "vfair_bsps"];
@@ -40,15 +40,13 @@ fn cells(found: &Found<'_>) -> Cells {
             vm => run.iops(vm),
         }
     });
-    let competing = cells.into_iter().map(|mut cell| {
-        cell.contest = Some(Contest {
-            about: format!("{} on the hard disk", cell.column),
-            who: cell.row.clone(),
-            sense: Sense::More,
-        });
-        cell
-    });
-    Ok(competing.collect())
+    Ok(competing(cells, |cell| {
+        Some((
+            format!("{} on the hard disk", cell.column),
+            cell.row.clone(),
+            Sense::More,
+        ))
+    }))
 }
 
 fn claims(found: &Found<'_>) -> Claims {

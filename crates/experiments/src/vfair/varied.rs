@@ -3,8 +3,8 @@
 use super::fairness::{LESS_ON_SSD, NEAR, NON_ON_SSD, VMS};
 use super::run::Run;
 use super::setup::{Change, Key};
-use super::{BAPS, Cells, Claims, Figure, Found, PAPER, no_plots, single};
-use crate::contest::{Contest, Sense};
+use super::{BAPS, Cells, Claims, Figure, Found, PAPER, single};
+use crate::contest::{Sense, competing};
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -14,6 +14,8 @@ pub(super) const FIGURE_11: Figure = Figure {
     cells: errors,
     claims: follows,
     plots: read_ratio,
+    // These are many runs, and hang on what those of figure 9 hang on.
+    explained: false,
 };
 
 pub(super) const TABLE_4: Figure = Figure {
@@ -21,7 +23,7 @@ pub(super) const TABLE_4: Figure = Figure {
     keys: || DEPTHS.map(by_depth).to_vec(),
     cells: depths,
     claims: reaches,
-    plots: no_plots,
+    ..Figure::BARE
 };
 
 /// VM1's reads in a hundred requests.
@@ -134,15 +136,13 @@ fn depths(found: &Found<'_>) -> Cells {
                 .of(by_depth(labels.first()?.parse().ok()?))?
                 .iops("vm1")
         });
-    let competing = cells.into_iter().map(|mut cell| {
-        cell.contest = Some(Contest {
-            about: cell.column.clone(),
-            who: format!("iodepth {}", cell.row),
-            sense: Sense::More,
-        });
-        cell
-    });
-    Ok(competing.collect())
+    Ok(competing(cells, |cell| {
+        Some((
+            cell.column.clone(),
+            format!("iodepth {}", cell.row),
+            Sense::More,
+        ))
+    }))
 }
 
 fn reaches(found: &Found<'_>) -> Claims {

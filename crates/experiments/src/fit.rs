@@ -1,0 +1,58 @@
+//! How near models come that are fitted to a paper: what is left over, and how that is written.
+
+use std::fmt::Write;
+
+/// A figure that models are fitted to.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Residual {
+    pub(crate) cell: String,
+    pub(crate) theirs: f64,
+    pub(crate) ours: f64,
+}
+
+/// Root of the mean square of the logarithm of ours over theirs.
+pub(crate) fn distance(all: &[Residual]) -> f64 {
+    let squares = all.iter().map(|of| (of.ours / of.theirs).ln().powi(2));
+    (squares.sum::<f64>() / all.len().max(1) as f64).sqrt()
+}
+
+/// Adds them to the text of a `calibration.toml`, ours with so many digits.
+pub(crate) fn tell<'a>(
+    text: &mut String,
+    all: impl IntoIterator<Item = &'a Residual>,
+    digits: usize,
+) {
+    for Residual { cell, theirs, ours } in all {
+        // To a String nothing fails to be written.
+        let _ = write!(
+            text,
+            "\n[[residual]]\ncell = \"{cell}\"\ntheirs = {theirs}\nours = {ours:.digits$}\n"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn residual(theirs: f64, ours: f64) -> Residual {
+        let cell = "table 3, read".to_owned();
+        Residual { cell, theirs, ours }
+    }
+
+    #[test]
+    fn twice_and_half_are_as_far_off() {
+        let all = [residual(1.0, 2.0), residual(4.0, 2.0)];
+        assert!((distance(&all) - 2.0_f64.ln()).abs() < 1e-12);
+        assert_eq!(distance(&[residual(3.0, 3.0)]), 0.0);
+        assert_eq!(distance(&[]), 0.0);
+    }
+
+    #[test]
+    fn what_is_left_over_is_toml() {
+        let mut text = String::new();
+        tell(&mut text, &[residual(64.42, 60.049)], 1);
+        let expected = "\n[[residual]]\ncell = \"table 3, read\"\ntheirs = 64.42\nours = 60.0\n";
+        assert_eq!(text, expected);
+    }
+}
