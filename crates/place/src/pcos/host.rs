@@ -84,6 +84,9 @@ impl Running {
 pub(super) struct Host {
     database: PriorityDatabase,
     most: usize,
+    /// It may take jobs.
+    open: bool,
+    gone: bool,
     running: Vec<Running>,
     /// The same without their numbers.
     tenants: Vec<Tenant>,
@@ -97,6 +100,8 @@ impl Host {
         Host {
             database: spec.database,
             most: spec.jobs.min(MOST),
+            open: true,
+            gone: false,
             running: Vec::new(),
             tenants: Vec::new(),
             limits: Vec::new(),
@@ -117,8 +122,35 @@ impl Host {
         &self.acceptance
     }
 
-    /// What a job would have at most if it were alone.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(super) fn set_open(&mut self, open: bool) {
+        self.open = open && !self.gone;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// It is gone: those that ran there, as far as they are taken to be.
+    pub(super) fn leave(&mut self, now: Nanos) -> Vec<Running> {
+        self.settle(now);
+        (self.open, self.gone) = (false, true);
+        core::mem::take(&mut self.running)
+    }
+
+    /// One more may run here.
+    fn has_room(&self) -> bool {
+        self.open && self.running.len() < self.most
+    }
+
+    /// What a job would have at most if it were alone; 0 where none is taken.
     pub(super) fn alone(&self) -> u64 {
+        if !self.open {
+            return 0;
+        }
         let of = |class| self.database.rates(&Combination::of([class])).of(class);
         Class::ALL.map(of).into_iter().max().unwrap_or(0)
     }
@@ -202,7 +234,7 @@ impl Host {
 
     pub(super) fn refresh(&mut self, now: Nanos) {
         self.settle(now);
-        self.acceptance = match self.running.len() < self.most {
+        self.acceptance = match self.has_room() {
             true => self.situation(now).acceptance(),
             false => Acceptance::none(),
         };
@@ -210,7 +242,7 @@ impl Host {
 
     /// Whether a job is taken, with those that run as they were settled last.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
-        match self.running.len() < self.most {
+        match self.has_room() {
             true => self.situation(now).admit(request),
             false => Err(Rejection::full()),
         }

@@ -13,6 +13,7 @@
 
 mod answer;
 mod host;
+mod hosts;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -52,6 +53,11 @@ impl<'a> HostView<'a> {
     /// What it would take.
     pub fn acceptance(&self) -> &'a Acceptance {
         self.host.acceptance()
+    }
+
+    /// Whether it may take jobs: it was not closed.
+    pub fn is_open(&self) -> bool {
+        self.host.is_open()
     }
 
     /// What a job there has as things are, in bytes a second, by what is known of the host.
@@ -109,22 +115,6 @@ impl Pcos {
     #[must_use]
     pub fn with_grace(self, grace: Grace) -> Pcos {
         Pcos { grace, ..self }
-    }
-
-    /// A host more. Those that wait are tried on it.
-    pub fn add_host(&mut self, now: Nanos, spec: HostSpec) -> HostId {
-        self.handle_timeout(now);
-        let host = HostId(self.hosts.len());
-        self.hosts.push(Host::new(spec, self.grace));
-        self.boards.push(Board {
-            most: 0,
-            free: 0,
-            until: Nanos::MAX,
-            alone: 0,
-        });
-        self.refresh(now, host);
-        self.retry(now, host);
-        host
     }
 
     /// A job looks for a host. Figure 5.7.
@@ -196,12 +186,15 @@ impl Pcos {
     }
 
     /// Something has happened on a host. Those that wait are tried on it where the number or the classes of its jobs
-    /// are others now. Jobs that it does not have are passed over.
+    /// are others now. Jobs that it does not have are passed over, and so is a host that was removed.
     ///
     /// # Panics
     /// When there is no such host.
     pub fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
         self.handle_timeout(now);
+        if self.hosts[host.0].is_gone() {
+            return;
+        }
         let changed = self.hosts[host.0].update(now, update);
         self.refresh(now, host);
         if changed {
@@ -233,17 +226,13 @@ impl Pcos {
 
     /// How a host stands; `None`: there is none.
     pub fn host(&self, id: HostId) -> Option<HostView<'_>> {
-        let host = self.hosts.get(id.0)?;
+        let host = self.hosts.get(id.0).filter(|host| !host.is_gone())?;
         Some(HostView { id, host })
     }
 
     /// How all hosts stand.
     pub fn hosts(&self) -> impl Iterator<Item = HostView<'_>> {
-        let all = self.hosts.iter().enumerate();
-        all.map(|(at, host)| HostView {
-            id: HostId(at),
-            host,
-        })
+        (0..self.hosts.len()).filter_map(|at| self.host(HostId(at)))
     }
 
     /// Those that wait, in the order they came: which, what, and since when.
@@ -254,7 +243,7 @@ impl Pcos {
 
     /// Why a host does not take a request just now; `None`: it does, or there is no such host.
     pub fn rejection(&mut self, now: Nanos, host: HostId, request: &Request) -> Option<Rejection> {
-        self.hosts.get(host.0)?;
+        self.host(host)?;
         self.refresh(now, host);
         self.hosts[host.0].admit(now, request).err()
     }

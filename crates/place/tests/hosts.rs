@@ -1,0 +1,145 @@
+//! Hosts that are closed, and that go.
+
+use tidegate_core::time::Nanos;
+use tidegate_place::{
+    Bandwidth, Event, Grace, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Refusal, Request,
+    RequestId, Update,
+};
+
+const MB: u64 = 1_000_000;
+
+fn hosts(rates: &[u64]) -> Pcos {
+    let mut pcos = Pcos::new(MOST_WAITING);
+    for rate in rates {
+        pcos.add_host(at(0), host(*rate));
+    }
+    pcos
+}
+
+fn host(rate: u64) -> HostSpec {
+    HostSpec::new(Bandwidth::new(rate * MB, &[]).expect("it is one"))
+}
+
+fn request(mb: u64, seconds: u64) -> Request {
+    Request::new(mb * MB, at(seconds)).expect("it is one")
+}
+
+const fn at(seconds: u64) -> Nanos {
+    Nanos::from_secs(seconds)
+}
+
+fn ask(pcos: &mut Pcos, now: Nanos, asked: Request) -> (RequestId, Option<usize>) {
+    let answer = pcos.request(now, asked);
+    match answer.outcome {
+        Outcome::Placed(placement) => (answer.id, Some(placement.host.0)),
+        _ => (answer.id, None),
+    }
+}
+
+#[test]
+fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
+    let mut pcos = hosts(&[60, 40]);
+    let (first, place) = ask(&mut pcos, at(0), request(400, 10));
+    assert_eq!(place, Some(0));
+    pcos.close_host(at(1), HostId(0));
+    let view = pcos.host(HostId(0)).expect("there");
+    assert!(!view.is_open() && view.running().len() == 1);
+    assert_eq!(ask(&mut pcos, at(1), request(400, 10)).1, Some(1));
+    let (waits, place) = ask(&mut pcos, at(1), request(400, 10));
+    assert_eq!(place, None);
+    // Nor when its job ends, nor by its own doing.
+    let update = Update {
+        ended: &[first],
+        ..Update::default()
+    };
+    pcos.update(at(2), HostId(0), &update);
+    pcos.retry_all(at(2));
+    assert_eq!(pcos.poll_event(), None);
+    assert_eq!(pcos.nearest(at(2), &request(400, 10)), None);
+    // What only it would do is refused.
+    let answer = pcos.request(at(2), request(500, 10)).outcome;
+    let nearest = Some(Nanos(12_500_000_000));
+    assert_eq!(answer, Outcome::Refused(Refusal::Impossible { nearest }));
+    pcos.open_host(at(3), HostId(0));
+    let event = pcos.poll_event();
+    assert!(
+        matches!(&event, Some(Event::Placed(of)) if of.id == waits && of.host.0 == 0),
+        "{event:?}"
+    );
+}
+
+#[test]
+fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
+    let mut pcos = hosts(&[60, 40]);
+    let (on_first, place) = ask(&mut pcos, at(0), request(600, 20));
+    assert_eq!(place, Some(0));
+    let (on_second, place) = ask(&mut pcos, at(0), request(350, 10));
+    assert_eq!(place, Some(1));
+    // As foreseen: 60 MB/s for four seconds.
+    let lost = pcos.remove_host(at(4), HostId(0));
+    let left: Vec<_> = (lost.iter())
+        .map(|running| (running.id, running.tenant.job.expect("a job").left()))
+        .collect();
+    assert_eq!(left, [(on_first, 360 * MB)]);
+    assert!(pcos.host(HostId(0)).is_none());
+    assert_eq!(
+        pcos.hosts().map(|host| host.id).collect::<Vec<_>>(),
+        [HostId(1)]
+    );
+    assert_eq!(pcos.rejection(at(4), HostId(0), &request(1, 10)), None);
+    // News that were on their way, and a second farewell.
+    let update = Update {
+        ended: &[on_first],
+        ..Update::default()
+    };
+    pcos.update(at(4), HostId(0), &update);
+    pcos.open_host(at(4), HostId(0));
+    assert!(pcos.remove_host(at(4), HostId(0)).is_empty());
+    assert_eq!(ask(&mut pcos, at(4), request(500, 10)).1, None);
+    // What is left of it waits for the other one.
+    let (again, place) = ask(&mut pcos, at(4), request(360, 16));
+    assert_eq!(place, None);
+    let update = Update {
+        ended: &[on_second],
+        ..Update::default()
+    };
+    pcos.update(at(9), HostId(1), &update);
+    let event = pcos.poll_event();
+    assert!(
+        matches!(&event, Some(Event::Placed(of)) if of.id == again && of.host.0 == 1),
+        "{event:?}"
+    );
+    // Another one is another host.
+    assert_eq!(pcos.add_host(at(9), host(50)), HostId(2));
+}
+
+/// Two on 40 MB/s, and a third that comes a second after they were told to be behind by so little.
+fn let_in(grace: Option<Grace>, behind: u64) -> bool {
+    let mut pcos = Pcos::new(MOST_WAITING);
+    if let Some(grace) = grace {
+        pcos = pcos.with_grace(grace);
+    }
+    pcos.add_host(at(0), host(40));
+    let (id, _) = ask(&mut pcos, at(0), request(400, 10));
+    let moved = [(id, 4 * 40 * MB - behind)];
+    let update = Update {
+        moved: &moved,
+        ..Update::default()
+    };
+    pcos.update(at(4), HostId(0), &update);
+    ask(&mut pcos, at(4), request(40, 10)).1.is_some()
+}
+
+#[test]
+fn by_how_much_a_job_may_be_late_and_still_keep_others_out_is_a_parameter() {
+    // A tenth of a second is a hundredth of its deadline, and 4 MB.
+    assert!(!let_in(None, 0) && !let_in(None, 4 * MB));
+    assert!(let_in(None, 4 * MB + 1));
+    // To the letter it is late anyway at once, and protects nobody any more.
+    assert!(!let_in(Some(Grace::NONE), 0));
+    assert!(let_in(Some(Grace::NONE), 1));
+    assert!(!let_in(Some(Grace::thousandths(20)), 8 * MB));
+    assert!(let_in(Some(Grace::thousandths(20)), 8 * MB + 1));
+    assert_eq!(Grace::default(), Grace::thousandths(10));
+    assert_eq!(Grace::thousandths(5_000).as_thousandths(), 1_000);
+}
