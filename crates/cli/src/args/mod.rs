@@ -31,7 +31,9 @@ pub(crate) use daemon::{
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use job::{JobCommand, StartJobArgs};
-pub(crate) use place::{CentreArgs, DbArg, PlaceCommand, PlaceJobArgs};
+pub(crate) use place::{
+    AddHostArgs, CentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
+};
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};

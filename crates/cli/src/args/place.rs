@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
 use tidegate_core::time::Nanos;
 
-use super::value::{parse_size, parse_time, whole};
+use super::value::{parse_bandwidth, parse_size, parse_time, whole};
 
 /// `tidegate place`.
 #[derive(Debug, Subcommand)]
@@ -21,6 +21,7 @@ pub(crate) enum PlaceCommand {
   bandwidth = \"54 MB/s\"              # for one job
   loss = [\"0 B/s\", \"17 MB/s\"]       # with one on it, with two and more
   jobs = 16                          # at most
+or one by one by `tidegate place host add`.
 
 Examples:
   tidegate place job backup --size 2GiB --deadline 60s --hosts place.toml
@@ -52,6 +53,9 @@ Examples:
         #[command(flatten)]
         db: DbArg,
     },
+    /// Hosts one by one: which there are, one more, one less, one that takes no more jobs
+    #[command(subcommand)]
+    Host(PlaceHostCommand),
     /// What is known of hosts: the bandwidth of each class, by how many jobs there are and of which classes
     Db {
         /// The file; that of --db or TIDEGATE_PLACE_DB where it is not named
@@ -68,6 +72,81 @@ Examples:
   tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --strategy first-fit --seed 7"
     )]
     Sim(CentreArgs),
+}
+
+/// `tidegate place host`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlaceHostCommand {
+    /// Hosts, how many jobs run there, and what they would take
+    List {
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// One more host; those that wait are tried on it
+    #[command(after_help = "Example:
+  tidegate place host add c --bandwidth \"54 MB/s\" --loss \"0 B/s\" --loss \"17 MB/s\" --jobs 16")]
+    Add(AddHostArgs),
+    /// Have a host take no more jobs; those that run there go on. Its daemon may be gone
+    Drain {
+        /// The host
+        name: String,
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// Have a host that was drained take jobs again; those that wait are tried on it
+    Resume {
+        /// The host
+        name: String,
+        #[command(flatten)]
+        db: DbArg,
+    },
+    /// Take a host out; its daemon is not asked, and what was learnt of it is kept for when it comes again
+    #[command(
+        after_help = "Jobs that run there are requeued or lost; the answer tells what came of each.\n\nExamples:
+  tidegate place host remove c              no jobs run there
+  tidegate place host remove c --requeue    it died: another host is looked for, for what is left of each job"
+    )]
+    Remove(RemoveHostArgs),
+}
+
+/// `tidegate place host add`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AddHostArgs {
+    /// What it is called
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) name: String,
+    /// What its disk does for one job, such as "54 MB/s"
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
+    pub(crate) bandwidth: u64,
+    /// How much less with one job on it; once more for two, and so on
+    #[arg(long, value_name = "RATE", value_parser = parse_loss)]
+    pub(crate) loss: Vec<u64>,
+    /// As many jobs at most
+    #[arg(long, value_name = "N", default_value_t = tidegate_place::MOST, value_parser = whole::<usize>(1..=64))]
+    pub(crate) jobs: usize,
+    /// The control socket of the daemon that serves its VMs
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub(crate) daemon: Option<PathBuf>,
+    /// The device there; all of them unless given
+    #[arg(long, value_name = "DEVICE", requires = "daemon")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) db: DbArg,
+}
+
+/// `tidegate place host remove`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RemoveHostArgs {
+    /// The host
+    pub(crate) name: String,
+    /// Jobs that run there look for another host, for what is left of them in the time that is left
+    #[arg(long, conflicts_with = "lose")]
+    pub(crate) requeue: bool,
+    /// Jobs that run there are given up
+    #[arg(long)]
+    pub(crate) lose: bool,
+    #[command(flatten)]
+    pub(crate) db: DbArg,
 }
 
 /// Where hosts and jobs are kept.
@@ -90,6 +169,12 @@ pub(crate) struct PlaceJobArgs {
     /// How long after its beginning it is to be done, and how long it waits at most, such as "60 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) deadline: Nanos,
+    /// What it takes at most, whatever it is given, such as "20 MB/s"; all that it is given unless said
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
+    pub(crate) limit: Option<u64>,
+    /// Start it on the daemon of the host it goes to, as the job of the VM of its name
+    #[arg(long, requires = "name")]
+    pub(crate) start: bool,
     /// The hosts there are, TOML; kept from then on
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) hosts: Option<PathBuf>,
@@ -130,6 +215,11 @@ pub(crate) struct CentreArgs {
     /// Tell how long decisions take on this machine as well
     #[arg(long)]
     pub(crate) times: bool,
+}
+
+/// A loss may be nothing.
+fn parse_loss(text: &str) -> Result<u64, String> {
+    tidegate_device::units::parse_bandwidth(text).map_err(|error| error.to_string())
 }
 
 fn parse_moved(text: &str) -> Result<(String, u64), String> {

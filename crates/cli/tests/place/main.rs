@@ -1,5 +1,9 @@
 //! `tidegate place`, as its users meet it.
 
+mod hosts;
+mod start;
+mod whole;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -27,14 +31,18 @@ impl Site {
         Site(dir)
     }
 
-    fn place(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_tidegate"))
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
             .arg("place")
             .args(args)
             .current_dir(self.0.path())
-            .env_remove("TIDEGATE_PLACE_DB")
-            .output()
-            .expect("the binary runs")
+            .env_remove("TIDEGATE_PLACE_DB");
+        command
+    }
+
+    fn place(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary runs")
     }
 
     fn good(&self, args: &[&str]) -> String {

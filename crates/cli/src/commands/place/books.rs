@@ -6,7 +6,9 @@ use tidegate_core::time::Nanos;
 use tidegate_place::{Event, HostId, Placement, Request, RequestId, Update};
 use tidegate_report::duration;
 
-use super::state::{KeptJob, Place};
+use super::kept::KeptJob;
+use super::start;
+use super::state::Place;
 use crate::output::tell;
 use crate::problem::Problem;
 
@@ -68,6 +70,7 @@ impl Place {
             told_ns: self.now.0,
             class: placement.class.name().to_owned(),
             lowered_for: Vec::new(),
+            limit: (request.limit() < u64::MAX).then(|| request.limit()),
             live: false,
         });
     }
@@ -161,56 +164,29 @@ impl Place {
     /// Jobs of a host have moved on. Whether something was learnt: where all of them were told of at one time before
     /// and are told of now, and nothing has changed between.
     pub(super) fn moved_on(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
-        let (name, steady) = {
-            let host = &self.kept.hosts[host.0];
-            (host.name.clone(), host.steady_ns)
-        };
-        let of_host = |job: &&KeptJob| job.host == name;
         let told = |job: &KeptJob| {
-            moved
-                .iter()
-                .find(|(name, _)| *name == job.name)
-                .map(|told| told.1)
+            let found = moved.iter().find(|(name, _)| *name == job.name);
+            found.map(|told| told.1)
         };
-        let since: Vec<u64> = self
-            .kept
-            .running
-            .iter()
-            .filter(of_host)
-            .map(|job| job.told_ns)
-            .collect();
-        let length = since
-            .first()
-            .map_or(0, |first| self.now.0.saturating_sub(*first));
-        let is_interval = length >= SHORTEST_INTERVAL.0
-            && since
-                .iter()
-                .all(|told| *told == since[0] && *told >= steady)
-            && self
-                .kept
-                .running
-                .iter()
-                .filter(of_host)
-                .all(|job| told(job).is_some());
-        let rate = |job: &KeptJob| {
-            let bytes = told(job)?.saturating_sub(job.told);
-            let rate = u128::from(bytes) * u128::from(Nanos::SECOND.0) / u128::from(length.max(1));
-            Some((job.class(), u64::try_from(rate).unwrap_or(u64::MAX)))
-        };
-        let had: Vec<_> = match is_interval {
-            true => self
-                .kept
-                .running
-                .iter()
-                .filter(of_host)
-                .filter_map(rate)
-                .collect(),
-            false => Vec::new(),
-        };
+        let (mut had, mut sated) = (Vec::new(), Vec::new());
+        if let Some(length) = self.interval(host, |job| told(job).is_some()) {
+            for job in self.kept.running.iter().filter(|job| self.is_on(host, job)) {
+                let bytes = told(job).unwrap_or(job.told).saturating_sub(job.told);
+                let rate = per_s(bytes, length);
+                had.push((job.class(), rate));
+                // Of a job that nearly had what it takes nobody knows what it was given.
+                let is_sated = job.limit.is_some_and(|most| rate >= most - most / 20);
+                sated.extend(
+                    self.id_of(&job.name)
+                        .filter(|_| is_sated)
+                        .map(|id| (id, rate)),
+                );
+            }
+        }
+        let name = self.kept.hosts[host.0].name.clone();
         let mut now_moved = Vec::new();
         for job in self.kept.running.iter_mut().filter(|job| job.host == name) {
-            let told = moved.iter().find(|(name, _)| *name == job.name);
-            if let Some(&(_, bytes)) = told {
+            if let Some(bytes) = told(job) {
                 (job.told, job.told_ns) = (bytes, self.now.0);
                 now_moved.push((job.name.clone(), bytes));
             }
@@ -222,10 +198,25 @@ impl Place {
         let update = Update {
             moved: &now_moved,
             had: &had,
+            sated: &sated,
             ..Update::default()
         };
         self.pcos.update(self.now, host, &update);
         !had.is_empty()
+    }
+
+    fn is_on(&self, host: HostId, job: &KeptJob) -> bool {
+        job.host == self.kept.hosts[host.0].name
+    }
+
+    /// How long the interval was over which all jobs of a host were told of, if it says something.
+    fn interval(&self, host: HostId, is_told: impl Fn(&KeptJob) -> bool) -> Option<Nanos> {
+        let mut all = (self.kept.running.iter()).filter(|job| self.is_on(host, job));
+        let since = Nanos(all.clone().next()?.told_ns);
+        let length = self.now.since(since);
+        let steady = Nanos(self.kept.hosts[host.0].steady_ns);
+        let is_whole = length >= SHORTEST_INTERVAL && since >= steady;
+        (is_whole && all.all(|job| job.told_ns == since.0 && is_told(job))).then_some(length)
     }
 
     /// What came of those that waited is kept, and told.
@@ -245,13 +236,19 @@ impl Place {
                     format!("{name} has waited until its deadline, and is discarded")
                 }
                 Event::Placed(placement) => {
-                    let request = Request::new(waited.bytes, Nanos(waited.deadline_ns));
-                    if let Ok(request) = request {
+                    if let Ok(request) = waited.request() {
                         self.begin(&name, &request, &placement);
                     }
-                    let host = &self.kept.hosts[placement.host.0].name;
-                    let (waited, class) = (duration(placement.waited.0), placement.class.name());
-                    format!("{name} goes to host {host} after {waited}, class {class}")
+                    let host = &self.kept.hosts[placement.host.0];
+                    let started = match waited.start && !self.just_looking {
+                        true => start::said(host, &name, waited.request().ok().as_ref()),
+                        false => String::new(),
+                    };
+                    let (after, class) = (duration(placement.waited.0), placement.class.name());
+                    format!(
+                        "{name} goes to host {} after {after}, class {class}{started}",
+                        host.name
+                    )
                 }
             };
             if !self.just_looking {
@@ -261,24 +258,23 @@ impl Place {
     }
 }
 
+fn per_s(bytes: u64, length: Nanos) -> u64 {
+    let bytes = u128::from(bytes) * u128::from(Nanos::SECOND.0);
+    u64::try_from(bytes / u128::from(length.0.max(1))).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::place::state::KeptHost;
+    use crate::commands::place::hosts::HostsFile;
+    use crate::commands::place::kept::KeptHost;
     use tidegate_place::{Combination, Outcome};
 
     const MB: u64 = 1_000_000;
 
-    fn host(name: &str) -> KeptHost {
-        KeptHost {
-            name: name.to_owned(),
-            bandwidth: 60 * MB,
-            loss: Vec::new(),
-            jobs: 4,
-            socket: None,
-            device: None,
-            steady_ns: 0,
-        }
+    fn hosts() -> Option<HostsFile> {
+        let hosts = vec![KeptHost::new("a".to_owned(), 60 * MB, Vec::new(), 4)];
+        Some(HostsFile { hosts, grace: None })
     }
 
     fn ask(place: &mut Place, name: &str, mb: u64, seconds: u64) {
@@ -313,7 +309,7 @@ mod tests {
     fn an_interval_teaches_where_all_were_told_of_and_nothing_has_changed() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("place.redb");
-        let mut place = Place::open(&path, Some(vec![host("a")]), false).expect("made");
+        let mut place = Place::open(&path, hosts(), false).expect("made");
         ask(&mut place, "x", 6_000, 1_000);
         let mut place = again(place, &path, 10);
         assert!(moved(&mut place, &[("x", 500)]), "50 MB/s alone");
@@ -336,10 +332,30 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_had_what_it_takes_says_nothing_of_what_its_class_has() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("place.redb");
+        let mut place = Place::open(&path, hosts(), false).expect("made");
+        ask(&mut place, "x", 6_000, 1_000);
+        ask(&mut place, "y", 6_000, 1_000);
+        place.kept.running[0].limit = Some(10 * MB);
+        // 9.6 of 10 MB/s are what it takes, and 48 beside that what the other one had of 57.6.
+        let mut place = again(place, &path, 10);
+        assert!(moved(&mut place, &[("x", 96), ("y", 480)]));
+        let place = again(place, &path, 0);
+        let database = place.database(HostId(0)).expect("there");
+        let rate = database.rates(&Combination::of([Class::BestEffort; 2]));
+        assert_eq!(rate.of(Class::BestEffort), 28_800_000);
+        let view = place.pcos.host(HostId(0)).expect("there");
+        let rates: Vec<_> = view.running().iter().map(|job| view.rate(job)).collect();
+        assert_eq!(rates, [10 * MB, 47_600_000]);
+    }
+
+    #[test]
     fn who_was_lowered_for_a_job_is_restored_when_it_ends() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("place.redb");
-        let mut place = Place::open(&path, Some(vec![host("a")]), false).expect("made");
+        let mut place = Place::open(&path, hosts(), false).expect("made");
         ask(&mut place, "x", 600, 1_000);
         // Beside somebody idle one has 50 MB/s, and that one 10.
         place.kept.running[0].class = "idle".to_owned();

@@ -6,31 +6,49 @@ use anyhow::Result;
 use tidegate_config::{Field, Names, document};
 use tidegate_place::{Bandwidth, MOST};
 
-use super::state::KeptHost;
+use super::kept::KeptHost;
 use crate::output::tell;
 use crate::problem::Problem;
 
 /// An exabyte a second: more is a mistake in typing.
 const RATE_MAX: u64 = 1_000_000_000_000_000_000;
 
+/// What a file of hosts says.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct HostsFile {
+    pub(super) hosts: Vec<KeptHost>,
+    /// How late a job may be and still keep others out, in thousandths of its deadline; what is usual unless said.
+    pub(super) grace: Option<u32>,
+}
+
 /// The hosts in a file.
-pub(super) fn read(file: &Path) -> Result<Vec<KeptHost>> {
+pub(super) fn read(file: &Path) -> Result<HostsFile> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
     loaded.warnings.iter().for_each(tell);
-    let mut hosts = loaded.config;
+    let mut read = loaded.config;
     let base = file.parent().unwrap_or(Path::new(""));
-    for socket in hosts.iter_mut().filter_map(|host| host.socket.as_mut()) {
-        // Later runs are somewhere else.
-        let path = std::path::absolute(base.join(&*socket));
-        let path = path.map_err(|error| Problem::new(error.to_string()).at(&*socket))?;
-        *socket = path.display().to_string();
+    for socket in read
+        .hosts
+        .iter_mut()
+        .filter_map(|host| host.socket.as_mut())
+    {
+        *socket = from_anywhere(&base.join(&*socket))?;
     }
-    Ok(hosts)
+    Ok(read)
 }
 
-fn hosts(root: &Field<'_>) -> Option<Vec<KeptHost>> {
+/// A socket's path as later runs find it that are somewhere else.
+pub(super) fn from_anywhere(socket: &Path) -> Result<String> {
+    let path = std::path::absolute(socket);
+    let path =
+        path.map_err(|error| Problem::new(error.to_string()).at(socket.display().to_string()))?;
+    Ok(path.display().to_string())
+}
+
+fn hosts(root: &Field<'_>) -> Option<HostsFile> {
     let mut section = root.section()?;
+    let grace = section.read("grace", None, |field| field.thousandths().map(Some));
     let mut names = Names::default();
     let fields = section.take_tables("host");
     if fields.is_empty() {
@@ -41,7 +59,10 @@ fn hosts(root: &Field<'_>) -> Option<Vec<KeptHost>> {
     }
     let hosts: Vec<_> = fields.iter().map(|field| host(field, &mut names)).collect();
     section.finish();
-    hosts.into_iter().collect()
+    Some(HostsFile {
+        hosts: hosts.into_iter().collect::<Option<_>>()?,
+        grace: grace?,
+    })
 }
 
 fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
@@ -90,13 +111,9 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
     }
     section.finish();
     Some(KeptHost {
-        name: name?,
-        bandwidth: bandwidth?,
-        loss: loss?,
-        jobs: jobs? as usize,
         socket: socket?,
         device: device?,
-        steady_ns: 0,
+        ..KeptHost::new(name?, bandwidth?, loss?, jobs? as usize)
     })
 }
 
@@ -118,20 +135,18 @@ mod tests {
         let read = document::read(text, "place.toml", hosts)
             .expect("it is one")
             .config;
-        let host = |name: &str, bandwidth, loss: &[u64], jobs| KeptHost {
-            name: name.to_owned(),
-            bandwidth,
-            loss: loss.to_vec(),
-            jobs,
-            socket: None,
-            device: None,
-            steady_ns: 0,
+        let host = |name: &str, bandwidth, loss: &[u64], jobs| {
+            KeptHost::new(name.to_owned(), bandwidth, loss.to_vec(), jobs)
         };
         let expected = [
             host("a", 54_000_000, &[0, 17_000_000], 3),
             host("b", 1_000_000_000, &[], MOST),
         ];
-        assert_eq!(read, expected);
+        assert_eq!((read.hosts.as_slice(), read.grace), (&expected[..], None));
+        let text = format!("grace = \"0 %\"\n{text}");
+        let read = document::read(&text, "place.toml", hosts).expect("it is one");
+        assert_eq!(read.config.grace, Some(0));
+        assert!(said("grace = 1\n").contains('%'));
     }
 
     #[test]

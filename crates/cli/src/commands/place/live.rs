@@ -7,10 +7,22 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Deserialize;
+use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_place::HostId;
 
-use super::state::{Kept, KeptHost, KeptJob};
+use super::kept::{Kept, KeptHost, KeptJob};
 use crate::client::{Client, read};
+use crate::output::tell;
+
+/// What a daemon measures is of so long; what it said before that is not told twice.
+const INTERVAL: Nanos = Nanos::from_secs(3);
+
+/// What each of those on a host had over its daemon's last interval.
+pub(super) struct Had {
+    pub(super) host: HostId,
+    pub(super) rates: Vec<(Class, u64)>,
+}
 
 /// The jobs of a VM, as far as they matter here.
 #[derive(Deserialize)]
@@ -28,36 +40,90 @@ struct LiveJob {
     /// Below zero: it is late.
     due_in_s: f64,
     class: String,
+    /// Over the last interval; absent where that is not known yet, or its class was another.
+    #[serde(default)]
+    bytes_per_s: Option<u64>,
 }
 
 impl Kept {
-    /// Asks the daemons of all hosts that have one.
-    pub(super) fn ask_daemons(&mut self, now: Nanos) -> Result<()> {
+    /// Asks the daemons of all hosts that have one, but for that of `unasked`. One that takes no more jobs may be gone;
+    /// `kept` are those that were there before this run.
+    pub(super) fn ask_daemons(
+        &mut self,
+        now: Nanos,
+        unasked: Option<&str>,
+        kept: &[String],
+    ) -> Result<Vec<Had>> {
         let hosts: Vec<KeptHost> = self.hosts.clone();
-        for host in &hosts {
-            let Some(socket) = &host.socket else {
-                continue;
-            };
-            let answer = Client::new(Path::new(socket))?.get("/v1/jobs")?;
-            let jobs: Vec<VmJobs> = read(answer)?;
-            for jobs in jobs {
-                let is_there = host.device.as_ref().is_none_or(|name| *name == jobs.device);
-                if let (true, Some(job)) = (is_there, jobs.job) {
-                    self.take_live(&host.name, &jobs.vm, &job, now);
+        let mut all = Vec::new();
+        for (at, host) in hosts.iter().enumerate() {
+            let name = &host.name;
+            let socket = host.socket.as_deref().filter(|_| unasked != Some(name));
+            let Some(socket) = socket else { continue };
+            let client = Client::new(Path::new(socket))?;
+            let jobs = match client.get("/v1/jobs") {
+                Ok(answer) => read(answer)?,
+                Err(_) if host.drained => {
+                    tell(format_args!(
+                        "host {name} is drained, and says nothing of its jobs"
+                    ));
+                    continue;
                 }
+                Err(error) => {
+                    if kept.contains(name) {
+                        tell(format_args!(
+                            "host {name} does not say what runs there; if it is gone: \
+                             `tidegate place host drain {name}`, or `remove`"
+                        ));
+                    }
+                    return Err(error);
+                }
+            };
+            let rates = self.take_all(host, jobs, now);
+            let is_new = now.since(Nanos(host.learnt_ns)) >= INTERVAL;
+            if let Some(rates) = rates.filter(|rates| is_new && !rates.is_empty()) {
+                self.hosts[at].learnt_ns = now.0;
+                let host = HostId(at);
+                all.push(Had { host, rates });
             }
         }
-        Ok(())
+        Ok(all)
     }
 
-    fn take_live(&mut self, host: &str, vm: &str, live: &LiveJob, now: Nanos) {
+    /// Takes over the jobs of a host. What each one there had; `None`: that is not known of all of them.
+    fn take_all(
+        &mut self,
+        host: &KeptHost,
+        jobs: Vec<VmJobs>,
+        now: Nanos,
+    ) -> Option<Vec<(Class, u64)>> {
+        let mut rates = Some(Vec::new());
+        for jobs in jobs {
+            let is_there = host.device.as_ref().is_none_or(|name| *name == jobs.device);
+            if let (true, Some(job)) = (is_there, jobs.job) {
+                let class = self.take_live(&host.name, &jobs.vm, &job, now);
+                rates = rates.zip(job.bytes_per_s).map(|(mut rates, rate)| {
+                    rates.push((class, rate));
+                    rates
+                });
+            }
+        }
+        let there = self
+            .running
+            .iter()
+            .filter(|job| job.host == host.name)
+            .count();
+        rates.filter(|rates| rates.len() == there)
+    }
+
+    fn take_live(&mut self, host: &str, vm: &str, live: &LiveJob, now: Nanos) -> Class {
         let mut own = self.running.iter_mut();
         if let Some(job) = own.find(|job| job.name == vm && job.host == host) {
             job.class.clone_from(&live.class);
             (job.moved, job.as_of_ns) = (live.moved_bytes.min(job.bytes), now.0);
-            return;
+            return job.class();
         }
-        self.running.push(KeptJob {
+        let job = KeptJob {
             name: format!("{host}/{vm}"),
             host: host.to_owned(),
             bytes: live.size_bytes,
@@ -69,7 +135,11 @@ impl Kept {
             told_ns: now.0,
             class: live.class.clone(),
             lowered_for: Vec::new(),
+            limit: None,
             live: true,
-        });
+        };
+        let class = job.class();
+        self.running.push(job);
+        class
     }
 }

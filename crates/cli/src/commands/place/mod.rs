@@ -3,20 +3,24 @@
 mod books;
 mod centre;
 mod db;
+mod host;
 mod hosts;
+mod kept;
 mod live;
 mod show;
+mod start;
 mod state;
 
 use anyhow::Result;
 use tidegate_core::time::Nanos;
-use tidegate_place::{Answer, HostId, Outcome, Refusal, Request};
+use tidegate_place::{Answer, HostId, Outcome, Refusal, Request, RequestError};
 use tidegate_report::duration;
 
 use crate::args::{DbArg, PlaceCommand, PlaceJobArgs};
 use crate::output::{Output, tell};
 use crate::problem::Problem;
-use state::{KeptRequest, Place};
+use kept::KeptRequest;
+use state::Place;
 
 pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     match command {
@@ -24,6 +28,7 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
         PlaceCommand::List { db } => list(db, out),
         PlaceCommand::Moved { moved, db } => told(moved, db, out),
         PlaceCommand::End { name, db } => end(name, db, out),
+        PlaceCommand::Host(command) => host::run(command, out),
         PlaceCommand::Db { file, db } => db::run(file.as_ref().unwrap_or(&db.path), out),
         PlaceCommand::Sim(args) => centre::run(args, out),
     }
@@ -32,27 +37,39 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
 /// A job looks for a host.
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
+    let request = asked(args)?;
     let mut place = Place::open(&args.db.path, hosts, args.dry_run)?;
-    let request =
-        Request::new(args.size, args.deadline).map_err(|error| Problem::new(error.to_string()))?;
     let name = place.name_for(args.name.as_deref())?;
     // Hosts may have come.
     place.pcos.retry_all(place.now);
     place.take_events();
+    if args.start {
+        place.only_where_it_is_served(&name)?;
+    }
     let why = show::Why::of(&mut place, &request);
     let Answer { id, outcome } = place.pcos.request(place.now, request);
     place.name(id, &name);
     match &outcome {
-        Outcome::Placed(placement) => place.begin(&name, &request, placement),
+        Outcome::Placed(placement) => {
+            if args.start && !args.dry_run {
+                place.start(placement.host, &name, &request)?;
+            }
+            place.begin(&name, &request, placement);
+        }
         Outcome::Waiting => place.kept.waiting.push(KeptRequest {
             name: name.clone(),
             bytes: request.bytes(),
             deadline_ns: request.deadline().0,
             arrived_ns: place.now.0,
+            limit: args.limit,
+            start: args.start,
         }),
         Outcome::Refused(_) => {}
     }
     let refused = match &outcome {
+        Outcome::Refused(_) if place.kept.hosts.iter().all(|host| host.drained) => {
+            Some(all_drained(&place))
+        }
         Outcome::Refused(refusal) => Some(refused(refusal, &request)),
         _ => None,
     };
@@ -64,6 +81,42 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         return Err(problem.into());
     }
     show::answer(&place, &name, &outcome, &why, args.dry_run, out)
+}
+
+fn all_drained(place: &Place) -> Problem {
+    let names: Vec<_> = (place.kept.hosts.iter().map(|host| host.name.as_str())).collect();
+    Problem::new(format!(
+        "no host takes jobs: drained are {}",
+        names.join(", ")
+    ))
+    .help("`tidegate place host resume NAME` has one take jobs again")
+}
+
+/// What was typed as a request.
+fn asked(args: &PlaceJobArgs) -> Result<Request> {
+    let problem = |error: RequestError| Problem::new(error.to_string());
+    let request = Request::new(args.size, args.deadline).map_err(problem)?;
+    let Some(limit) = args.limit else {
+        return Ok(request);
+    };
+    request.limited(limit).map_err(|_| {
+        let least = Nanos(
+            (u128::from(args.size) * u128::from(Nanos::SECOND.0))
+                .div_ceil(limit.into())
+                .try_into()
+                .unwrap_or(u64::MAX),
+        );
+        let needs = tidegate_report::bytes_per_s(request.rate() as f64);
+        Problem::new(format!(
+            "the job is late whatever it is given: it needs {needs}"
+        ))
+        .at("--limit")
+        .help(format!(
+            "with that the nearest deadline is {}",
+            exact(least)
+        ))
+        .into()
+    })
 }
 
 fn refused(refusal: &Refusal, request: &Request) -> Problem {

@@ -1,112 +1,28 @@
-//! What is kept between two runs of `tidegate place`: hosts, the jobs there, those that wait, and what was learnt of
-//! hosts. In the same kind of file as the daemon's, each change whole or not at all.
+//! Everything at one time: what is kept, what hosts' daemons say, and the state machine that is made of it.
 //!
-//! What was learnt of a host is under its name; all else is one row of JSON.
+//! It is kept in the same kind of file as the daemon's, each change whole or not at all. What was learnt of a host is
+//! under its name; all else is one row of JSON.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
-use tidegate_core::jobs::{Class, Job};
+use tidegate_core::jobs::Job;
 use tidegate_core::learnt::Blob;
 use tidegate_core::time::Nanos;
 use tidegate_place::{
-    Bandwidth, HostId, HostSpec, MOST_WAITING, Pcos, PriorityDatabase, Request, RequestId, Tenant,
+    HostId, HostSpec, MOST_WAITING, Pcos, PriorityDatabase, RequestId, Tenant, Update,
 };
 use tidegate_server::store::{Change, Store};
 
+use super::hosts::HostsFile;
+use super::kept::{Kept, damaged, read};
+use super::live::Had;
 use crate::problem::Problem;
 
 /// Rows of the store: what was learnt of a host, and all else.
 const DATABASE: &str = "priority-database";
-const STATE: (&str, &str) = ("", "place");
-/// The version this writes, and the only one it reads.
-const VERSION: u32 = 1;
-
-/// All that is kept but what was learnt. Times count from the beginning of 1970.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
-    version: u32,
-    pub(super) hosts: Vec<KeptHost>,
-    /// In the order they began.
-    pub(super) running: Vec<KeptJob>,
-    /// In the order they came.
-    pub(super) waiting: Vec<KeptRequest>,
-    /// The last number that a job without a name was given.
-    pub(super) numbered: u64,
-}
-
-/// A host.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct KeptHost {
-    pub(super) name: String,
-    /// Bytes a second for one job, and what is lost with one, two and more.
-    pub(super) bandwidth: u64,
-    pub(super) loss: Vec<u64>,
-    /// Jobs at most.
-    pub(super) jobs: usize,
-    /// The control socket of its daemon, and the device there; all of them unless said.
-    #[serde(default)]
-    pub(super) socket: Option<String>,
-    #[serde(default)]
-    pub(super) device: Option<String>,
-    /// Since when nobody came, went or has another class.
-    #[serde(default)]
-    pub(super) steady_ns: u64,
-}
-
-/// A job that runs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct KeptJob {
-    pub(super) name: String,
-    pub(super) host: String,
-    pub(super) bytes: u64,
-    pub(super) deadline_ns: u64,
-    pub(super) begun_ns: u64,
-    /// How far it is taken to be, and as of when.
-    pub(super) moved: u64,
-    pub(super) as_of_ns: u64,
-    /// What was told that had moved, and when; before that nothing, when it began.
-    pub(super) told: u64,
-    pub(super) told_ns: u64,
-    pub(super) class: String,
-    /// For which jobs it was lowered, a step each.
-    pub(super) lowered_for: Vec<String>,
-    /// Its host's daemon told of it; it is not kept.
-    #[serde(skip)]
-    pub(super) live: bool,
-}
-
-/// A job that waits.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct KeptRequest {
-    pub(super) name: String,
-    pub(super) bytes: u64,
-    pub(super) deadline_ns: u64,
-    pub(super) arrived_ns: u64,
-}
-
-impl KeptJob {
-    pub(super) fn class(&self) -> Class {
-        let mut all = Class::ALL.into_iter();
-        all.find(|class| class.name() == self.class)
-            .unwrap_or_default()
-    }
-}
-
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept {
-            version: VERSION,
-            hosts: Vec::new(),
-            running: Vec::new(),
-            waiting: Vec::new(),
-            numbered: 0,
-        }
-    }
-}
-
+pub(super) const STATE: (&str, &str) = ("", "place");
 /// Everything: what is kept, and the state machine that was made of it.
 pub(super) struct Place {
     /// `None`: nothing is to be kept, and there is nothing yet.
@@ -118,31 +34,42 @@ pub(super) struct Place {
     pub(super) now: Nanos,
     /// The names behind the numbers, of those that run and wait.
     names: Vec<(RequestId, String)>,
+    /// Of these hosts more is known than is kept.
+    learnt: Vec<HostId>,
 }
 
 impl Place {
     /// With what is kept in this file, which is made where there is none, unless `just_looking`; `hosts` in place of
     /// those that are.
-    pub(super) fn open(
+    pub(super) fn open(path: &Path, hosts: Option<HostsFile>, just_looking: bool) -> Result<Place> {
+        let place = Place::open_after(path, just_looking, None, |kept| {
+            hosts.map_or(Ok(()), |hosts| kept.take_hosts(hosts))
+        })?;
+        if place.kept.hosts.is_empty() {
+            let problem = Problem::new("there are no hosts yet").at(path.display().to_string());
+            let help = "name a file of them once: --hosts place.toml (`tidegate place job --help` shows one); or \
+                        `tidegate place host add`";
+            return Err(problem.help(help).into());
+        }
+        Ok(place)
+    }
+
+    /// The same after a change of what is kept; there may be no hosts. The daemon of `unasked` is not asked.
+    pub(super) fn open_after(
         path: &Path,
-        hosts: Option<Vec<KeptHost>>,
         just_looking: bool,
+        unasked: Option<&str>,
+        change: impl FnOnce(&mut Kept) -> Result<()>,
     ) -> Result<Place> {
         let store = match just_looking && !path.exists() {
             true => None,
             false => Some(Store::open(path)?),
         };
         let mut kept = store.as_ref().map_or_else(|| Ok(Kept::default()), read)?;
-        if let Some(hosts) = hosts {
-            kept.take_hosts(hosts)?;
-        }
-        if kept.hosts.is_empty() {
-            let problem = Problem::new("there are no hosts yet").at(path.display().to_string());
-            let help = "name a file of them once: --hosts place.toml; `tidegate place job --help` shows one";
-            return Err(problem.help(help).into());
-        }
+        let before: Vec<_> = kept.hosts.iter().map(|host| host.name.clone()).collect();
+        change(&mut kept)?;
         let now = now();
-        kept.ask_daemons(now)?;
+        let had = kept.ask_daemons(now, unasked, &before)?;
         let mut place = Place {
             store,
             just_looking,
@@ -150,14 +77,38 @@ impl Place {
             pcos: Pcos::new(MOST_WAITING),
             now,
             names: Vec::new(),
+            learnt: Vec::new(),
         };
         place.resume()?;
         place.pcos.refresh_all(place.now);
+        place.learn(had);
         Ok(place)
+    }
+
+    /// What daemons said that jobs had teaches their hosts' databases.
+    fn learn(&mut self, had: Vec<Had>) {
+        for Had { host, rates } in had {
+            let update = Update {
+                had: &rates,
+                ..Update::default()
+            };
+            self.pcos.update(self.now, host, &update);
+            self.learnt.push(host);
+        }
+    }
+
+    /// The state machine anew, of what is kept now.
+    pub(super) fn rebuild(&mut self) -> Result<()> {
+        self.names.clear();
+        self.learnt.clear();
+        self.resume()?;
+        self.pcos.refresh_all(self.now);
+        Ok(())
     }
 
     /// Makes the state machine go on where it was.
     fn resume(&mut self) -> Result<()> {
+        self.pcos = Pcos::new(MOST_WAITING).with_grace(self.kept.grace());
         for host in &self.kept.hosts {
             let mut spec = HostSpec::new(host.bandwidth()?);
             spec.jobs = host.jobs;
@@ -170,7 +121,10 @@ impl Place {
                 (spec.database.import(&learnt))
                     .map_err(|error| damaged(&format!("host {}: {error}", host.name)))?;
             }
-            self.pcos.add_host(self.now, spec);
+            let id = self.pcos.add_host(self.now, spec);
+            if host.drained {
+                self.pcos.close_host(self.now, id);
+            }
         }
         for job in &self.kept.running {
             let host = self
@@ -187,11 +141,13 @@ impl Place {
                 }),
             };
             let id = self.pcos.resume(host, tenant, Nanos(job.as_of_ns));
+            if let Some(limit) = job.limit {
+                self.pcos.limit(host, id, limit);
+            }
             self.names.push((id, job.name.clone()));
         }
         for job in &self.kept.waiting {
-            let request = Request::new(job.bytes, Nanos(job.deadline_ns))
-                .map_err(|error| damaged(&error.to_string()))?;
+            let request = job.request().map_err(|error| damaged(&error.to_string()))?;
             let id = self.pcos.resume_waiting(Nanos(job.arrived_ns), request);
             self.names.push((id, job.name.clone()));
         }
@@ -236,12 +192,13 @@ impl Place {
 
     /// Keeps all of it; `learnt`: the hosts of which more is known now.
     pub(super) fn save(&mut self, learnt: &[HostId]) -> Result<()> {
+        let learnt = [learnt, &std::mem::take(&mut self.learnt)].concat();
         self.take_progress();
         let mut lasting = self.kept.clone();
         lasting.running.retain(|job| !job.live);
         let state = serde_json::to_vec(&lasting)?;
         let mut blobs = Vec::new();
-        for &host in learnt {
+        for host in learnt {
             if let (Some(kept), Some(database)) = (self.kept.hosts.get(host.0), self.database(host))
             {
                 blobs.push((kept.name.as_str(), database.export()));
@@ -264,77 +221,6 @@ impl Place {
         }
         Ok(())
     }
-}
-
-impl Kept {
-    /// A host by its name.
-    pub(super) fn host(&self, name: &str) -> Option<HostId> {
-        self.hosts
-            .iter()
-            .position(|host| host.name == name)
-            .map(HostId)
-    }
-
-    /// Whether a name is somebody's who runs or waits.
-    pub(super) fn has_job(&self, name: &str) -> bool {
-        self.running.iter().any(|job| job.name == name)
-            || self.waiting.iter().any(|job| job.name == name)
-    }
-
-    /// Other hosts than before; those that stay keep their jobs.
-    fn take_hosts(&mut self, mut hosts: Vec<KeptHost>) -> Result<()> {
-        for job in &self.running {
-            if hosts.iter().all(|host| host.name != job.host) {
-                let what = format!(
-                    "host {:?} is not among the hosts any more, and job {:?} runs there",
-                    job.host, job.name
-                );
-                let help = format!(
-                    "leave it in the file until that has ended: `tidegate place end {}`",
-                    job.name
-                );
-                return Err(Problem::new(what).at("--hosts").help(help).into());
-            }
-        }
-        for host in &mut hosts {
-            if let Some(before) = self.hosts.iter().find(|before| before.name == host.name) {
-                host.steady_ns = before.steady_ns;
-            }
-        }
-        self.hosts = hosts;
-        Ok(())
-    }
-}
-
-impl KeptHost {
-    fn bandwidth(&self) -> Result<Bandwidth> {
-        Bandwidth::new(self.bandwidth, &self.loss)
-            .map_err(|error| damaged(&format!("host {}: {error}", self.name)))
-    }
-}
-
-fn read(store: &Store) -> Result<Kept> {
-    let Some((_, bytes)) = store.device(STATE.0, STATE.1)? else {
-        return Ok(Kept::default());
-    };
-    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
-    match kept.version {
-        VERSION => Ok(kept),
-        other => {
-            let what = format!("what is kept has version {other}, this Tidegate knows {VERSION}");
-            Err(Problem::new(what)
-                .at("--db")
-                .help("use the Tidegate that wrote it, or another file")
-                .into())
-        }
-    }
-}
-
-fn damaged(why: &str) -> anyhow::Error {
-    let problem = Problem::new(format!("what is kept cannot be: {why}")).at("--db");
-    problem
-        .help("put a copy of the file back, or name another one")
-        .into()
 }
 
 /// Since the beginning of 1970.

@@ -1,0 +1,122 @@
+//! What came of a request.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_place::Outcome;
+use tidegate_report::{Align, Table};
+
+use super::{HostJobs, Why, jobs};
+use crate::commands::place::exact;
+use crate::commands::place::state::Place;
+use crate::output::Output;
+
+/// What came of a request.
+#[derive(Serialize)]
+struct AnswerView<'a> {
+    job: &'a str,
+    /// `placed` or `waiting`.
+    outcome: &'static str,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostJobs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    /// Jobs there that have a lower class from now on.
+    lowered: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a Why>,
+}
+
+/// Says what came of a request that was not refused.
+pub(in crate::commands::place) fn answer(
+    place: &Place,
+    name: &str,
+    outcome: &Outcome,
+    why: &Why,
+    dry_run: bool,
+    out: Output,
+) -> Result<()> {
+    let view = match outcome {
+        Outcome::Placed(placement) => AnswerView {
+            job: name,
+            outcome: "placed",
+            dry_run,
+            host: HostJobs::of(place, placement.host),
+            class: Some(placement.class.name()),
+            lowered: placement
+                .lowered
+                .iter()
+                .map(|(id, _)| place.name_of(*id))
+                .collect(),
+            why: None,
+        },
+        Outcome::Waiting | Outcome::Refused(_) => AnswerView {
+            job: name,
+            outcome: "waiting",
+            dry_run,
+            host: None,
+            class: None,
+            lowered: Vec::new(),
+            why: Some(why),
+        },
+    };
+    match out.is_json() {
+        true => out.json(&view),
+        false => Ok(out.text(&view.text(out))?),
+    }
+}
+
+impl AnswerView<'_> {
+    fn text(&self, out: Output) -> String {
+        let would = |does: &str, would: &str| {
+            if self.dry_run {
+                format!("would {would}")
+            } else {
+                does.to_owned()
+            }
+        };
+        if let Some(host) = &self.host {
+            let class = self.class.unwrap_or_default();
+            let mut text = format!(
+                "{} {} to host {}, class {class}\n",
+                self.job,
+                would("goes", "go"),
+                host.host
+            );
+            if !self.lowered.is_empty() {
+                text.push_str(&format!(
+                    "lowered for it until it ends: {}\n",
+                    self.lowered.join(", ")
+                ));
+            }
+            text.push('\n');
+            text.push_str(&jobs(host).render(out.style()));
+            return text;
+        }
+        let mut text = format!(
+            "{} {}: no host takes it as things are\n\n",
+            self.job,
+            would("waits", "wait")
+        );
+        let mut table = Table::new([("HOST", Align::Left), ("WHY NOT", Align::Left)]);
+        let why = self.why.into_iter().flat_map(|why| &why.hosts);
+        for host in why {
+            table.row([
+                host.host.as_str(),
+                host.reason.as_deref().unwrap_or_default(),
+            ]);
+        }
+        text.push_str(&table.render(out.style()));
+        let nearest = self
+            .why
+            .and_then(|why| why.nearest_host.as_ref().zip(why.nearest));
+        text.push_str(&match nearest {
+            Some((host, deadline)) => format!(
+                "\nwith a deadline of {} it would go to host {host} now\n",
+                exact(deadline)
+            ),
+            None => "\nnow it would go nowhere, whatever its deadline\n".to_owned(),
+        });
+        text
+    }
+}

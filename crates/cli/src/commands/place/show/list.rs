@@ -1,0 +1,91 @@
+//! Everything there is.
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_core::time::Nanos;
+use tidegate_place::HostId;
+use tidegate_report::{Align, Table, bytes, bytes_per_s, duration};
+
+use super::{HostJobs, jobs};
+use crate::commands::place::state::Place;
+use crate::output::Output;
+
+/// Everything there is.
+#[derive(Serialize)]
+struct Whole {
+    hosts: Vec<HostJobs>,
+    waiting: Vec<WaitingView>,
+}
+
+#[derive(Serialize)]
+struct WaitingView {
+    name: String,
+    size_bytes: u64,
+    waited_s: f64,
+    /// It is discarded then.
+    discarded_in_s: f64,
+}
+
+/// Shows hosts, jobs and those that wait.
+pub(in crate::commands::place) fn list(place: &Place, out: Output) -> Result<()> {
+    let all = (0..place.kept.hosts.len()).map(HostId);
+    let waiting = place.pcos.waiting().map(|(id, request, arrived)| {
+        let due = arrived + request.deadline();
+        WaitingView {
+            name: place.name_of(id).to_owned(),
+            size_bytes: request.bytes(),
+            waited_s: place.now.since(arrived).as_secs_f64(),
+            discarded_in_s: due.since(place.now).as_secs_f64(),
+        }
+    });
+    let whole = Whole {
+        hosts: all.filter_map(|host| HostJobs::of(place, host)).collect(),
+        waiting: waiting.collect(),
+    };
+    match out.is_json() {
+        true => out.json(&whole),
+        false => Ok(out.text(&whole.text(out))?),
+    }
+}
+
+impl Whole {
+    fn text(&self, out: Output) -> String {
+        let mut text = String::new();
+        for host in &self.hosts {
+            let takes = match host.takes_up_to {
+                _ if host.drained => "drained".to_owned(),
+                0 => "takes nothing as things are".to_owned(),
+                most => format!("takes a job that needs up to {}", bytes_per_s(most as f64)),
+            };
+            text.push_str(&format!(
+                "host {}: {} free, {takes}\n",
+                host.host,
+                bytes_per_s(host.free as f64)
+            ));
+            if !host.jobs.is_empty() {
+                text.push_str(&jobs(host).render(out.style()));
+            }
+            text.push('\n');
+        }
+        let mut table = Table::new([
+            ("WAITS", Align::Left),
+            ("SIZE", Align::Right),
+            ("FOR", Align::Right),
+            ("DISCARDED IN", Align::Right),
+        ]);
+        let span = |seconds: f64| duration(Nanos::from_secs_f64(seconds).0);
+        for job in &self.waiting {
+            table.row([
+                job.name.clone(),
+                bytes(job.size_bytes),
+                span(job.waited_s),
+                span(job.discarded_in_s),
+            ]);
+        }
+        match self.waiting.is_empty() {
+            true => text.push_str("nobody waits\n"),
+            false => text.push_str(&table.render(out.style())),
+        }
+        text
+    }
+}

@@ -1,0 +1,126 @@
+//! How `tidegate place` shows hosts, jobs and decisions.
+
+mod answer;
+mod list;
+mod why;
+
+use serde::Serialize;
+use tidegate_core::jobs::Forecast;
+use tidegate_core::time::Nanos;
+use tidegate_place::{HostId, HostView, Running};
+use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, duration, percent};
+
+use super::state::Place;
+
+pub(super) use answer::answer;
+pub(super) use list::list;
+pub(super) use why::Why;
+
+/// A job, for people and for machines.
+#[derive(Serialize)]
+pub(in crate::commands::place) struct JobView {
+    name: String,
+    class: &'static str,
+    size_bytes: u64,
+    moved_bytes: u64,
+    due_in_s: f64,
+    /// Absent: never, as things are.
+    done_in_s: Option<f64>,
+    /// So long before its deadline; below zero: late.
+    early_s: Option<f64>,
+    bytes_per_s: u64,
+    #[serde(skip)]
+    forecast: String,
+}
+
+/// A host with its jobs.
+#[derive(Serialize)]
+pub(in crate::commands::place) struct HostJobs {
+    pub(super) host: String,
+    /// What one more might need, in bytes a second.
+    pub(super) takes_up_to: u64,
+    pub(super) free: u64,
+    /// It takes no more jobs.
+    pub(super) drained: bool,
+    pub(super) jobs: Vec<JobView>,
+}
+
+impl HostJobs {
+    pub(super) fn of(place: &Place, host: HostId) -> Option<HostJobs> {
+        let view = place.pcos.host(host)?;
+        Some(HostJobs {
+            host: place.kept.hosts[host.0].name.clone(),
+            takes_up_to: view.acceptance().most(),
+            free: view.acceptance().free(),
+            drained: place.kept.hosts[host.0].drained,
+            jobs: view
+                .running()
+                .iter()
+                .map(|running| JobView::of(place, &view, running))
+                .collect(),
+        })
+    }
+}
+
+impl JobView {
+    fn of(place: &Place, view: &HostView<'_>, running: &Running) -> JobView {
+        let (now, job) = (place.now, running.tenant.job);
+        let forecast = view.forecast(now, running);
+        let done = forecast
+            .map(|forecast| forecast.done)
+            .filter(|done| *done < Nanos::MAX);
+        let due = job.map_or(Nanos::MAX, |job| job.due());
+        let seconds = |from: Nanos, to: Nanos| (i128::from(to.0) - i128::from(from.0)) as f64 / 1e9;
+        JobView {
+            name: place.name_of(running.id).to_owned(),
+            class: running.tenant.class.name(),
+            size_bytes: job.map_or(0, |job| job.bytes),
+            moved_bytes: job.map_or(0, |job| job.moved),
+            due_in_s: seconds(now, due),
+            done_in_s: done.map(|done| seconds(now, done)),
+            early_s: done.map(|done| seconds(done, due)),
+            bytes_per_s: view.rate(running),
+            forecast: forecast.map_or(String::new(), |forecast| in_words(forecast, now)),
+        }
+    }
+}
+
+fn in_words(forecast: Forecast, now: Nanos) -> String {
+    match (forecast.done, forecast.late) {
+        (Nanos::MAX, _) => "never, as things are".to_owned(),
+        (done, Nanos::ZERO) => format!(
+            "done in {}, {} early",
+            duration(done.since(now).0),
+            duration(forecast.early.0)
+        ),
+        (done, late) => format!(
+            "done in {}, {} late",
+            duration(done.since(now).0),
+            duration(late.0)
+        ),
+    }
+}
+
+fn jobs(host: &HostJobs) -> Table {
+    let mut table = Table::new([
+        ("JOB", Align::Left),
+        ("CLASS", Align::Left),
+        ("SIZE", Align::Right),
+        ("MOVED", Align::Right),
+        ("HAS", Align::Right),
+        ("FORECAST", Align::Left),
+    ]);
+    for job in &host.jobs {
+        let late = job.early_s.is_none_or(|early| early < 0.0);
+        let tone = if late { Tone::Bad } else { Tone::Normal };
+        table.row([
+            Cell::from(job.name.as_str()).tone(Tone::Strong),
+            job.class.into(),
+            bytes(job.size_bytes).into(),
+            percent(job.moved_bytes as f64, job.size_bytes as f64).into(),
+            bytes_per_s(job.bytes_per_s as f64).into(),
+            Cell::from(job.forecast.as_str()).tone(tone),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,115 @@
+//! Why hosts do not take a job.
+
+use serde::Serialize;
+use tidegate_core::time::Nanos;
+use tidegate_place::{HostId, Rejection, Request};
+use tidegate_report::duration;
+
+use crate::commands::place::state::Place;
+
+/// Why hosts do not take a job, and what they would take.
+#[derive(Serialize)]
+pub(in crate::commands::place) struct Why {
+    pub(super) hosts: Vec<HostSays>,
+    /// The shortest deadline with which the job would be taken now.
+    nearest_deadline_s: Option<f64>,
+    pub(super) nearest_host: Option<String>,
+    #[serde(skip)]
+    pub(super) nearest: Option<Nanos>,
+}
+
+/// What a host says to a job.
+#[derive(Serialize)]
+pub(super) struct HostSays {
+    pub(super) host: String,
+    takes: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// The running job that would miss, and by how much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    misses: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_s: Option<f64>,
+}
+
+impl Why {
+    /// What all hosts say to a job just now.
+    pub(in crate::commands::place) fn of(place: &mut Place, request: &Request) -> Why {
+        let all = (0..place.kept.hosts.len()).map(HostId);
+        let hosts = all.map(|host| HostSays::of(place, host, request)).collect();
+        let nearest = place.pcos.nearest(place.now, request);
+        Why {
+            hosts,
+            nearest_deadline_s: nearest.map(|(_, deadline)| deadline.as_secs_f64()),
+            nearest_host: nearest.map(|(HostId(at), _)| place.kept.hosts[at].name.clone()),
+            nearest: nearest.map(|(_, deadline)| deadline),
+        }
+    }
+}
+
+impl HostSays {
+    fn of(place: &mut Place, host: HostId, request: &Request) -> HostSays {
+        let rejection = place.pcos.rejection(place.now, host, request);
+        let mut says = HostSays {
+            host: place.kept.hosts[host.0].name.clone(),
+            takes: rejection.is_none(),
+            reason: None,
+            misses: None,
+            late_s: None,
+        };
+        if let Some(rejection) = rejection {
+            says.reject(place, host, &rejection);
+        }
+        says
+    }
+
+    fn reject(&mut self, place: &Place, host: HostId, rejection: &Rejection) {
+        use tidegate_place::Why::{Full, Misses, OwnDeadline, Steps};
+        let class = rejection.class.name();
+        self.reason = Some(match rejection.why {
+            Misses { who, late } => {
+                let running = place
+                    .pcos
+                    .host(host)
+                    .and_then(|view| view.running().get(who).copied());
+                let name = running.map_or("?", |running| place.name_of(running.id));
+                self.misses = Some(name.to_owned());
+                self.late_s = Some(late.as_secs_f64());
+                let own = match rejection.late {
+                    Nanos::ZERO => String::new(),
+                    late => format!(", and itself by {}", by(late)),
+                };
+                format!(
+                    "{name} would miss its deadline by {}{own}, were it {class}",
+                    by(late)
+                )
+            }
+            OwnDeadline => {
+                self.late_s = Some(rejection.late.as_secs_f64());
+                format!(
+                    "it would be {} late itself, even as {class}",
+                    by(rejection.late)
+                )
+            }
+            Steps => "no classes were found with which everybody is in time".to_owned(),
+            Full => full(place, host),
+        });
+    }
+}
+
+fn by(late: Nanos) -> String {
+    match late {
+        Nanos::MAX => "ever so much".to_owned(),
+        late => duration(late.0),
+    }
+}
+
+/// Why a host takes nobody, whoever it is.
+fn full(place: &Place, host: HostId) -> String {
+    let is_open = place.pcos.host(host).is_some_and(|view| view.is_open());
+    match place.kept.hosts[host.0].drained {
+        true => "it is drained".to_owned(),
+        false if is_open => "as many jobs run there as may".to_owned(),
+        false => "its daemon has no VM of that name".to_owned(),
+    }
+}
