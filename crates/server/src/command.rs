@@ -1,27 +1,22 @@
 //! What the control plane asks of an event loop, and what it answers.
 
+mod snapshot;
+
 use std::fs::File;
 
+pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
+
 use jiff::Timestamp;
-use tidegate_core::engine::DeviceFacts;
-use tidegate_core::estimator::Learnt;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::{Honours, PolicySpec};
-use tidegate_core::precision::Precision;
-use tidegate_core::request::VmId;
-use tidegate_core::roles::Waits;
-use tidegate_core::seconds::Seconds;
-use tidegate_core::stats::VmStats;
-use tidegate_core::tuning::Tuning;
-use tidegate_core::watch::{Drift, LearntCap};
+use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::Export;
 use tokio::sync::oneshot;
 
 use crate::backing::layout::NoRoom;
 use crate::backing::{Disk, Tail};
-use crate::fault::{Rule, RuleSnapshot};
-use crate::job::{JobOrder, KeptJob, VmJobs};
+use crate::fault::Rule;
+use crate::job::{JobOrder, KeptJob};
 
 /// What a change of what is served is answered with.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
@@ -347,89 +342,4 @@ fn counted(clients: usize) -> String {
         1 => "1 client is".to_owned(),
         n => format!("{n} clients are"),
     }
-}
-
-/// A device as it stands.
-#[derive(Clone, Debug)]
-pub struct DeviceSnapshot {
-    /// Its name in the configuration.
-    pub name: String,
-    /// What it is made of, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
-    pub backing: String,
-    /// The policy in force.
-    pub policy: PolicySpec,
-    /// Depth, what is in flight, counters.
-    pub facts: DeviceFacts,
-    /// Waits of the policy in force for requests that might come; `None`: it never does.
-    pub waits: Option<Waits>,
-    /// How it compares with its profile; `None`: it has none.
-    pub drift: Option<Drift>,
-    /// The cap below it that was learnt; `None`: none was.
-    pub learnt_cap: Option<LearntCap>,
-    /// The depth that was found to be enough; `None`: none is looked for.
-    pub adapted_depth: Option<u32>,
-    /// What was learnt of what requests cost; `None`: nothing is to be.
-    pub learnt_costs: Option<Learnt>,
-    /// Its VMs in the order of the configuration.
-    pub vms: Vec<VmSnapshot>,
-    /// Loop time when this was taken, in nanoseconds of the monotonic clock.
-    pub taken_at: tidegate_core::time::Nanos,
-}
-
-/// A VM as it stands.
-#[derive(Clone, Debug)]
-pub struct VmSnapshot {
-    /// Its name.
-    pub name: String,
-    /// The engine's handle of it: no other VM of the device ever has the same.
-    pub id: VmId,
-    /// Its device's name.
-    pub device: String,
-    /// The name of the policy in force there.
-    pub policy: String,
-    /// The objective in force.
-    pub objective: Objective,
-    /// Which parts of an objective the device's policy enforces.
-    pub honours: Honours,
-    /// A process of the host, not a VM.
-    pub background: bool,
-    /// Its exports with their sizes in bytes and whether their backing has failed.
-    pub disks: Vec<DiskSnapshot>,
-    /// Connected clients.
-    pub clients: u32,
-    /// Requests waiting.
-    pub pending: u32,
-    /// Device I/Os in flight.
-    pub in_flight: u32,
-    /// Since it was added.
-    pub stats: Box<VmStats>,
-    /// What it moved in each of the last seconds.
-    pub seconds: Seconds,
-    /// How it is tuned to its target; `None`: it is not.
-    pub tuning: Option<Tuning>,
-    /// Its jobs.
-    pub jobs: VmJobs,
-}
-
-impl VmSnapshot {
-    /// How precisely its bandwidth was held of late, with statistical intervals of so many seconds.
-    pub fn precision(&self, interval: u32) -> Precision {
-        self.seconds
-            .precision(self.objective.target.bytes_per_s, interval)
-    }
-}
-
-/// A disk as it stands.
-#[derive(Clone, Debug)]
-pub struct DiskSnapshot {
-    /// NBD export name.
-    pub export: String,
-    /// Bytes.
-    pub size: u64,
-    /// Why the backing is refusing requests, after a failed fsync; `None` while it is well.
-    pub failed: Option<String>,
-    /// What goes wrong with it on purpose.
-    pub faults: Vec<RuleSnapshot>,
-    /// How often something did since the daemon started, over all rules that it ever had.
-    pub faults_injected: u64,
 }
