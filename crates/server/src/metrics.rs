@@ -5,7 +5,10 @@
 //! loops' snapshots at the time of the scrape, so that counting costs the loops nothing beyond
 //! what they count anyway.
 
+mod devices;
 mod jobs;
+mod schedules;
+mod vms;
 
 use std::fmt;
 
@@ -14,18 +17,13 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_core::estimator::LearntKind;
-use tidegate_core::precision::{INTERVAL_S, MILLION};
-use tidegate_core::request::{Lane, Op};
-use tidegate_core::roles::Throttle;
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
-use tidegate_core::watch::{Drift, Parting};
 
-use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
-use crate::config::unenforced;
-use crate::control::stats::op_name;
-use crate::control::view::kind_name;
+use crate::command::{DeviceSnapshot, DiskSnapshot};
+use devices::OF_DEVICE;
+pub(crate) use schedules::Scheduled;
+use vms::OF_VM;
 
 /// What `/metrics` is: OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -95,280 +93,6 @@ const fn bytes<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metr
     }
 }
 
-static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
-    plain(
-        "policy",
-        "The policy in force has the value 1",
-        Read::Gauges("policy", |d| vec![(d.policy.name().to_owned(), 1.0)]),
-    ),
-    plain(
-        "depth",
-        "I/Os in flight at most",
-        Read::Gauge(|d| d.facts.spec.depth.into()),
-    ),
-    plain(
-        "in_flight",
-        "I/Os with the device now",
-        Read::Gauge(|d| d.facts.in_flight.into()),
-    ),
-    plain(
-        "queued",
-        "Units waiting for the device now",
-        Read::Gauge(|d| d.facts.queued.into()),
-    ),
-    plain(
-        "requests",
-        "Guest requests inside the engine now, waiting or in flight",
-        Read::Gauge(|d| d.facts.requests.into()),
-    ),
-    plain(
-        "started",
-        "I/Os handed to the device",
-        Read::Counter(|d| d.facts.started as f64),
-    ),
-    plain(
-        "ended",
-        "I/Os that ended",
-        Read::Counter(|d| d.facts.ended as f64),
-    ),
-    plain(
-        "errors",
-        "I/Os that failed",
-        Read::Counter(|d| d.facts.errors as f64),
-    ),
-    seconds(
-        "deliberate_wait",
-        "Time in which the policy left room at the device unused on purpose",
-        Read::Counter(|d| d.facts.deliberate.as_secs_f64()),
-    ),
-    plain(
-        "waits_begun",
-        "How often the policy in force left the device waiting for a request that might come",
-        Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
-    ),
-    plain(
-        "waits_succeeded",
-        "Those of them that such a request ended",
-        Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
-    ),
-    plain(
-        "profile_ratio",
-        "Time that passed by the time that the profile gives for what was done; above 1: slower",
-        Read::Maybe(|d| d.drift.map(|drift| drift.ratio)),
-    ),
-    plain(
-        "profile_drifted",
-        "The side to which the device has parted from its profile has the value 1",
-        Read::Gauges("device_is", |d| {
-            let sides = [Parting::Slower, Parting::Faster];
-            let parted = |drift: Drift, side| f64::from(u8::from(drift.parted == Some(side)));
-            let all = d
-                .drift
-                .map(|drift| sides.map(|side| (side.name().to_owned(), parted(drift, side))));
-            all.into_iter().flatten().collect()
-        }),
-    ),
-    plain(
-        "adapted_depth",
-        "I/Os in flight that were found to be enough for its throughput; absent where none are looked for",
-        Read::Maybe(|d| d.adapted_depth.map(f64::from)),
-    ),
-    plain(
-        "learnt_cap_iops",
-        "I/Os a second that something in front of the device lets pass; absent where nothing is known",
-        Read::Maybe(|d| d.learnt_cap?.iops),
-    ),
-    plain(
-        "learnt_cap_bytes_per_second",
-        "Bytes a second that something in front of the device lets pass; absent where nothing is known",
-        Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
-    ),
-    plain(
-        "learnt_cost_seconds",
-        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent where nothing is learnt",
-        Read::Gauges("kind", |d| {
-            learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
-        }),
-    ),
-    plain(
-        "learnt_cost_within",
-        "Half the width of its 90 % interval, in parts of it",
-        Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
-    ),
-];
-
-/// A figure of each kind of I/O that was seen.
-fn learnt_of_kinds(device: &DeviceSnapshot, get: fn(&LearntKind) -> f64) -> Vec<(String, f64)> {
-    let kinds = device.learnt_costs.iter().flat_map(|learnt| &learnt.kinds);
-    let seen = kinds.filter(|kind| kind.ios > 0);
-    seen.map(|kind| (kind_name(kind), get(kind))).collect()
-}
-
-static OF_VM: &[Metric<VmSnapshot>] = &[
-    plain(
-        "clients",
-        "Connected clients",
-        Read::Gauge(|vm| vm.clients.into()),
-    ),
-    plain(
-        "pending",
-        "Guest requests waiting now",
-        Read::Gauge(|vm| vm.pending.into()),
-    ),
-    plain(
-        "in_flight",
-        "Device I/Os in flight now",
-        Read::Gauge(|vm| vm.in_flight.into()),
-    ),
-    plain(
-        "disks_failed",
-        "Disks that refuse requests because their backing failed",
-        Read::Gauge(|vm| vm.disks.iter().filter(|disk| disk.failed.is_some()).count() as f64),
-    ),
-    plain(
-        "unenforced",
-        "Parts of the objective that the policy in force does not enforce have the value 1",
-        Read::Gauges("part", |vm| {
-            let parts = unenforced(&vm.objective, &vm.honours, vm.background);
-            parts
-                .into_iter()
-                .map(|part| (part.part.to_owned(), 1.0))
-                .collect()
-        }),
-    ),
-    plain(
-        "operations",
-        "Guest requests that ended well",
-        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).ops)),
-    ),
-    plain(
-        "failures",
-        "Guest requests that failed",
-        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).errors)),
-    ),
-    bytes(
-        "transferred",
-        "Bytes of guest requests that ended well",
-        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).bytes)),
-    ),
-    plain(
-        "sequential",
-        "Guest requests that continued one of the 32 before",
-        Read::Counters("operation", |vm| {
-            let (reads, writes) = (vm.stats.sequential_reads, vm.stats.sequential_writes);
-            vec![("read", reads as f64), ("write", writes as f64)]
-        }),
-    ),
-    plain(
-        "merged",
-        "Guest requests that joined a waiting one",
-        Read::Counter(|vm| vm.stats.merged as f64),
-    ),
-    plain(
-        "split",
-        "Device I/Os beyond the first that guest requests were split into",
-        Read::Counter(|vm| vm.stats.split as f64),
-    ),
-    plain(
-        "cancelled",
-        "Guest requests whose client vanished before they started",
-        Read::Counter(|vm| vm.stats.cancelled as f64),
-    ),
-    plain(
-        "precision_error_ratio",
-        "B: by how much the bandwidth of the last five minutes is above the target, relative to it; absent \
-         without a target in bytes a second",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
-    ),
-    plain(
-        "precision_absolute_error_ratio",
-        "Beta: the mean of |B| over intervals of 30 s in which the VM had something outstanding",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
-    ),
-    plain(
-        "precision_variability_ratio",
-        "V: how far its seconds of the last five minutes are off their mean on average, relative to it; \
-         absent where nothing moved",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
-    ),
-    plain(
-        "inadequate",
-        "1 where the VM asks for its target and the device does not do it; absent where nothing tunes it",
-        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
-    ),
-    plain(
-        "inadequate_bytes_per_second",
-        "What the VM had of late, where that is less than its target because the device does not do more",
-        Read::Maybe(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
-    ),
-    plain(
-        "tuning_aim_bytes_per_second",
-        "What the VM's tuner aims at, so that its target comes out",
-        Read::Maybe(|vm| Some(vm.tuning?.aim? as f64)),
-    ),
-    bytes(
-        "tuning_merge_limit",
-        "The largest device I/O that the VM's tuner lets it have now",
-        Read::Maybe(|vm| Some(vm.tuning?.merge_limit?.into())),
-    ),
-    plain(
-        "tuning_throttle_bytes_per_second",
-        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit holds it",
-        Read::Maybe(|vm| match vm.tuning?.throttle {
-            Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
-            Throttle::Off | Throttle::Ios(_) => None,
-        }),
-    ),
-    plain(
-        "tuning_throttle_iops",
-        "How many device I/Os a second the VM may have; absent where its target names none",
-        Read::Maybe(|vm| match vm.tuning?.throttle {
-            Throttle::Ios(thousandths) => Some(thousandths as f64 / 1000.0),
-            Throttle::Off | Throttle::Exactly(_) | Throttle::AtMost(_) => None,
-        }),
-    ),
-    seconds(
-        "tuning_window",
-        "How long each action of the VM's tuner holds",
-        Read::Maybe(|vm| Some(vm.tuning?.window.as_secs_f64())),
-    ),
-    plain(
-        "tuning_settled",
-        "1 where the VM's tuner looks for no better window",
-        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
-    ),
-    plain(
-        "tuning_range_bytes_per_second",
-        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: no more \
-         than the highest can be promised",
-        Read::Gauges("end", |vm| {
-            let range = vm.tuning.and_then(|tuning| tuning.range);
-            let ends = range.map(|range| [("lowest", range.lowest), ("highest", range.highest)]);
-            let ends = ends.into_iter().flatten();
-            ends.map(|(end, bytes)| (end.to_owned(), bytes as f64))
-                .collect()
-        }),
-    ),
-    seconds(
-        "spent",
-        "Where the time of guest requests went: regulated (own limit or credits), queued (others were \
-         served), merged (with another request), deliberate (room left unused), device",
-        Read::Counters("cause", spent),
-    ),
-    seconds(
-        "queue_time",
-        "From a guest request's arrival to its first service, and between its parts",
-        Read::Histograms("direction", |vm| by_lane(|lane| vm.stats.queue_time(lane))),
-    ),
-    seconds(
-        "service_time",
-        "A guest request's time with the device",
-        Read::Histograms("direction", |vm| {
-            by_lane(|lane| vm.stats.service_time(lane))
-        }),
-    ),
-];
-
 static OF_DISK: &[Metric<DiskSnapshot>] = &[
     plain(
         "fault_rules",
@@ -382,39 +106,10 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
     ),
 ];
 
-/// Of millionths.
-fn ratio(millionths: f64) -> f64 {
-    millionths / MILLION as f64
-}
-
-fn by_op(vm: &VmSnapshot, of: fn(&VmSnapshot, Op) -> u64) -> Vec<(&'static str, f64)> {
-    Op::ALL
-        .into_iter()
-        .map(|op| (op_name(op), of(vm, op) as f64))
-        .collect()
-}
-
-fn by_lane<'a>(of: impl Fn(Lane) -> &'a Histogram) -> Vec<(&'static str, &'a Histogram)> {
-    vec![("read", of(Lane::Read)), ("write", of(Lane::Write))]
-}
-
-fn spent(vm: &VmSnapshot) -> Vec<(&'static str, f64)> {
-    let account = &vm.stats.account;
-    [
-        ("regulated", account.regulated),
-        ("queued", account.queued),
-        ("merged", account.merged_wait),
-        ("deliberate", account.deliberate),
-        ("device", account.device),
-    ]
-    .map(|(cause, time)| (cause, time.as_secs_f64()))
-    .to_vec()
-}
-
 /// Everything, as OpenMetrics text.
-pub(crate) fn render(devices: Vec<DeviceSnapshot>) -> String {
+pub(crate) fn render(devices: Vec<DeviceSnapshot>, scheduled: Vec<Scheduled>) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshots(devices)));
+    registry.register_collector(Box::new(Snapshots { devices, scheduled }));
     let mut out = String::new();
     // Writing into a string does not fail.
     let _ = text::encode(&mut out, &registry);
@@ -422,7 +117,10 @@ pub(crate) fn render(devices: Vec<DeviceSnapshot>) -> String {
 }
 
 #[derive(Debug)]
-struct Snapshots(Vec<DeviceSnapshot>);
+struct Snapshots {
+    devices: Vec<DeviceSnapshot>,
+    scheduled: Vec<Scheduled>,
+}
 
 impl Collector for Snapshots {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
@@ -431,7 +129,7 @@ impl Collector for Snapshots {
                 &mut encoder,
                 "device",
                 metric,
-                self.0
+                self.devices
                     .iter()
                     .map(|device| (vec![("device", device.name.clone())], device)),
             )?;
@@ -441,7 +139,7 @@ impl Collector for Snapshots {
                 &mut encoder,
                 "vm",
                 metric,
-                self.0.iter().flat_map(|device| {
+                self.devices.iter().flat_map(|device| {
                     device.vms.iter().map(|vm| {
                         (
                             vec![("vm", vm.name.clone()), ("device", device.name.clone())],
@@ -451,8 +149,15 @@ impl Collector for Snapshots {
                 }),
             )?;
         }
+        for metric in schedules::OF_VM {
+            let all = self.scheduled.iter().map(|vm| {
+                let labels = vec![("vm", vm.vm.clone()), ("device", vm.device.clone())];
+                (labels, vm)
+            });
+            encode_all(&mut encoder, "vm", metric, all)?;
+        }
         for metric in OF_DISK {
-            let vms = self.0.iter().flat_map(|device| &device.vms);
+            let vms = self.devices.iter().flat_map(|device| &device.vms);
             let disks = vms.flat_map(|vm| {
                 vm.disks.iter().map(|disk| {
                     let labels = vec![
@@ -550,17 +255,24 @@ pub(crate) mod tests {
 
     #[test]
     fn every_metric_is_declared_once_with_help_and_said_for_every_vm() {
-        let text = render(vec![
+        let devices = vec![
             snapshot("disk0", &["oltp", "bulk"]),
             snapshot("disk1", &["dss"]),
-        ]);
+        ];
+        let scheduled = [("oltp", false), ("bulk", true)].map(|(vm, held)| Scheduled {
+            vm: vm.to_owned(),
+            device: "disk0".to_owned(),
+            held,
+        });
+        let text = render(devices, scheduled.into());
         assert!(text.ends_with("# EOF\n"), "{text}");
         let mut names: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let declared = OF_DEVICE.len() + OF_VM.len() + jobs::OF_VM.len() + OF_DISK.len();
+        let of_vm = OF_VM.len() + jobs::OF_VM.len() + schedules::OF_VM.len();
+        let declared = OF_DEVICE.len() + of_vm + OF_DISK.len();
         assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
@@ -571,6 +283,8 @@ pub(crate) mod tests {
             "tidegate_vm_unenforced{vm=\"oltp\",device=\"disk0\",part=\"latency\"} 1.0",
             "# UNIT tidegate_vm_queue_time_seconds seconds",
             "tidegate_vm_jobs_ended_total{vm=\"bulk\",device=\"disk0\",outcome=\"missed\"} 0.0",
+            "tidegate_vm_schedule_held{vm=\"oltp\",device=\"disk0\"} 0.0",
+            "tidegate_vm_schedule_held{vm=\"bulk\",device=\"disk0\"} 1.0",
             "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
             "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
         ] {
@@ -584,7 +298,9 @@ pub(crate) mod tests {
         let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
         let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
         let of_vm = OF_VM.iter().chain(jobs::OF_VM).map(|m| ("vm", m.name));
-        for (of, name) in of_device.chain(of_vm).chain(of_disk) {
+        let of_schedule = schedules::OF_VM.iter().map(|m| ("vm", m.name));
+        let all = of_device.chain(of_vm).chain(of_schedule).chain(of_disk);
+        for (of, name) in all {
             let name = format!("tidegate_{of}_{name}");
             assert!(
                 guide.contains(&name),

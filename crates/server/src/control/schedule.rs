@@ -32,6 +32,7 @@ use super::view::{JobView, ObjectiveView, ScheduleView, VmView};
 use crate::command::VmSnapshot;
 use crate::config::{self, Schedule, VmConfig};
 use crate::fitting::written;
+use crate::metrics::Scheduled;
 
 /// How long a look at the clock may be ago.
 const LOOK_WITHIN: Duration = Duration::from_secs(60);
@@ -205,6 +206,22 @@ impl<P: Plane> Api<P> {
         };
         let refusal = proposal.refusal_now(objective)?;
         Some(format!("it does not fit: {}", refusal.why))
+    }
+
+    /// The VMs that have schedules, and whether what these say is in force.
+    pub(super) fn scheduled(&self) -> Vec<Scheduled> {
+        let devices = self.plane.devices();
+        let all = self.plane.scheduled().into_iter();
+        let held = self.held();
+        let one = |vm: VmConfig| {
+            let (device, _) = devices.get(vm.device)?;
+            Some(Scheduled {
+                held: held.contains_key(&vm.name),
+                vm: vm.name,
+                device: device.clone(),
+            })
+        };
+        all.filter_map(one).collect()
     }
 
     /// A VM as it stands, with its schedule and its job.

@@ -1,0 +1,117 @@
+//! What is counted of devices.
+
+use tidegate_core::estimator::LearntKind;
+use tidegate_core::watch::{Drift, Parting};
+
+use super::{Metric, Read, plain, seconds};
+use crate::command::DeviceSnapshot;
+use crate::control::view::kind_name;
+
+pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
+    plain(
+        "policy",
+        "The policy in force has the value 1",
+        Read::Gauges("policy", |d| vec![(d.policy.name().to_owned(), 1.0)]),
+    ),
+    plain(
+        "depth",
+        "I/Os in flight at most",
+        Read::Gauge(|d| d.facts.spec.depth.into()),
+    ),
+    plain(
+        "in_flight",
+        "I/Os with the device now",
+        Read::Gauge(|d| d.facts.in_flight.into()),
+    ),
+    plain(
+        "queued",
+        "Units waiting for the device now",
+        Read::Gauge(|d| d.facts.queued.into()),
+    ),
+    plain(
+        "requests",
+        "Guest requests inside the engine now, waiting or in flight",
+        Read::Gauge(|d| d.facts.requests.into()),
+    ),
+    plain(
+        "started",
+        "I/Os handed to the device",
+        Read::Counter(|d| d.facts.started as f64),
+    ),
+    plain(
+        "ended",
+        "I/Os that ended",
+        Read::Counter(|d| d.facts.ended as f64),
+    ),
+    plain(
+        "errors",
+        "I/Os that failed",
+        Read::Counter(|d| d.facts.errors as f64),
+    ),
+    seconds(
+        "deliberate_wait",
+        "Time in which the policy left room at the device unused on purpose",
+        Read::Counter(|d| d.facts.deliberate.as_secs_f64()),
+    ),
+    plain(
+        "waits_begun",
+        "How often the policy in force left the device waiting for a request that might come",
+        Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
+    ),
+    plain(
+        "waits_succeeded",
+        "Those of them that such a request ended",
+        Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
+    ),
+    plain(
+        "profile_ratio",
+        "Time that passed by the time that the profile gives for what was done; above 1: slower",
+        Read::Maybe(|d| d.drift.map(|drift| drift.ratio)),
+    ),
+    plain(
+        "profile_drifted",
+        "The side to which the device has parted from its profile has the value 1",
+        Read::Gauges("device_is", |d| {
+            let sides = [Parting::Slower, Parting::Faster];
+            let parted = |drift: Drift, side| f64::from(u8::from(drift.parted == Some(side)));
+            let all = d
+                .drift
+                .map(|drift| sides.map(|side| (side.name().to_owned(), parted(drift, side))));
+            all.into_iter().flatten().collect()
+        }),
+    ),
+    plain(
+        "adapted_depth",
+        "I/Os in flight that were found to be enough for its throughput; absent where none are looked for",
+        Read::Maybe(|d| d.adapted_depth.map(f64::from)),
+    ),
+    plain(
+        "learnt_cap_iops",
+        "I/Os a second that something in front of the device lets pass; absent where nothing is known",
+        Read::Maybe(|d| d.learnt_cap?.iops),
+    ),
+    plain(
+        "learnt_cap_bytes_per_second",
+        "Bytes a second that something in front of the device lets pass; absent where nothing is known",
+        Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
+    ),
+    plain(
+        "learnt_cost_seconds",
+        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent where nothing is learnt",
+        Read::Gauges("kind", |d| {
+            learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
+        }),
+    ),
+    plain(
+        "learnt_cost_within",
+        "Half the width of its 90 % interval, in parts of it",
+        Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
+    ),
+];
+
+/// A figure of each kind of I/O that was seen.
+fn learnt_of_kinds(device: &DeviceSnapshot, get: fn(&LearntKind) -> f64) -> Vec<(String, f64)> {
+    let kinds = device.learnt_costs.iter().flat_map(|learnt| &learnt.kinds);
+    let seen = kinds.filter(|kind| kind.ios > 0);
+    seen.map(|kind| (kind_name(kind), get(kind))).collect()
+}

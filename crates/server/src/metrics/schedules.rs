@@ -1,0 +1,20 @@
+//! What is told of VMs' schedules.
+
+use super::{Metric, Read, plain};
+
+/// A VM whose objective changes by the clock.
+#[derive(Debug)]
+pub(crate) struct Scheduled {
+    pub(crate) vm: String,
+    /// Its device.
+    pub(crate) device: String,
+    /// What its schedule says now is not in force.
+    pub(crate) held: bool,
+}
+
+pub(super) static OF_VM: &[Metric<Scheduled>] = &[plain(
+    "schedule_held",
+    "1 where what the VM's schedule says now is not in force, because it does not fit or its device does not answer; \
+     absent where it has no schedule",
+    Read::Gauge(|vm| f64::from(u8::from(vm.held))),
+)];

@@ -1,0 +1,205 @@
+//! What is counted of VMs, but for their jobs.
+
+use tidegate_core::precision::{INTERVAL_S, MILLION};
+use tidegate_core::request::{Lane, Op};
+use tidegate_core::roles::Throttle;
+use tidegate_core::stats::Histogram;
+
+use super::{Metric, Read, bytes, plain, seconds};
+use crate::command::VmSnapshot;
+use crate::config::unenforced;
+use crate::control::stats::op_name;
+
+pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
+    plain(
+        "clients",
+        "Connected clients",
+        Read::Gauge(|vm| vm.clients.into()),
+    ),
+    plain(
+        "pending",
+        "Guest requests waiting now",
+        Read::Gauge(|vm| vm.pending.into()),
+    ),
+    plain(
+        "in_flight",
+        "Device I/Os in flight now",
+        Read::Gauge(|vm| vm.in_flight.into()),
+    ),
+    plain(
+        "disks_failed",
+        "Disks that refuse requests because their backing failed",
+        Read::Gauge(|vm| vm.disks.iter().filter(|disk| disk.failed.is_some()).count() as f64),
+    ),
+    plain(
+        "unenforced",
+        "Parts of the objective that the policy in force does not enforce have the value 1",
+        Read::Gauges("part", |vm| {
+            let parts = unenforced(&vm.objective, &vm.honours, vm.background);
+            parts
+                .into_iter()
+                .map(|part| (part.part.to_owned(), 1.0))
+                .collect()
+        }),
+    ),
+    plain(
+        "operations",
+        "Guest requests that ended well",
+        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).ops)),
+    ),
+    plain(
+        "failures",
+        "Guest requests that failed",
+        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).errors)),
+    ),
+    bytes(
+        "transferred",
+        "Bytes of guest requests that ended well",
+        Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).bytes)),
+    ),
+    plain(
+        "sequential",
+        "Guest requests that continued one of the 32 before",
+        Read::Counters("operation", |vm| {
+            let (reads, writes) = (vm.stats.sequential_reads, vm.stats.sequential_writes);
+            vec![("read", reads as f64), ("write", writes as f64)]
+        }),
+    ),
+    plain(
+        "merged",
+        "Guest requests that joined a waiting one",
+        Read::Counter(|vm| vm.stats.merged as f64),
+    ),
+    plain(
+        "split",
+        "Device I/Os beyond the first that guest requests were split into",
+        Read::Counter(|vm| vm.stats.split as f64),
+    ),
+    plain(
+        "cancelled",
+        "Guest requests whose client vanished before they started",
+        Read::Counter(|vm| vm.stats.cancelled as f64),
+    ),
+    plain(
+        "precision_error_ratio",
+        "B: by how much the bandwidth of the last five minutes is above the target, relative to it; absent \
+         without a target in bytes a second",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
+    ),
+    plain(
+        "precision_absolute_error_ratio",
+        "Beta: the mean of |B| over intervals of 30 s in which the VM had something outstanding",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
+    ),
+    plain(
+        "precision_variability_ratio",
+        "V: how far its seconds of the last five minutes are off their mean on average, relative to it; \
+         absent where nothing moved",
+        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
+    ),
+    plain(
+        "inadequate",
+        "1 where the VM asks for its target and the device does not do it; absent where nothing tunes it",
+        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
+    ),
+    plain(
+        "inadequate_bytes_per_second",
+        "What the VM had of late, where that is less than its target because the device does not do more",
+        Read::Maybe(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
+    ),
+    plain(
+        "tuning_aim_bytes_per_second",
+        "What the VM's tuner aims at, so that its target comes out",
+        Read::Maybe(|vm| Some(vm.tuning?.aim? as f64)),
+    ),
+    bytes(
+        "tuning_merge_limit",
+        "The largest device I/O that the VM's tuner lets it have now",
+        Read::Maybe(|vm| Some(vm.tuning?.merge_limit?.into())),
+    ),
+    plain(
+        "tuning_throttle_bytes_per_second",
+        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit holds it",
+        Read::Maybe(|vm| match vm.tuning?.throttle {
+            Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
+            Throttle::Off | Throttle::Ios(_) => None,
+        }),
+    ),
+    plain(
+        "tuning_throttle_iops",
+        "How many device I/Os a second the VM may have; absent where its target names none",
+        Read::Maybe(|vm| match vm.tuning?.throttle {
+            Throttle::Ios(thousandths) => Some(thousandths as f64 / 1000.0),
+            Throttle::Off | Throttle::Exactly(_) | Throttle::AtMost(_) => None,
+        }),
+    ),
+    seconds(
+        "tuning_window",
+        "How long each action of the VM's tuner holds",
+        Read::Maybe(|vm| Some(vm.tuning?.window.as_secs_f64())),
+    ),
+    plain(
+        "tuning_settled",
+        "1 where the VM's tuner looks for no better window",
+        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
+    ),
+    plain(
+        "tuning_range_bytes_per_second",
+        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: no more \
+         than the highest can be promised",
+        Read::Gauges("end", |vm| {
+            let range = vm.tuning.and_then(|tuning| tuning.range);
+            let ends = range.map(|range| [("lowest", range.lowest), ("highest", range.highest)]);
+            let ends = ends.into_iter().flatten();
+            ends.map(|(end, bytes)| (end.to_owned(), bytes as f64))
+                .collect()
+        }),
+    ),
+    seconds(
+        "spent",
+        "Where the time of guest requests went: regulated (own limit or credits), queued (others were \
+         served), merged (with another request), deliberate (room left unused), device",
+        Read::Counters("cause", spent),
+    ),
+    seconds(
+        "queue_time",
+        "From a guest request's arrival to its first service, and between its parts",
+        Read::Histograms("direction", |vm| by_lane(|lane| vm.stats.queue_time(lane))),
+    ),
+    seconds(
+        "service_time",
+        "A guest request's time with the device",
+        Read::Histograms("direction", |vm| {
+            by_lane(|lane| vm.stats.service_time(lane))
+        }),
+    ),
+];
+
+/// Of millionths.
+fn ratio(millionths: f64) -> f64 {
+    millionths / MILLION as f64
+}
+
+fn by_op(vm: &VmSnapshot, of: fn(&VmSnapshot, Op) -> u64) -> Vec<(&'static str, f64)> {
+    Op::ALL
+        .into_iter()
+        .map(|op| (op_name(op), of(vm, op) as f64))
+        .collect()
+}
+
+fn by_lane<'a>(of: impl Fn(Lane) -> &'a Histogram) -> Vec<(&'static str, &'a Histogram)> {
+    vec![("read", of(Lane::Read)), ("write", of(Lane::Write))]
+}
+
+fn spent(vm: &VmSnapshot) -> Vec<(&'static str, f64)> {
+    let account = &vm.stats.account;
+    [
+        ("regulated", account.regulated),
+        ("queued", account.queued),
+        ("merged", account.merged_wait),
+        ("deliberate", account.deliberate),
+        ("device", account.device),
+    ]
+    .map(|(cause, time)| (cause, time.as_secs_f64()))
+    .to_vec()
+}
