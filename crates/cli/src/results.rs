@@ -26,6 +26,9 @@ pub(crate) struct Key {
     pub(crate) digest: String,
     /// The policies of its devices with their parameters.
     pub(crate) policy: String,
+    /// The scheduler of its processors; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scheduler: Option<String>,
     pub(crate) seed: u64,
 }
 
@@ -182,6 +185,7 @@ mod tests {
             scenario: "größe.toml".to_owned(),
             digest: "0".to_owned(),
             policy: "fifo".to_owned(),
+            scheduler: None,
             seed,
         }
     }

@@ -13,7 +13,7 @@ use tidegate_device::catalogue;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_workload::fio::{self, JobFile};
 
-use crate::args::ChangeArgs;
+use crate::args::{ChangeArgs, Processors};
 use crate::file_kind::FileKind;
 use crate::output;
 use crate::problem::Problem;
@@ -30,6 +30,8 @@ const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 pub(crate) struct Changes {
     /// This policy on every device.
     pub(crate) policy: Option<PolicySpec>,
+    /// Who runs on its processors.
+    pub(crate) processors: Option<Processors>,
     /// This model under every device.
     pub(crate) model: Option<String>,
     /// This seed.
@@ -92,6 +94,10 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
             .iter_mut()
             .for_each(|device| device.put_on(&model));
     }
+    let misfit = changes.processors.map(|it| put_under(&mut scenario, it));
+    if let Some(problem) = misfit.flatten() {
+        return Err(problem.at(file).into());
+    }
     if let Some(seed) = changes.seed {
         scenario.seed = seed;
     }
@@ -107,6 +113,20 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         warnings,
         notes,
     })
+}
+
+/// Changes who runs on its processors; what is wrong with that.
+fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem> {
+    match (&mut scenario.cpu, processors) {
+        (cpu, Processors::None) => *cpu = None,
+        (Some(cpu), Processors::Under(scheduler)) => cpu.put_under(scheduler),
+        (None, Processors::Under(scheduler)) => {
+            let what = format!("it has no processors to put under {}", scheduler.name());
+            let help = "add [host.cpu] to the scenario (docs/host.md), or leave out --scheduler";
+            return Some(Problem::new(what).help(help));
+        }
+    }
+    None
 }
 
 /// A model by what the command line calls it: there a path is relative to where one stands.
@@ -146,6 +166,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
             disk_at: None,
             jobs: vec![job],
             delay: Delay::default(),
+            cpu: Default::default(),
             arrives: Nanos::ZERO,
             leaves: None,
         });
@@ -188,6 +209,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         devices: vec![device],
         tenants,
         changes: Vec::new(),
+        cpu: None,
     })
 }
 

@@ -575,3 +575,82 @@ fn what_keeps_a_run_from_starting_comes_with_a_remedy() {
         assert!(said.matches("ssd-sata-300gb").count() <= 1, "{said}");
     }
 }
+
+#[test]
+fn processors_are_put_under_another_scheduler_or_left_out() {
+    let file = example("host-cpu.toml");
+    let with = |more: &[&str]| {
+        let words = ["sim", &file, "--duration", "3 s"];
+        let words: Vec<&str> = words.iter().chain(more).copied().collect();
+        said(&words)
+    };
+    let report = |scheduler: &str| -> Value {
+        let text = with(&["--scheduler", scheduler, "-o", "json"]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    for scheduler in ["credit", "credit2", "isacs"] {
+        let report = report(scheduler);
+        assert_eq!(report["cpu"]["scheduler"], scheduler);
+        let cpus = report["vms"].as_array().expect("a list").iter();
+        let cpus: f64 = cpus.filter_map(|vm| vm["cpu"]["cpus"].as_f64()).sum();
+        // Three pCPUs have four VMs with hogs.
+        assert!((2.5..=3.0).contains(&cpus), "{scheduler}: {cpus}");
+    }
+    let none = report("none");
+    assert!(none["cpu"].is_null() && none["vms"][0]["cpu"].is_null());
+    let table = with(&[]);
+    for part in ["credit2: ", " of 4 pCPUs busy", "EVENTS/S", "compute-2"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+    let checked = said(&["check", &file]);
+    assert!(checked.contains("credit2 on 4 pCPUs"), "{checked}");
+    let other = example("noisy-neighbour.toml");
+    let why = refused(&["sim", &other, "--scheduler", "credit2"]);
+    assert!(why.contains("add [host.cpu]"), "{why}");
+}
+
+#[test]
+fn a_sweep_says_under_which_scheduler_of_vcpus_each_vm_was() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("r.jsonl").display().to_string();
+    let file = example("host-cpu.toml");
+    let sweep = |format: &str| {
+        let words = [
+            "sweep",
+            &file,
+            "--duration",
+            "3 s",
+            "--seeds",
+            "1",
+            "--results",
+            &path,
+        ];
+        let words = words.iter().copied();
+        let more = [
+            "--scheduler",
+            "none,credit2",
+            "--policy",
+            "mclock,vfair",
+            "-o",
+            format,
+        ];
+        said(&words.chain(more).collect::<Vec<_>>())
+    };
+    let all: Value = serde_json::from_str(&sweep("json")).expect("JSON");
+    let of = |n: usize| (all[n]["vm"].as_str(), all[n]["scheduler"].as_str());
+    let all_vms = all.as_array().expect("a list").len();
+    assert_eq!(all_vms, 4 * 6, "two policies, two schedulers, six VMs");
+    assert_eq!(
+        (of(0), of(6)),
+        ((Some("io"), None), (Some("io"), Some("credit2")))
+    );
+    assert!(all[0]["cpus"].is_null() && all[6]["cpu_wait_p99_ns"]["mean"].as_f64() > Some(0.0));
+    let csv = sweep("csv");
+    let heading = csv.lines().next().expect("a heading");
+    assert!(heading.ends_with(",cpu_wait_p99_ns_max"), "{heading}");
+    let fields = |line: &str| line.split(',').count();
+    assert!(
+        csv.lines().all(|line| fields(line) >= fields(heading)),
+        "{csv}"
+    );
+}

@@ -4,6 +4,7 @@
 //!   Scenario --> World --> Report, and a row for each VM and interval
 //!                  |
 //!                  +-- Host, one a device: engine + device model + guests
+//!                  +-- processors that all of them run on, where the scenario has any
 //! ```
 //!
 //! A [`scenario::Scenario`] says which VMs lie on which devices, what their guests do and what
@@ -18,6 +19,7 @@ pub mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod host;
+mod processors;
 pub mod report;
 pub mod scenario;
 pub mod seed;

@@ -2,6 +2,7 @@
 
 mod responses;
 
+pub use crate::processors::{CpuReport, VmCpuReport};
 pub use responses::{Deadlines, Response, Responses};
 
 use crate::host::{DeviceTally, Distances, Held, Judged, Kept, Tally};
@@ -26,6 +27,9 @@ pub struct Report {
     pub devices: Vec<DeviceReport>,
     /// Their tenants.
     pub vms: Vec<VmReport>,
+    /// The processors that they run on; `None`: not simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<CpuReport>,
     /// Requests answered in all, also in the warm-up.
     pub requests: u64,
 }
@@ -101,6 +105,9 @@ pub struct VmReport {
     /// How it is tuned at the end; `None`: it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
+    /// Its part of the processors; `None`: these are not simulated, or it is no VM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<VmCpuReport>,
 }
 
 /// Rates and latencies over a span of time.
@@ -196,7 +203,7 @@ impl Rates {
             latency_p50_ns: of_some(tally.quantile(0.5)),
             latency_p99_ns: of_some(tally.quantile(0.99)),
             latency_p999_ns: of_some(tally.quantile(0.999)),
-            latency_max_ns: of_some(tally.latency_max),
+            latency_max_ns: of_some(tally.latency.longest()),
         }
     }
 }
@@ -240,6 +247,7 @@ impl VmReport {
             promises: promises(judged),
             precision: PrecisionView::new(&held.precision),
             tuning: held.tuning.as_ref().map(TuningView::new),
+            cpu: None,
         }
     }
 
@@ -247,6 +255,12 @@ impl VmReport {
     #[must_use]
     pub fn with_responses(self, responses: Option<Responses>) -> VmReport {
         VmReport { responses, ..self }
+    }
+
+    /// With its part of the processors.
+    #[must_use]
+    pub fn with_cpu(self, cpu: Option<VmCpuReport>) -> VmReport {
+        VmReport { cpu, ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! All devices of a scenario, side by side through virtual time.
 
 use crate::host::{Held, Host, Tally, TaskDone, TaskTally};
+use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
 use crate::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -11,10 +12,12 @@ use tidegate_core::time::Nanos;
 /// A scenario while it runs.
 ///
 /// Devices do not see each other: a VM's disk lies on one of them. They are taken through time
-/// together all the same, so that rows come in the order of time.
+/// together all the same, so that rows come in the order of time. Only processors have them meet.
 pub struct World {
     scenario: Scenario,
     hosts: Vec<Host>,
+    /// `None`: guests and the driver domain take no time.
+    processors: Option<Processors>,
     now: Nanos,
     interval: Option<Interval>,
 }
@@ -36,9 +39,11 @@ impl World {
     /// When [`Scenario::check`] would have refused the scenario.
     pub fn new(scenario: Scenario, interval: Option<Nanos>) -> World {
         let hosts = (0..scenario.devices.len()).map(|device| Host::new(&scenario, device));
+        let mut hosts: Vec<Host> = hosts.collect();
         let tenants = scenario.tenants.len();
         World {
-            hosts: hosts.collect(),
+            processors: Processors::of(&scenario, &mut hosts),
+            hosts,
             now: Nanos::ZERO,
             interval: interval.map(|every| Interval {
                 every: every.max(Nanos(1)),
@@ -109,8 +114,9 @@ impl World {
         if let Some(interval) = &self.interval {
             until = until.min(interval.next);
         }
-        for host in &mut self.hosts {
-            host.run_until(until);
+        match &mut self.processors {
+            Some(processors) => processors.run_until(&mut self.hosts, until),
+            None => (self.hosts.iter_mut()).for_each(|host| host.run_until(until)),
         }
         self.now = until;
         let done = self.scenario.until_done && self.hosts.iter().all(Host::is_done);
@@ -126,6 +132,9 @@ impl World {
         if until == warm_up || (done && self.now < warm_up) {
             self.collect();
             (self.hosts.iter_mut()).for_each(|host| host.forget(until == second));
+            if let Some(processors) = &mut self.processors {
+                processors.forget();
+            }
             if let Some(interval) = &mut self.interval {
                 interval.totals.iter_mut().for_each(Tally::clear);
             }
@@ -205,6 +214,7 @@ impl World {
             let all = self.interval.as_ref().map(|it| &it.totals[tenant]);
             all.unwrap_or(here)
         });
+        let processors = self.processors.as_ref();
         let devices = scenario.devices.iter().zip(&self.hosts);
         let found = totals.zip(&judged).zip(held);
         let vms = scenario.tenants.iter().zip(found);
@@ -240,8 +250,10 @@ impl World {
                     let span = end.since(began.max(scenario.warm_up));
                     VmReport::new(tenant, device, tally, judged, &held, span)
                         .with_responses(responses)
+                        .with_cpu(processors.and_then(|it| it.vm_report(place)))
                 })
                 .collect(),
+            cpu: processors.map(Processors::report),
             requests: self.answered(),
         }
     }

@@ -37,7 +37,9 @@ pub(crate) use place::{
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
-pub(crate) use simulator::{ChangeArgs, PlotArgs, ReproduceArgs, SimArgs, SweepArgs, TortureArgs};
+pub(crate) use simulator::{
+    ChangeArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
+};
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{all_policies, parse_policy};
 use value::{parse_param, whole};
@@ -274,6 +276,7 @@ pub(crate) enum Command {
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
   tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv > series.csv
+  tidegate sim examples/host-cpu.toml --scheduler isacs  with the processors of the host
   tidegate sim examples/mixed.fio --device nvme-1tb      each [section] is a VM"
     )]
     Sim(Box<SimArgs>),
@@ -283,6 +286,7 @@ pub(crate) enum Command {
                             where it was;\na scenario that has changed is simulated \
                             anew.\n\nExamples:
   tidegate sweep examples/noisy-neighbour.toml --policy fifo,mclock --seeds 1..20
+  tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs --policy mclock,vfair
   tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
     )]
     Sweep(Box<SweepArgs>),

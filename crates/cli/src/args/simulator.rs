@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
+use tidegate_vcpu::scenario::SchedulerSpec;
 
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
 
@@ -23,6 +25,23 @@ pub(crate) struct ChangeArgs {
     pub(crate) lenient: bool,
 }
 
+/// Who runs on the processors of a scenario that has some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Processors {
+    /// They are left out: guests and the driver domain take no time.
+    None,
+    /// Whom this scheduler lets.
+    Under(SchedulerSpec),
+}
+
+fn processors() -> impl TypedValueParser<Value = Processors> {
+    let names = SchedulerSpec::NAMES.into_iter().chain(["none"]);
+    PossibleValuesParser::new(names).map(|name| match SchedulerSpec::named(&name) {
+        Some(scheduler) => Processors::Under(scheduler),
+        None => Processors::None,
+    })
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SimArgs {
     /// A scenario (.toml), or a fio job file (any other ending)
@@ -31,6 +50,9 @@ pub(crate) struct SimArgs {
     /// This policy on every device
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     pub(crate) policy: Option<PolicySpec>,
+    /// This scheduler of vCPUs, in a scenario with [host.cpu]; none: without processors
+    #[arg(long, value_name = "NAME", value_parser = processors())]
+    pub(crate) scheduler: Option<Processors>,
     /// This seed
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: Option<u64>,
@@ -53,6 +75,10 @@ pub(crate) struct SweepArgs {
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
+    /// These schedulers of vCPUs, in scenarios with [host.cpu]; none: without processors
+    #[arg(long = "scheduler", value_name = "NAME,...", value_delimiter = ',',
+          value_parser = processors())]
+    pub(crate) schedulers: Vec<Processors>,
     /// Seeds: 1..20 (both included), or 1,2,3
     #[arg(long, value_name = "N..N|N,...", default_value = "1..10", value_parser = parse_seeds)]
     pub(crate) seeds: Seeds,

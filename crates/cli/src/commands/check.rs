@@ -16,7 +16,7 @@ use tidegate_server::config::{
 use tidegate_server::control::view::{ObjectiveView, PolicyView};
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
-use tidegate_sim::scenario::Tenant;
+use tidegate_sim::scenario::{HostCpu, Tenant};
 use tidegate_vcpu::scenario as vcpu;
 
 use self::kept::{Kept, Part};
@@ -294,6 +294,9 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         ]);
     }
     out.table(&table)?;
+    if let Some(cpu) = &ready.scenario.cpu {
+        out.text(&processors(cpu))?;
+    }
     for warning in &ready.warnings {
         output::tell(format_args!("\n{warning}"));
     }
@@ -301,6 +304,16 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         output::tell(note);
     }
     Ok(())
+}
+
+/// What VMs run on, in a line.
+fn processors(cpu: &HostCpu) -> String {
+    let driver = match &cpu.driver {
+        Some(driver) => format!("a driver domain of {} vCPUs", driver.cpu.vcpus),
+        None => "no driver domain".to_owned(),
+    };
+    let (scheduler, pcpus) = (cpu.scheduler.name(), cpu.machine.pcpus);
+    format!("\n{scheduler} on {pcpus} pCPUs, with {driver}\n")
 }
 
 fn refused(errors: ConfigErrors, out: Output) -> Result<()> {

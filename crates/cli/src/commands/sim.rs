@@ -13,6 +13,7 @@ use crate::output::{self, Output};
 use crate::progress::Patient;
 use crate::simulate::{self, Changes, Ready};
 
+mod processors;
 mod responses;
 
 pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
@@ -20,6 +21,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         &args.file,
         &Changes {
             policy: args.policy.clone(),
+            processors: args.scheduler,
             seed: args.seed,
             ..Changes::from(&args.changes)
         },
@@ -243,6 +245,10 @@ fn table(report: &Report, out: Output) -> String {
         vms(report).render(out.style()),
         precision(report).render(out.style()),
     ];
+    if let Some(cpu) = &report.cpu {
+        parts.push(processors::line(cpu));
+        parts.push(processors::table(&report.vms).render(out.style()));
+    }
     let responses = responses::table(&report.vms);
     if !responses.is_empty() {
         parts.push(responses.render(out.style()));

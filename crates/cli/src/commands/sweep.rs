@@ -50,23 +50,32 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     show(&of_grid, out)
 }
 
-/// Every scenario with every policy and seed, in the order they were named, each once.
+/// Every scenario with every policy, scheduler and seed, in the order they were named, each once.
 fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
     let policies: Vec<_> = match args.policies.as_slice() {
         [] => vec![None],
         policies => policies.iter().cloned().map(Some).collect(),
     };
+    let schedulers: Vec<_> = match args.schedulers.as_slice() {
+        [] => vec![None],
+        schedulers => schedulers.iter().copied().map(Some).collect(),
+    };
+    let both = policies.iter().flat_map(|policy| {
+        let schedulers = schedulers.iter();
+        schedulers.map(move |&scheduler| (policy, scheduler))
+    });
     let mut grid = Vec::new();
     let mut seen = BTreeSet::new();
     for file in &args.files {
-        for policy in &policies {
+        for (n, (policy, processors)) in both.clone().enumerate() {
             let changes = Changes {
                 policy: policy.clone(),
+                processors,
                 seed: Some(0),
                 ..Changes::from(&args.changes)
             };
             let ready = Arc::new(simulate::load(file, &changes)?);
-            if policy == &policies[0] {
+            if n == 0 {
                 ready.tell();
             }
             let any_seed = key(&ready);
@@ -93,6 +102,7 @@ fn key(ready: &Ready) -> Key {
         scenario: ready.file.display().to_string(),
         digest: format!("{:016x}", digest(&ready.scenario)),
         policy: policies.collect::<Vec<_>>().join("; "),
+        scheduler: (ready.scenario.cpu).map(|cpu| cpu.scheduler.name().to_owned()),
         seed: ready.scenario.seed,
     }
 }
@@ -155,6 +165,9 @@ fn simulate_all(
 struct Summary {
     scenario: String,
     policy: String,
+    /// Of the processors; absent: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduler: Option<String>,
     vm: String,
     seeds: usize,
     iops: Spread,
@@ -172,6 +185,12 @@ struct Summary {
     /// Of a hundred requests of its trace or jobs with a deadline; absent: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     missed_percent: Option<Spread>,
+    /// pCPUs that it had; absent: there are no processors, or it is no VM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<Spread>,
+    /// How long 99 of 100 completions waited for its vCPU at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_wait_p99_ns: Option<Spread>,
 }
 
 /// The mean over seeds, and the extremes.
@@ -207,6 +226,7 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
                     let summary = Summary {
                         scenario: key.scenario.clone(),
                         policy: key.policy.clone(),
+                        scheduler: key.scheduler.clone(),
                         vm: name.to_owned(),
                         ..Summary::default()
                     };
@@ -242,6 +262,8 @@ fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
                 promises: promises().filter(|p| !p["kept"].is_null()).count(),
                 promises_kept: promises().filter(|p| p["kept"] == true).count(),
                 missed_percent: known(&vms, "/responses/deadlines/missed_percent"),
+                cpus: known(&vms, "/cpu/cpus"),
+                cpu_wait_p99_ns: known(&vms, "/cpu/wait_p99_ns"),
                 ..summary
             }
         })
@@ -253,6 +275,16 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
     match out.format() {
         Format::Json => out.json(&all),
         Format::Csv => {
+            let more = [
+                "scheduler",
+                "cpus",
+                "cpus_min",
+                "cpus_max",
+                "cpu_wait_p99_ns",
+                "cpu_wait_p99_ns_min",
+                "cpu_wait_p99_ns_max",
+            ];
+            let more = has_processors(&all).then_some(more);
             let heading = [
                 "scenario",
                 "policy",
@@ -279,7 +311,7 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
                 "missed_percent_min",
                 "missed_percent_max",
             ];
-            let mut text = csv_record(heading);
+            let mut text = csv_record(heading.into_iter().chain(more.into_iter().flatten()));
             for s in &all {
                 let spread = |s: &Spread| [s.mean, s.min, s.max].map(|v| v.to_string());
                 let known = |s: &Option<Spread>| s.as_ref().map_or_else(Default::default, spread);
@@ -296,6 +328,11 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
                 ] {
                     cells.extend(known(values));
                 }
+                if more.is_some() {
+                    cells.push(s.scheduler.clone().unwrap_or_default());
+                    cells.extend(known(&s.cpus));
+                    cells.extend(known(&s.cpu_wait_p99_ns));
+                }
                 text += &csv_record(cells);
             }
             Ok(out.text(&text)?)
@@ -304,7 +341,13 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
     }
 }
 
+/// Whether any of them ran on processors.
+fn has_processors(all: &[Summary]) -> bool {
+    all.iter().any(|s| s.scheduler.is_some())
+}
+
 fn table(all: &[Summary]) -> Table {
+    let processors = has_processors(all);
     let missed = all.iter().any(|s| s.missed_percent.is_some());
     let columns = [
         ("VM", Align::Left),
@@ -320,7 +363,13 @@ fn table(all: &[Summary]) -> Table {
         ("V", Align::Right),
         ("KEPT", Align::Right),
     ];
+    let of_processors = [
+        ("SCHEDULER", Align::Left),
+        ("PCPUS", Align::Right),
+        ("WAIT P99", Align::Right),
+    ];
     let more = missed.then_some(("MISSED", Align::Right));
+    let more = (more.into_iter()).chain(of_processors.into_iter().filter(|_| processors));
     let mut table = Table::new(columns.into_iter().chain(more));
     let percent = |spread: Option<Spread>| match spread {
         Some(spread) => TableCell::from(format!("{:.1} %", spread.mean)),
@@ -353,7 +402,13 @@ fn table(all: &[Summary]) -> Table {
             percent(s.variability_percent),
             kept,
         ];
-        table.row((cells.into_iter()).chain(missed.then(|| percent(s.missed_percent))));
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let cpus = s.cpus.map(|cpus| format!("{:.2}", cpus.mean));
+        let wait = s.cpu_wait_p99_ns.map(|wait| duration(wait.mean as u64));
+        let of_processors = [s.scheduler.clone(), cpus, wait].map(|text| or_none(text).into());
+        let more = missed.then(|| percent(s.missed_percent)).into_iter();
+        let more = more.chain(of_processors.into_iter().filter(|_| processors));
+        table.row(cells.into_iter().chain(more));
     }
     table
 }

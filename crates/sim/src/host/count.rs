@@ -13,6 +13,73 @@ const SHORTEST_NS: u64 = 1_000;
 /// Quantiles are within 1 %.
 const DIGITS: u8 = 2;
 
+/// How long things took.
+#[derive(Clone, Debug)]
+pub struct Times {
+    all: Histogram<u32>,
+    /// The sum, in nanoseconds.
+    sum: u128,
+    /// The longest, exact.
+    longest: Nanos,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            all: Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS)
+                .expect("the bounds are in the library's range"),
+            sum: 0,
+            longest: Nanos::ZERO,
+        }
+    }
+}
+
+impl Times {
+    /// One more took so long.
+    pub(crate) fn took(&mut self, time: Nanos) {
+        self.all.saturating_record(time.0);
+        self.sum += u128::from(time.0);
+        self.longest = self.longest.max(time);
+    }
+
+    /// Counts others as well.
+    pub fn add(&mut self, other: &Times) {
+        self.all.add(&other.all).expect("both have the same bounds");
+        self.sum += other.sum;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// Counts nothing yet, as when it was new.
+    pub fn clear(&mut self) {
+        self.all.reset();
+        (self.sum, self.longest) = (0, Nanos::ZERO);
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.all.len()
+    }
+
+    /// The longest; zero when nothing was counted.
+    pub fn longest(&self) -> Nanos {
+        self.longest
+    }
+
+    /// An upper bound of a quantile, at most 1 % above it; zero when nothing was counted.
+    pub fn quantile(&self, q: f64) -> Nanos {
+        if self.all.is_empty() {
+            return Nanos::ZERO;
+        }
+        Nanos(self.all.value_at_quantile(q)).min(self.longest)
+    }
+
+    /// The mean; zero when nothing was counted.
+    pub fn mean(&self) -> Nanos {
+        let mean = self.sum.checked_div(u128::from(self.count()));
+        Nanos(mean.unwrap_or(0) as u64)
+    }
+}
+
 /// What was counted in a span of time.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -23,11 +90,7 @@ pub struct Tally {
     /// Requests that failed.
     pub errors: u64,
     /// From the guest's wish to the guest's answer.
-    pub latency: Histogram<u32>,
-    /// The sum of all of these, in nanoseconds.
-    pub latency_sum: u128,
-    /// The longest, exact.
-    pub latency_max: Nanos,
+    pub latency: Times,
     /// Where the time between the scheduler and the device went, summed.
     pub account: Account,
     /// What it asks for in many requests; `None`: nothing.
@@ -40,10 +103,7 @@ impl Default for Tally {
             ops: [0; Op::ALL.len()],
             bytes: [0; Op::ALL.len()],
             errors: 0,
-            latency: Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS)
-                .expect("the bounds are in the library's range"),
-            latency_sum: 0,
-            latency_max: Nanos::ZERO,
+            latency: Times::default(),
             account: Account::default(),
             tasks: None,
         }
@@ -54,9 +114,7 @@ impl Tally {
     pub(super) fn answered(&mut self, op: Op, len: u32, latency: Nanos) {
         self.ops[op as usize] += 1;
         self.bytes[op as usize] += u64::from(len);
-        self.latency.saturating_record(latency.0);
-        self.latency_sum += u128::from(latency.0);
-        self.latency_max = self.latency_max.max(latency);
+        self.latency.took(latency);
     }
 
     pub(super) fn account(&mut self, account: &Account) {
@@ -74,11 +132,7 @@ impl Tally {
             self.bytes[op] += other.bytes[op];
         }
         self.errors += other.errors;
-        self.latency
-            .add(&other.latency)
-            .expect("both have the same bounds");
-        self.latency_sum += other.latency_sum;
-        self.latency_max = self.latency_max.max(other.latency_max);
+        self.latency.add(&other.latency);
         self.account(&other.account);
         if let Some(tasks) = &other.tasks {
             self.tasks.get_or_insert_default().add(tasks);
@@ -90,9 +144,7 @@ impl Tally {
         self.ops = [0; Op::ALL.len()];
         self.bytes = [0; Op::ALL.len()];
         self.errors = 0;
-        self.latency.reset();
-        self.latency_sum = 0;
-        self.latency_max = Nanos::ZERO;
+        self.latency.clear();
         self.account = Account::default();
         if let Some(tasks) = &mut self.tasks {
             **tasks = TaskTally::default();
@@ -109,19 +161,14 @@ impl Tally {
         self.bytes[Op::Read as usize] + self.bytes[Op::Write as usize]
     }
 
-    /// An upper bound of a quantile of the latency, at most 1 % above it; zero when nothing was
-    /// counted.
+    /// A quantile of the latency: see [`Times::quantile`].
     pub fn quantile(&self, q: f64) -> Nanos {
-        if self.latency.is_empty() {
-            return Nanos::ZERO;
-        }
-        Nanos(self.latency.value_at_quantile(q)).min(self.latency_max)
+        self.latency.quantile(q)
     }
 
     /// The mean latency; zero when nothing was counted.
     pub fn mean(&self) -> Nanos {
-        let mean = self.latency_sum.checked_div(u128::from(self.latency.len()));
-        Nanos(mean.unwrap_or(0) as u64)
+        self.latency.mean()
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod count;
 mod distance;
+mod errand;
 mod events;
 mod exchange;
 mod found;
@@ -26,13 +27,15 @@ mod setup;
 mod slots;
 mod tasks;
 
-pub use count::{Kept, Tally};
+pub use count::{Kept, Tally, Times};
 pub use distance::Distances;
+pub(crate) use errand::Errand;
 pub use found::{Held, Judged};
 pub use tasks::{TaskDone, TaskTally};
 
 use crate::scenario::{Action, Change, Delay};
 use count::Watch;
+use errand::Errands;
 use events::{Event, Events};
 use exchange::Messages;
 use guest::{Step, Worker};
@@ -162,16 +165,34 @@ pub struct Host {
     done_tasks: Option<Vec<TaskDone>>,
     /// When the last answer came, or the last job's time was over.
     last_end: Nanos,
+    /// What is asked of vCPUs; `None`: guests take no time.
+    errands: Option<Errands>,
+}
+
+/// When something happens next: the device ends an I/O, an engine has a timer, and the first of all there is.
+struct Next {
+    ends: Nanos,
+    timer: Nanos,
+    first: Nanos,
 }
 
 impl Host {
+    fn next(&self) -> Next {
+        let ends = self.model.next_completion().unwrap_or(Nanos::MAX);
+        let timers = self.engines.iter().filter_map(Engine::next_timeout);
+        let timer = timers.min().unwrap_or(Nanos::MAX);
+        let first = ends.min(timer).min(self.events.next());
+        Next { ends, timer, first }
+    }
+
     /// Lets time pass until `until`, everything that happens at it included.
     pub fn run_until(&mut self, until: Nanos) {
         loop {
-            let ends = self.model.next_completion().unwrap_or(Nanos::MAX);
-            let timers = self.engines.iter().filter_map(Engine::next_timeout);
-            let timer = timers.min().unwrap_or(Nanos::MAX);
-            let next = ends.min(timer).min(self.events.next());
+            let Next {
+                ends,
+                timer,
+                first: next,
+            } = self.next();
             if next > until {
                 break;
             }

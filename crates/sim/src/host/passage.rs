@@ -8,7 +8,10 @@
 //!                  the guest's queue ---+         +---------> end <-------+
 //!                             its turn in the line
 //! ```
+//!
+//! Where the machine's processors are simulated, they stand in the place of both delays ([`super::errand`]).
 
+use super::errand::Errand;
 use super::events::Event;
 use super::{Host, Pending};
 use tidegate_core::engine::Refusal;
@@ -38,6 +41,10 @@ impl Host {
         let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
         guest.outstanding += 1;
         guest.seconds.asked();
+        if let Some(errands) = &mut self.errands {
+            errands.ask(Errand::Issue(slot));
+            return slot;
+        }
         match &guest.delay.submit {
             Some(delay) => {
                 let at = self.now + delay.draw(&mut guest.rng);
@@ -141,6 +148,9 @@ impl Host {
             return self.end(slot);
         }
         guest.tally.account(&done.account);
+        if let Some(errands) = &mut self.errands {
+            return errands.ask(Errand::Answer(slot));
+        }
         let mut at = self.now;
         if let Some(delay) = &guest.delay.complete {
             at += delay.draw(&mut guest.rng);

@@ -57,6 +57,7 @@ impl Host {
             answered: 0,
             done_tasks: None,
             last_end: Nanos::ZERO,
+            errands: None,
         };
         let block = of_device.model.spec().logical_block;
         for (index, disk) in layout {

@@ -2,6 +2,7 @@
 //!
 //! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
 
+mod cpu;
 mod distances;
 mod flow;
 mod guest;
@@ -9,6 +10,7 @@ mod job;
 mod read;
 mod replay;
 
+pub use cpu::{Driver, HostCpu, VmCpu};
 pub use distances::default_distances;
 pub use read::read;
 
@@ -48,6 +50,8 @@ pub struct Scenario {
     pub tenants: Vec<Tenant>,
     /// What changes while it runs, in the order of time.
     pub changes: Vec<Change>,
+    /// The processors that they run on; `None`: guests and the driver domain take no time.
+    pub cpu: Option<HostCpu>,
 }
 
 /// A device and its scheduler.
@@ -128,6 +132,8 @@ pub struct Tenant {
     pub jobs: Vec<Job>,
     /// What virtualisation adds to each request.
     pub delay: Delay,
+    /// Its part of the machine's processors, where those are simulated.
+    pub cpu: VmCpu,
     /// When it comes.
     pub arrives: Nanos,
     /// When it is removed, with whatever it has outstanding.
@@ -419,6 +425,9 @@ impl Scenario {
                 tenant: name(),
                 source,
             });
+        }
+        if let Some((_, what)) = cpu::misplaced(self.cpu.as_ref(), tenant) {
+            return Err(ScenarioError::Whole(format!("{}: {what}", name())));
         }
         if let Some((job, what)) = misplaced_deadline(tenant.background, &tenant.jobs) {
             let job = &tenant.jobs[job].name;

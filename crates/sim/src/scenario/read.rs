@@ -3,6 +3,7 @@
 //! What a scenario has in common with the daemon's configuration (devices' bounds, policies,
 //! objectives) it says in the same words, read by the same code.
 
+use super::cpu::{self, HostCpu, VmCpu};
 use super::distances::{self, default_distances};
 use super::job;
 use super::{
@@ -21,6 +22,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
+use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::time::TimeDistribution;
 
 /// The longest a scenario may last: a year.
@@ -91,8 +93,10 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
     let devices: Vec<Option<Device>> = (section.take_tables("device").iter())
         .map(|field| read_device(field, &mut names, library, policy))
         .collect();
+    let cpu = section.read("host", None, |field| cpu::host(field).map(Some));
     let mut reader = Reader {
         duration,
+        cpu,
         devices: &devices,
         library,
         names: Names::default(),
@@ -120,6 +124,7 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
         devices: devices.into_iter().collect::<Option<_>>()?,
         tenants: tenants?,
         changes: changes?,
+        cpu: cpu?,
     })
 }
 
@@ -170,6 +175,8 @@ fn read_device(
 /// Reads tenants one after the other.
 struct Reader<'a> {
     duration: Option<Nanos>,
+    /// `None`: something was wrong with it.
+    cpu: Option<Option<HostCpu>>,
     /// `None`: something was wrong with it.
     devices: &'a [Option<Device>],
     library: &'a dyn Library,
@@ -244,6 +251,7 @@ impl Reader<'_> {
             true => Some(Delay::default()),
             false => section.read("delay", Delay::default(), delay),
         };
+        let cpu = self.cpu(&mut section, background);
         let any = Nanos::ZERO..=LONGEST;
         let duration = self.duration;
         let arrives = section.read("arrives", Nanos::ZERO, |field| within(field, duration));
@@ -258,7 +266,8 @@ impl Reader<'_> {
             section.error(what, "leaves after arrives");
         }
         let fields = section.take_tables("job");
-        if fields.is_empty() {
+        let works = cpu.is_some_and(|cpu| cpu.cpu.hogs > 0);
+        if fields.is_empty() && !works {
             let add = format!("add a [[{key}.job]] below it, with rw = \"randread\"");
             section.error("it has no job, so it does nothing", &add);
         }
@@ -285,10 +294,31 @@ impl Reader<'_> {
             disk_at: disk_at?,
             jobs: jobs.filter(|_| alone)?,
             delay: delay?,
+            cpu: cpu?,
             arrives: arrives?,
             leaves: leaves?,
         };
+        let machine = self.cpu.as_ref().and_then(Option::as_ref);
+        if let Some((key, what)) = cpu::misplaced(machine, &tenant) {
+            let place = field.find(key);
+            (place.as_ref().unwrap_or(&field)).error(what, "leave it out, or leave out [host.cpu]");
+            return None;
+        }
         Some((tenant, count?))
+    }
+
+    /// A VM's part of the machine.
+    fn cpu(&self, section: &mut Section<'_>, background: bool) -> Option<VmCpu> {
+        if background {
+            // It works in the driver domain.
+            return Some(VmCpu::default());
+        }
+        let all = match self.cpu {
+            Some(machine) => machine.map(|machine| machine.all()),
+            // What is wrong with the machine was said already.
+            None => Some(CpuSet::first_n(CpuSet::MOST)),
+        };
+        section.read("cpu", VmCpu::default(), |field| cpu::vm(field, all))
     }
 }
 

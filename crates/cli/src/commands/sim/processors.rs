@@ -1,0 +1,41 @@
+//! The processors that VMs run on: who had how much of them, and who waited for them.
+
+use tidegate_report::{Align, Cell, Table, Tone, count};
+use tidegate_sim::report::{CpuReport, VmReport};
+
+use super::shown;
+
+/// All of them, in a line.
+pub(super) fn line(cpu: &CpuReport) -> String {
+    let mut text = format!(
+        "{}: {:.2} of {} pCPUs busy",
+        cpu.scheduler, cpu.busy, cpu.pcpus
+    );
+    if let Some(driver) = cpu.driver_cpus {
+        text += &format!(", {driver:.2} of them with the driver domain");
+    }
+    text + &format!("; {} switches\n", count(cpu.switches))
+}
+
+/// The part of each VM.
+pub(super) fn table(vms: &[VmReport]) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("PCPUS", Align::Right),
+        ("EVENTS/S", Align::Right),
+        ("WAIT", Align::Right),
+        ("P99", Align::Right),
+        ("MAX", Align::Right),
+    ]);
+    for (vm, cpu) in vms.iter().filter_map(|vm| Some((vm, vm.cpu.as_ref()?))) {
+        table.row([
+            Cell::from(vm.name.as_str()).tone(Tone::Strong),
+            format!("{:.3}", cpu.cpus).into(),
+            format!("{:.0}", cpu.notified_per_s).into(),
+            shown(cpu.wait_mean_ns).into(),
+            shown(cpu.wait_p99_ns).into(),
+            shown(cpu.wait_max_ns).into(),
+        ]);
+    }
+    table
+}

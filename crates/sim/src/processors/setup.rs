@@ -1,0 +1,139 @@
+//! Making the machine: vCPUs, what runs inside them, and who is where.
+
+use super::{Guest, Process, Processors};
+use crate::host::{Host, Times};
+use crate::scenario::{HostCpu, Scenario, Tenant};
+use crate::seed::generator;
+use rand::Rng;
+use std::collections::VecDeque;
+use tidegate_core::time::Nanos;
+use tidegate_vcpu::flow::Flow;
+use tidegate_vcpu::flow::cpu::Cpu;
+use tidegate_vcpu::guest::GuestCpu;
+use tidegate_vcpu::machine::{Machine, VcpuId, VmId};
+use tidegate_vcpu::scenario::{CpuSpec, SPREAD};
+use tidegate_vcpu::world::World;
+
+/// The part of a tenant's generators that its hogs begin by.
+const HOGS: u64 = u64::MAX;
+
+impl Processors {
+    /// Those of a scenario, at time zero; its devices go by way of them from now on. `None`: it has none.
+    pub(crate) fn of(scenario: &Scenario, hosts: &mut [Host]) -> Option<Processors> {
+        let cpu = scenario.cpu.as_ref()?;
+        let mut making = Making::new(cpu, scenario.seed);
+        let driver = cpu.driver.map(|driver| {
+            let vm = making.add("driver", &driver.cpu);
+            making.hogs("driver", vm, &driver.cpu, (Nanos::ZERO, None));
+            vm
+        });
+        let tenants = scenario.tenants.iter().enumerate();
+        let guests = tenants.map(|(place, tenant)| making.guest(place, tenant, driver));
+        let guests: Vec<Guest> = guests.collect();
+        let processes = (hosts.iter_mut()).map(|host| {
+            host.run_errands();
+            making.processes(host, &guests)
+        });
+        let processes = processes.collect();
+        let Making {
+            machine,
+            inside,
+            flows,
+            ..
+        } = making;
+        let scheduler = cpu.scheduler.build(&machine);
+        let switch = cpu.machine.switch_cost;
+        let world = World::new(machine, inside, flows, scheduler, switch).driven();
+        let steps = cpu.driver.unwrap_or_default();
+        Some(Processors {
+            world,
+            scheduler: cpu.scheduler.name(),
+            driver: [steps.submit, steps.complete],
+            guests,
+            processes,
+            notified: vec![Vec::new(); hosts.len()],
+            before: Default::default(),
+        })
+    }
+}
+
+/// Parts of a world.
+struct Making {
+    machine: Machine,
+    inside: Vec<GuestCpu>,
+    flows: Vec<Box<dyn Flow>>,
+    seed: u64,
+}
+
+impl Making {
+    fn new(cpu: &HostCpu, seed: u64) -> Making {
+        Making {
+            machine: Machine::new(cpu.machine.pcpus, cpu.machine.per_socket),
+            inside: Vec::new(),
+            flows: Vec::new(),
+            seed,
+        }
+    }
+
+    fn add(&mut self, name: &str, cpu: &CpuSpec) -> VmId {
+        let pinned = cpu.pinned.and(self.machine.all());
+        let vm = (self.machine).add_vm(name, cpu.vcpus, pinned, cpu.weight, cpu.cap);
+        (self.inside).resize(self.machine.vcpus.len(), GuestCpu::default());
+        vm
+    }
+
+    /// The vCPU number `n` of a VM, round the end.
+    fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
+        let all = &self.machine.vms[vm.at()].vcpus;
+        all[n % all.len()]
+    }
+
+    /// Processes that work without end while their VM is there. They begin when it comes, not quite at once.
+    fn hogs(&mut self, name: &str, vm: VmId, cpu: &CpuSpec, (from, until): (Nanos, Option<Nanos>)) {
+        if cpu.hogs == 0 {
+            return;
+        }
+        let mut random = generator(self.seed, name, HOGS);
+        let tasks = (0..cpu.hogs).map(|n| {
+            let vcpu = self.vcpu(vm, n);
+            let task = self.inside[vcpu.at()].add_task();
+            (vcpu, task, from + Nanos(random.next_u64() % SPREAD.0))
+        });
+        let tasks = tasks.collect();
+        let hogs = Cpu::new(self.flows.len() as u32, tasks, Nanos::MAX);
+        self.flows.push(Box::new(hogs.until(until)));
+    }
+
+    fn guest(&mut self, place: usize, tenant: &Tenant, driver: Option<VmId>) -> Guest {
+        let cpu = tenant.cpu;
+        let vm = (!tenant.background).then(|| self.add(&tenant.name, &cpu.cpu));
+        if let Some(vm) = vm {
+            let time = (tenant.arrives, tenant.leaves);
+            self.hogs(&tenant.name, vm, &cpu.cpu, time);
+        }
+        Guest {
+            vm,
+            cpu,
+            driver: driver.map(|driver| self.vcpu(driver, place)),
+            first: vm.map_or(VcpuId(0), |vm| self.vcpu(vm, 0)),
+            waits: Times::default(),
+        }
+    }
+
+    /// A process for each worker of a device's guests, on its VM's vCPUs in turn.
+    fn processes(&mut self, host: &Host, guests: &[Guest]) -> Vec<Process> {
+        let mut turns = vec![0; guests.len()];
+        let workers = host.tenants_of_workers();
+        let process = |tenant: usize| {
+            let turn: &mut usize = &mut turns[tenant];
+            *turn += 1;
+            let vcpu = guests[tenant].vm.map(|vm| self.vcpu(vm, *turn - 1));
+            Process {
+                tenant,
+                on: vcpu.map(|vcpu| (vcpu, self.inside[vcpu.at()].add_task())),
+                steps: VecDeque::new(),
+            }
+        };
+        workers.map(process).collect()
+    }
+}

@@ -1,0 +1,198 @@
+//! The processors of the machine that the VMs are on, and what I/O takes of them.
+
+use super::{Delay, Tenant};
+use core::ops::RangeInclusive;
+use tidegate_config::node::Value;
+use tidegate_config::{Field, Section};
+use tidegate_core::time::Nanos;
+use tidegate_vcpu::credit2;
+use tidegate_vcpu::machine::CpuSet;
+use tidegate_vcpu::scenario::{self as vcpu, CpuSpec, SchedulerSpec};
+
+/// What a step of a request may take.
+const STEP: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::SECOND;
+
+/// The machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostCpu {
+    /// Its pCPUs, and what going over from one vCPU to another takes.
+    pub machine: vcpu::Host,
+    /// Who runs on them.
+    pub scheduler: SchedulerSpec,
+    /// Who does the I/O of all VMs; `None`: a guest's request reaches the scheduler of I/O by itself, as on
+    /// an operating system without VMs.
+    pub driver: Option<Driver>,
+}
+
+/// The driver domain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Driver {
+    /// Its vCPUs. Those of VM number n are handled by its vCPU n, round the end.
+    pub cpu: CpuSpec,
+    /// What a request takes on its way to the scheduler of I/O.
+    pub submit: Nanos,
+    /// What its completion takes on its way to the VM.
+    pub complete: Nanos,
+}
+
+/// A VM's part of the machine, and what its requests take it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmCpu {
+    /// Its vCPUs.
+    pub cpu: CpuSpec,
+    /// What issuing a request takes the process that wants it.
+    pub issue: Nanos,
+    /// What a completion takes the guest's interrupt, on the first vCPU.
+    pub interrupt: Nanos,
+    /// What an answer takes the process.
+    pub complete: Nanos,
+}
+
+/// A step that nothing is said of.
+const USUAL: Nanos = Nanos::from_micros(5);
+
+impl Default for VmCpu {
+    fn default() -> VmCpu {
+        VmCpu {
+            cpu: CpuSpec::default(),
+            issue: USUAL,
+            interrupt: USUAL,
+            complete: USUAL,
+        }
+    }
+}
+
+impl Default for Driver {
+    fn default() -> Driver {
+        Driver {
+            cpu: CpuSpec::default(),
+            submit: USUAL + USUAL,
+            complete: USUAL + USUAL,
+        }
+    }
+}
+
+impl HostCpu {
+    /// Its pCPUs.
+    pub fn all(&self) -> CpuSet {
+        CpuSet::first_n(self.machine.pcpus)
+    }
+
+    /// The same under another scheduler; one that it names keeps its parameters, and Credit2's are also
+    /// those of ISACS.
+    pub fn put_under(&mut self, other: SchedulerSpec) {
+        self.scheduler = match (self.scheduler, other) {
+            (own, other) if own.name() == other.name() => own,
+            (own, SchedulerSpec::Credit2(_)) if let Some(params) = credit2_of(own) => {
+                SchedulerSpec::Credit2(params)
+            }
+            (own, SchedulerSpec::Isacs(isacs)) if let Some(credit2) = credit2_of(own) => {
+                SchedulerSpec::Isacs(tidegate_vcpu::isacs::Params { credit2, ..isacs })
+            }
+            (_, other) => other,
+        };
+    }
+}
+
+fn credit2_of(scheduler: SchedulerSpec) -> Option<credit2::Params> {
+    match scheduler {
+        SchedulerSpec::Credit(_) => None,
+        SchedulerSpec::Credit2(params) => Some(params),
+        SchedulerSpec::Isacs(params) => Some(params.credit2),
+    }
+}
+
+/// What of a tenant cannot be where the machine's processors are simulated: its key, and why.
+pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'static str, String)> {
+    let cpu = cpu?;
+    if tenant.delay != Delay::default() {
+        let what = "with [host.cpu] the way of a request is simulated, and has no delay beside it";
+        return Some(("delay", what.to_owned()));
+    }
+    if tenant.host > 0 {
+        let what = "[host.cpu] is one machine, which all VMs are on";
+        return Some(("host", what.to_owned()));
+    }
+    if tenant.cpu.cpu.pinned.and(cpu.all()).is_empty() {
+        let what = format!(
+            "none of its pCPUs is there: the machine has {}",
+            cpu.machine.pcpus
+        );
+        return Some(("cpu", what));
+    }
+    None
+}
+
+/// `[host]`, which has nothing but `cpu`.
+pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
+    let mut section = field.section()?;
+    let cpu = section.need(
+        "cpu",
+        "[host.cpu] with pcpus = 4 and scheduler = \"credit2\"",
+    );
+    let cpu = cpu.and_then(|field| machine(&field));
+    section.finish();
+    cpu
+}
+
+fn machine(field: &Field<'_>) -> Option<HostCpu> {
+    let mut section = field.section()?;
+    let machine = vcpu::host(Some(&mut section));
+    let scheduler = section
+        .need("scheduler", "scheduler = \"credit2\"")
+        .and_then(|field| vcpu::scheduler(&field));
+    let most = machine.map_or(CpuSet::MOST, |machine| machine.pcpus);
+    let driver = section.read("driver", Some(Driver::default()), |field| {
+        driver(field, CpuSet::first_n(most))
+    });
+    section.finish();
+    Some(HostCpu {
+        machine: machine?,
+        scheduler: scheduler?,
+        driver: driver?,
+    })
+}
+
+/// A table, or `"none"`.
+fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
+    if let Value::Text(_) = field.node().value {
+        return field.choice(&[("none", None)]);
+    }
+    let mut section = field.section()?;
+    let usual = Driver::default();
+    let cpu = vcpu::cpu(&mut section, all);
+    let submit = step(&mut section, "submit", usual.submit);
+    let complete = step(&mut section, "complete", usual.complete);
+    section.finish();
+    Some(Some(Driver {
+        cpu: cpu?,
+        submit: submit?,
+        complete: complete?,
+    }))
+}
+
+/// `[vm.cpu]`, on a machine that has pCPUs to run on.
+pub(super) fn vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
+    let Some(all) = all else {
+        let what = "there is no [host.cpu]: nothing says on what its vCPUs run";
+        field.error(what, "add [host.cpu] with scheduler = \"credit2\"");
+        return None;
+    };
+    let mut section = field.section()?;
+    let usual = VmCpu::default();
+    let cpu = vcpu::cpu(&mut section, all);
+    let issue = step(&mut section, "issue", usual.issue);
+    let interrupt = step(&mut section, "interrupt", usual.interrupt);
+    let complete = step(&mut section, "complete", usual.complete);
+    section.finish();
+    Some(VmCpu {
+        cpu: cpu?,
+        issue: issue?,
+        interrupt: interrupt?,
+        complete: complete?,
+    })
+}
+
+fn step(section: &mut Section<'_>, key: &'static str, usual: Nanos) -> Option<Nanos> {
+    section.read(key, usual, |field| field.duration(STEP))
+}
