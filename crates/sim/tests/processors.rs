@@ -6,7 +6,9 @@ use common::{good, near, refused, run, vm};
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
 use tidegate_sim::report::{Report, VmCpuReport, VmReport};
+use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
+use tidegate_vcpu::machine::CpuSet;
 
 /// A flash disk, on a machine with these keys.
 fn machine(keys: &str) -> String {
@@ -226,6 +228,45 @@ fn what_is_said_of_processors_is_read_and_nothing_else() {
     assert!(alone.contains("there is no [host.cpu]"), "{alone}");
     let none = said("[host.cpu]\n", "[host]\n[host.cup]\n");
     assert!(none.contains("did you mean `cpu`?"), "{none}");
+}
+
+/// Section 2.2 of vFair, figure 1(c). The paper has the synchronous reader lose 20 % with a pCPU for each vCPU and
+/// 30 % with all on all, of which there are more the more VMs compete; costs are those of a VM alone.
+#[test]
+fn a_synchronous_reader_loses_what_vfair_says_with_pcpus_of_its_own_and_more_among_hogs() {
+    const TEXT: &str = include_str!("../../../experiments/vfair/scenarios/virtualised.toml");
+    let text = TEXT.replace("duration = \"12 s\"", "duration = \"4 s\"");
+    let rates = |scenario: Scenario| {
+        let mut world = World::new(scenario, None);
+        world.run(&mut |_| {});
+        let report = world.report();
+        ["sync", "async"].map(|name| vm(&report, name).rates.iops)
+    };
+    let mut native = good(&text);
+    native.cpu = None;
+    let mut pinned = good(&text);
+    let own = |p| CpuSet::range(p, p);
+    let driver = pinned.cpu.as_mut().and_then(|cpu| cpu.driver.as_mut());
+    driver.expect("it has one").cpu.pinned = own(0);
+    for (vm, p) in pinned.tenants.iter_mut().zip(1..) {
+        vm.cpu.cpu.pinned = own(p);
+    }
+    let [native, other] = rates(native);
+    let [alone, slowed] = rates(pinned);
+    let [shared, _] = rates(good(&text));
+    let less = |iops: f64| 100.0 * (1.0 - iops / native);
+    assert!((less(alone) - 20.0).abs() < 2.0, "{}", less(alone));
+    // Three vCPUs want to run on four pCPUs: nobody waits.
+    near(shared, alone, 0.1);
+    assert!(slowed < other, "{slowed} of {other}");
+    let hogs = "[[vm]]\nname = \"hog\"\ncount = 4\ndisk = \"1 MiB\"\ncpu = { hogs = 1 }\n";
+    let [among, _] = rates(good(&format!("{text}{hogs}")));
+    assert!(
+        less(among) > less(shared) + 5.0,
+        "{} {}",
+        less(among),
+        less(shared)
+    );
 }
 
 proptest! {

@@ -13,6 +13,7 @@ use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Scenario};
+use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::job::{Flow, Job, Mix, Sizes};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
@@ -25,6 +26,7 @@ pub(super) enum Case {
     NonBacklogged,
     Bursts,
     Motivation,
+    Virtualised,
     Sysbench,
     Postmark,
     Dvdstore,
@@ -41,6 +43,7 @@ impl Case {
             Case::NonBacklogged => named!("vfair/scenarios", "non-backlogged.toml"),
             Case::Bursts => named!("vfair/scenarios", "bursts.toml"),
             Case::Motivation => named!("vfair/scenarios", "motivation.toml"),
+            Case::Virtualised => named!("vfair/scenarios", "virtualised.toml"),
             Case::Sysbench => named!("vfair/scenarios", "sysbench.toml"),
             Case::Postmark => named!("vfair/scenarios", "postmark.toml"),
             Case::Dvdstore => named!("vfair/scenarios", "dvdstore.toml"),
@@ -127,6 +130,8 @@ pub(super) enum Change {
     Hosts(Hosts),
     /// All requests take as long on their way as they do elsewhere through virtualisation.
     Virtualised,
+    /// Each vCPU has a pCPU of its own.
+    Pinned,
     /// The first VM is alone: as it is, or on Linux itself.
     Alone {
         native: bool,
@@ -327,6 +332,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             scenario.seed = seed;
             kind.put_into(scenario);
         }
+        Change::Pinned => pin(scenario),
         Change::Alone { native } => {
             scenario.tenants.truncate(1);
             scenario.warm_up = Nanos::from_secs(2);
@@ -338,6 +344,17 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
         }
     }
     Ok(())
+}
+
+/// The driver domain on the first pCPU, the VMs on those after it.
+fn pin(scenario: &mut Scenario) {
+    let machine = scenario.cpu.as_mut();
+    let driver = machine.and_then(|machine| machine.driver.as_mut());
+    let vms = scenario.tenants.iter_mut().map(|vm| &mut vm.cpu.cpu);
+    let all = driver.map(|driver| &mut driver.cpu).into_iter().chain(vms);
+    for (p, cpu) in (0..).zip(all) {
+        cpu.pinned = CpuSet::range(p, p);
+    }
 }
 
 fn set_depth(job: &mut Job, depth: u32) {
@@ -367,6 +384,27 @@ fn virtualisation() -> Result<Delay, ExperimentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_workload::time::TimeDistribution;
+
+    #[test]
+    fn the_steps_on_processors_take_what_virtualisation_adds() {
+        let key = Key::new(Case::Virtualised, Disk::Ssd, "cfq").with(Change::Pinned);
+        let scenario = scenario(&key).expect("a scenario");
+        let delay = virtualisation().expect("a delay");
+        let fixed = |times| match times {
+            Some(TimeDistribution::Fixed(time)) => time,
+            other => panic!("{other:?}"),
+        };
+        let driver = scenario.cpu.and_then(|cpu| cpu.driver).expect("one");
+        for vm in &scenario.tenants {
+            let steps = vm.cpu.issue + driver.submit + driver.complete;
+            let steps = steps + vm.cpu.interrupt + vm.cpu.complete;
+            assert_eq!(steps, fixed(delay.submit) + fixed(delay.complete));
+        }
+        let pinned = scenario.tenants.iter().map(|vm| vm.cpu.cpu.pinned);
+        let on: Vec<_> = pinned.chain([driver.cpu.pinned]).collect();
+        assert_eq!(on, [1, 2, 0].map(|p| CpuSet::range(p, p)));
+    }
 
     /// Comments apart, one figure is all that the two flash disks differ by.
     #[test]
