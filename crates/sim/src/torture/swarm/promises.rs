@@ -1,0 +1,104 @@
+//! What a run promises its tenants.
+
+use super::super::Dice;
+use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
+use tidegate_core::time::Nanos;
+
+/// Which parts of objectives a run uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Promises {
+    pub(super) limits: bool,
+    pub(super) bursts: bool,
+    pub(super) reservations: bool,
+    pub(super) weights: bool,
+    pub(super) priorities: bool,
+    /// Some of the tenants are processes of the host.
+    pub(super) background: bool,
+    /// About what the device can do.
+    pub(super) iops: u64,
+}
+
+impl Promises {
+    /// Draws an objective with these parts.
+    pub(super) fn objective(&self, dice: &mut Dice) -> Objective {
+        let mut objective = Objective::default();
+        for _ in 0..8 {
+            objective = Objective::default();
+            if self.weights && dice.chance(700) {
+                objective.weight = dice.octaves(1, Objective::MAX_WEIGHT.into()) as u32;
+            }
+            if self.reservations && dice.chance(500) {
+                objective.reservation = rate(dice, self.iops / 4 + 1);
+            }
+            if self.limits && dice.chance(600) {
+                objective.limit = limit(dice, self.iops, self.bursts);
+            }
+            if self.priorities && dice.chance(500) {
+                objective.priority = match dice.below(6) {
+                    0 => Priority::RealTime,
+                    1 => Priority::Idle,
+                    _ => Priority::BestEffort(dice.below(8) as u8),
+                };
+            }
+            if dice.chance(100) {
+                objective.target = rate(dice, self.iops);
+            }
+            if dice.chance(150) {
+                objective.latency = Some(Nanos(dice.octaves(100_000, 1_000_000_000)));
+            }
+            if objective.validate().is_ok() {
+                return objective;
+            }
+        }
+        // Parts that contradict each other every time: then none but the weight.
+        Objective {
+            weight: objective.weight,
+            ..Objective::default()
+        }
+    }
+}
+
+fn rate(dice: &mut Dice, iops: u64) -> Rate {
+    let ops = dice.chance(650).then(|| OpsRate {
+        per_s: dice.octaves((iops / 64).max(1), iops.max(1)),
+        norm: dice.chance(300).then(|| dice.octaves(512, 64 << 10) as u32),
+    });
+    let by_bytes = ops.is_none() || dice.chance(250);
+    Rate {
+        ops,
+        bytes_per_s: by_bytes.then(|| dice.octaves(iops.max(1) * 64, iops.max(1) * 16_384)),
+    }
+}
+
+fn limit(dice: &mut Dice, iops: u64, bursts: bool) -> Limit {
+    let scope = |dice: &mut Dice, often| match dice.chance(often) {
+        true => rate(dice, iops),
+        false => Rate::NONE,
+    };
+    let mut limit = Limit {
+        total: scope(dice, 600),
+        read: scope(dice, 250),
+        write: scope(dice, 250),
+        burst: None,
+    };
+    if bursts && dice.chance(600) {
+        let mut faster = |rate: &Rate| Rate {
+            ops: rate.ops.filter(|_| dice.chance(700)).map(|ops| OpsRate {
+                per_s: ops.per_s * dice.octaves(1, 16),
+                norm: ops.norm,
+            }),
+            bytes_per_s: rate
+                .bytes_per_s
+                .filter(|_| dice.chance(700))
+                .map(|bytes| bytes * dice.octaves(1, 16)),
+        };
+        let [total, read, write] = [&limit.total, &limit.read, &limit.write].map(&mut faster);
+        limit.burst = Some(Burst {
+            total,
+            read,
+            write,
+            length: Nanos(dice.octaves(1_000_000, 2_000_000_000)),
+        });
+    }
+    limit
+}
