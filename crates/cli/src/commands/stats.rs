@@ -1,5 +1,6 @@
 //! `tidegate stats`: who got what, since the start or in each interval.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -160,6 +161,20 @@ struct Intervals {
 }
 
 impl Interval {
+    /// What happened to each VM between two looks, in the order of the second; those that are not in all are left out.
+    fn all(before: &StatsView, now: &StatsView, promised: &[VmView]) -> Vec<Interval> {
+        // By name: there may be thousands, and this is done each interval.
+        let before: BTreeMap<&str, &VmStatsView> =
+            (before.vms.iter()).map(|vm| (vm.vm.as_str(), vm)).collect();
+        let promised: BTreeMap<&str, &VmView> =
+            (promised.iter()).map(|vm| (vm.name.as_str(), vm)).collect();
+        let between = |vm: &VmStatsView| {
+            let name = vm.vm.as_str();
+            Interval::between(before.get(name)?, vm, promised.get(name)?)
+        };
+        now.vms.iter().filter_map(between).collect()
+    }
+
     /// What happened between two looks; `None` where the daemon was started anew in between.
     fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<Interval> {
         let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
@@ -208,13 +223,7 @@ fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         let now = look(args, client, BUCKETS)?;
         // Asked each time: `vm set` may have changed what was promised.
         let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
-        let vms: Vec<Interval> = (now.vms.iter())
-            .filter_map(|vm| {
-                let before = before.vms.iter().find(|before| before.vm == vm.vm)?;
-                let promised = promised.iter().find(|promised| promised.name == vm.vm)?;
-                Interval::between(before, vm, promised)
-            })
-            .collect();
+        let vms = Interval::all(&before, &now, &promised);
         if out.is_json() {
             out.json_line(&Intervals { vms })?;
         } else {

@@ -1,5 +1,7 @@
 //! `/v1/stats`: what was counted for each VM since the daemon started.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tidegate_config::told::PrecisionView;
 use tidegate_core::request::{Lane, Op, VmId};
@@ -156,16 +158,16 @@ impl VmStatsView {
     /// Shows what was counted for the VMs of a device; `interval`: the statistical interval of beta in
     /// seconds, 1 to [`KEPT`](tidegate_core::seconds::KEPT).
     pub fn all(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
-        device
-            .vms
-            .iter()
-            .map(|vm| VmStatsView::new(device, vm, buckets, interval))
-            .collect()
+        // There may be thousands, and each has waited behind some.
+        let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
+        let names: BTreeMap<VmId, &str> = names.collect();
+        let view = |vm| VmStatsView::new(device, &names, vm, buckets, interval);
+        device.vms.iter().map(view).collect()
     }
 
-    /// Shows what was counted for a VM of a device.
-    pub fn new(
+    fn new(
         device: &DeviceSnapshot,
+        names: &BTreeMap<VmId, &str>,
         vm: &VmSnapshot,
         buckets: bool,
         interval: u32,
@@ -202,7 +204,8 @@ impl VmStatsView {
             think_time_ns: stats.think_time.0,
             waited_behind: (stats.waited_behind())
                 .map(|(other, waited)| BehindView {
-                    vm: name_of(device, other),
+                    // It may be long gone.
+                    vm: (*names.get(&other).unwrap_or(&"(removed)")).to_owned(),
                     ns: waited.0,
                 })
                 .collect(),
@@ -224,14 +227,6 @@ impl VmStatsView {
             .filter(moved)
             .map(|op| op.bytes)
             .sum()
-    }
-}
-
-/// What a VM is called that another one has waited behind, be it long gone.
-fn name_of(device: &DeviceSnapshot, id: VmId) -> String {
-    match device.vms.iter().find(|vm| vm.id == id) {
-        Some(vm) => vm.name.clone(),
-        None => "(removed)".to_owned(),
     }
 }
 
