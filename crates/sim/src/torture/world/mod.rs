@@ -12,22 +12,24 @@
 mod control;
 mod device;
 mod disks;
+mod dispatch;
 mod end;
 mod faults;
 mod guests;
 mod jobs;
+mod requests;
 
 use super::fickle::Fickle;
 use super::journal::{Journal, What};
 use super::swarm::Swarm;
 use super::{Dice, Plant, Window};
-use crate::checker::charges::{self, Charges};
+use crate::checker::charges::Charges;
 use crate::checker::credits::Credits;
 use crate::checker::jobs::Jobs;
 use crate::checker::ledger::Ledger;
 use crate::checker::limits::Limits;
-use crate::checker::starvation::{Promise, Starvation};
-use crate::checker::{Verdict, answers, ensure, progress, shape};
+use crate::checker::starvation::Starvation;
+use crate::checker::{Verdict, answers};
 use crate::fault::Kind;
 use core::cmp::Reverse;
 use device::{Device, Flight};
@@ -36,7 +38,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tidegate_core::engine::Engine;
 use tidegate_core::profile::{Curve, Profile};
-use tidegate_core::request::{DeviceIo, Done, Op, Segment};
+use tidegate_core::request::{Done, Segment};
 use tidegate_core::time::Nanos;
 
 /// Something that is due at a time.
@@ -300,85 +302,6 @@ impl<'a, 'j> World<'a, 'j> {
             }
             Event::Job => self.change_job(),
         }
-    }
-
-    /// Everything that goes to the device now.
-    fn dispatch(&mut self) -> Verdict {
-        loop {
-            let now = self.clock();
-            let seen = now.max(self.engine.view().now());
-            let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
-            // The engine does what is due by itself; mostly the driver is there first.
-            if is_due(&self.engine) && self.chance.chance(800) {
-                self.write(What::Timeout, [0; 5]);
-                self.engine.handle_timeout(now);
-            }
-            let promise = match is_due(&self.engine) {
-                true => None,
-                false => self.starvation.promise(&self.engine),
-            };
-            match self.engine.poll_dispatch(now) {
-                Some(io) => self.start(io, promise)?,
-                None => break,
-            }
-        }
-        let facts = self.engine.facts();
-        if facts.in_flight < facts.spec.depth && !self.engine.is_held() {
-            self.starvation.idle(&self.engine)?;
-        }
-        while self.engine.poll_notice().is_some() {}
-        self.credits.check(&self.engine)?;
-        progress::wakes_up(&self.engine)
-    }
-
-    fn start(&mut self, io: DeviceIo, promise: Option<Promise>) -> Verdict {
-        self.tally.ios += 1;
-        let (op, fua) = (io.op as u64, (io.fua as u64) << 4);
-        let id = io.id.to_bits();
-        let vm = io.vm.index() as u64;
-        self.write(What::Started, [id, vm, op | fua, io.offset, io.len.into()]);
-        self.segments.clear();
-        self.segments.extend(self.engine.io_segments(io.id));
-        let slot = io.id.index();
-        ensure!(
-            Shape,
-            slot < self.flights.len() && self.flights[slot].io.is_none(),
-            "{io:?} was given the slot of one that is in flight"
-        );
-        let mut parts = std::mem::take(&mut self.flights[slot].parts);
-        self.ledger.parts(&io, &self.segments, &mut parts)?;
-        for part in &parts {
-            let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
-            self.journal.write(self.now, What::Served, figures);
-        }
-        let others = self.flights.iter().filter_map(|f| f.io.as_ref());
-        let (mut in_flight, mut flushes) = (0, 0);
-        for other in others {
-            in_flight += 1;
-            flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
-        }
-        shape::check(
-            &self.ledger,
-            &io,
-            &self.segments,
-            &parts,
-            in_flight,
-            flushes,
-        )?;
-        charges::started(&mut self.ledger, &io, &parts)?;
-        answers::started(&mut self.ledger, io.op, &parts);
-        let now = self.engine.view().now();
-        self.limits.started(now, &self.swarm.config.device, &io)?;
-        let facts = self.engine.view();
-        let first = self.segments.iter().map(|segment| facts.seq(segment.req));
-        let first = first.min().unwrap_or(0);
-        let engine = &self.engine;
-        let ledger = &self.ledger;
-        self.starvation
-            .started(engine, ledger, &io, first, promise)?;
-        let guest = self.disks[self.disk_of(&io)].guest;
-        self.guests[guest].started += io.len as u64;
-        self.submit(io, parts)
     }
 
     fn take_answers(&mut self) -> Verdict {

@@ -1,0 +1,88 @@
+//! What goes to the device, and what the checkers say of it.
+
+use super::{What, World};
+use crate::checker::starvation::Promise;
+use crate::checker::{Verdict, answers, charges, ensure, progress, shape};
+use tidegate_core::engine::Engine;
+use tidegate_core::request::{DeviceIo, Op};
+
+impl World<'_, '_> {
+    /// Everything that goes to the device now.
+    pub(super) fn dispatch(&mut self) -> Verdict {
+        loop {
+            let now = self.clock();
+            let seen = now.max(self.engine.view().now());
+            let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
+            // The engine does what is due by itself; mostly the driver is there first.
+            if is_due(&self.engine) && self.chance.chance(800) {
+                self.write(What::Timeout, [0; 5]);
+                self.engine.handle_timeout(now);
+            }
+            let promise = match is_due(&self.engine) {
+                true => None,
+                false => self.starvation.promise(&self.engine),
+            };
+            match self.engine.poll_dispatch(now) {
+                Some(io) => self.start(io, promise)?,
+                None => break,
+            }
+        }
+        let facts = self.engine.facts();
+        if facts.in_flight < facts.spec.depth && !self.engine.is_held() {
+            self.starvation.idle(&self.engine)?;
+        }
+        while self.engine.poll_notice().is_some() {}
+        self.credits.check(&self.engine)?;
+        progress::wakes_up(&self.engine)
+    }
+
+    fn start(&mut self, io: DeviceIo, promise: Option<Promise>) -> Verdict {
+        self.tally.ios += 1;
+        let (op, fua) = (io.op as u64, (io.fua as u64) << 4);
+        let id = io.id.to_bits();
+        let vm = io.vm.index() as u64;
+        self.write(What::Started, [id, vm, op | fua, io.offset, io.len.into()]);
+        self.segments.clear();
+        self.segments.extend(self.engine.io_segments(io.id));
+        let slot = io.id.index();
+        ensure!(
+            Shape,
+            slot < self.flights.len() && self.flights[slot].io.is_none(),
+            "{io:?} was given the slot of one that is in flight"
+        );
+        let mut parts = std::mem::take(&mut self.flights[slot].parts);
+        self.ledger.parts(&io, &self.segments, &mut parts)?;
+        for part in &parts {
+            let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
+            self.journal.write(self.now, What::Served, figures);
+        }
+        let others = self.flights.iter().filter_map(|f| f.io.as_ref());
+        let (mut in_flight, mut flushes) = (0, 0);
+        for other in others {
+            in_flight += 1;
+            flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
+        }
+        shape::check(
+            &self.ledger,
+            &io,
+            &self.segments,
+            &parts,
+            in_flight,
+            flushes,
+        )?;
+        charges::started(&mut self.ledger, &io, &parts)?;
+        answers::started(&mut self.ledger, io.op, &parts);
+        let now = self.engine.view().now();
+        self.limits.started(now, &self.swarm.config.device, &io)?;
+        let facts = self.engine.view();
+        let first = self.segments.iter().map(|segment| facts.seq(segment.req));
+        let first = first.min().unwrap_or(0);
+        let engine = &self.engine;
+        let ledger = &self.ledger;
+        self.starvation
+            .started(engine, ledger, &io, first, promise)?;
+        let guest = self.disks[self.disk_of(&io)].guest;
+        self.guests[guest].started += io.len as u64;
+        self.submit(io, parts)
+    }
+}
