@@ -51,7 +51,7 @@ mod floor;
 
 use super::cost::{CostModel, CostParams};
 use super::moved;
-use super::virtual_time::{ByTag, Virtual};
+use super::virtual_time::{ByTag, Flow, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::{Objective, Rate};
@@ -75,9 +75,7 @@ struct Tags {
     counts_ios: bool,
     /// The reservation's spacing: a due service is overdue so much later.
     period: Nanos,
-    share: Virtual,
-    share_carry: u32,
-    weight: u32,
+    share: Flow,
     /// Its head stands in the queues below.
     active: bool,
     /// Since when its limit has held it back, while it does; else never.
@@ -198,7 +196,7 @@ impl MClock {
     }
 
     fn set_ready(&mut self, vm: usize) {
-        self.ready.set(vm, self.tags[vm].share);
+        self.ready.set(vm, self.tags[vm].share.tag);
     }
 
     /// The clock only ever moves on.
@@ -235,20 +233,19 @@ impl MClock {
         let (now, join) = (facts.now(), self.clock);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
-        let Tags { share, weight, .. } = self.tags[vm];
+        let Flow { tag, weight, .. } = self.tags[vm].share;
         let is_beyond = || {
             let largest = self.cost.largest(&facts.device().spec);
-            share > join.plus(self.most_ahead(largest, weight))
+            tag > join.plus(self.most_ahead(largest, weight))
         };
-        let joins_anew = share < join || is_beyond();
+        let joins_anew = tag < join || is_beyond();
         self.release(now);
         let stand_at = self.reservations_stand_at(now);
         let tags = &mut self.tags[vm];
         tags.active = true;
         tags.reservation.forget_before(stand_at);
         if joins_anew {
-            tags.share = join;
-            tags.share_carry = 0;
+            tags.share.join(join);
         }
         self.place(facts, vm);
     }
@@ -319,8 +316,8 @@ impl MClock {
         let vm = io.vm.index();
         let cost = self.cost.charge(facts, io);
         let tags = &mut self.tags[vm];
-        let share_before = tags.share;
-        tags.spend_share(cost);
+        let share_before = tags.share.tag;
+        tags.share.spend(cost);
         if io.op != Op::Flush {
             let (bytes, first) = (moved(facts, io.op, io.len).into(), io.first_served());
             let waited = [io.arrived, now];
@@ -334,10 +331,10 @@ impl MClock {
         // What a floor gave counts against the VM's share, but it is not a debt without end; nor does it
         // forgive what the VM was served before.
         if self.by_reservation || io.op == Op::Flush {
-            let most_ahead = self.most_ahead(cost, self.tags[vm].weight);
+            let most_ahead = self.most_ahead(cost, self.tags[vm].share.weight);
             let most = self.clock.plus(most_ahead).max(share_before);
-            let tags = &mut self.tags[vm];
-            tags.share = tags.share.min(most);
+            let share = &mut self.tags[vm].share;
+            share.tag = share.tag.min(most);
         }
         if self.tags[vm].active && facts.has_head(io.vm) {
             self.place(facts, vm);
@@ -379,7 +376,7 @@ impl MClock {
             objective.limit.total
         };
         tags.limit.set_rate(&limit, facts.now());
-        tags.set_weight(objective.weight, self.clock);
+        tags.share.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost.size);
         if floor.rate.is_none() {
             self.reserved.remove(vm.index());
@@ -406,9 +403,7 @@ impl Tags {
         limit: RatePacer::NONE,
         counts_ios: false,
         period: Nanos::ZERO,
-        share: Virtual(0),
-        share_carry: 0,
-        weight: Objective::DEFAULT_WEIGHT,
+        share: Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT),
         active: false,
         held_since: Nanos::MAX,
         held: Nanos::ZERO,
@@ -423,19 +418,9 @@ impl Tags {
     fn let_go(&mut self, now: Nanos, clock: Virtual) {
         self.held += now.since(self.held_since);
         self.held_since = Nanos::MAX;
-        if self.share < clock {
-            self.share = clock;
-            self.share_carry = 0;
+        if self.share.tag < clock {
+            self.share.join(clock);
         }
-    }
-
-    fn set_weight(&mut self, weight: u32, clock: Virtual) {
-        if weight == self.weight {
-            return;
-        }
-        self.share = self.share.reweighed(clock, self.weight, weight);
-        self.weight = weight;
-        self.share_carry = 0;
     }
 
     fn spend_reservation(&mut self, bytes: u64, first: FirstServed) {
@@ -444,13 +429,6 @@ impl Tags {
             false => first,
         };
         self.reservation.spend(bytes, counted);
-    }
-
-    fn spend_share(&mut self, cost: u64) {
-        let virtual_cost = cost + self.share_carry as u64;
-        let weight = self.weight as u64;
-        self.share = Virtual(self.share.0.wrapping_add(virtual_cost / weight));
-        self.share_carry = (virtual_cost % weight) as u32;
     }
 }
 
@@ -487,10 +465,9 @@ impl Dispatcher for MClock {
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
-                self.tags[vm.index()] = Tags {
-                    share: self.clock,
-                    ..Tags::VACANT
-                };
+                let tags = &mut self.tags[vm.index()];
+                *tags = Tags::VACANT;
+                tags.share.join(self.clock);
                 self.set_vm(facts, vm);
             }
             Event::VmChanged(vm) => self.set_vm(facts, vm),
@@ -502,7 +479,7 @@ impl Dispatcher for MClock {
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
         if let Knob::Weight(weight) = knob {
             let weight = weight.clamp(1, Objective::MAX_WEIGHT);
-            self.tags[vm.index()].set_weight(weight, self.clock);
+            self.tags[vm.index()].share.set_weight(weight, self.clock);
             self.refresh(facts, vm);
         }
     }

@@ -41,7 +41,7 @@
 //!   change leaves what a VM is ahead of v as it is, in cost.
 
 use super::cost::{CostBy, CostModel, CostParams};
-use super::virtual_time::{ByTag, Virtual};
+use super::virtual_time::{ByTag, Flow, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Objective;
@@ -96,32 +96,6 @@ const FLUSHES_AHEAD: u64 = 32;
 /// No I/Os cost as much: a tag further ahead is so old that virtual time has gone round.
 const BEYOND: u64 = 1 << 50;
 
-#[derive(Clone, Copy, Debug)]
-struct Flow {
-    tag: Virtual,
-    weight: u32,
-    /// What the last division left over.
-    carry: u32,
-}
-
-impl Flow {
-    fn spend(&mut self, cost: u64) {
-        let cost = cost + self.carry as u64;
-        let weight = self.weight as u64;
-        self.tag = self.tag.plus(cost / weight);
-        self.carry = (cost % weight) as u32;
-    }
-
-    fn set_weight(&mut self, weight: u32, clock: Virtual) {
-        if weight == self.weight {
-            return;
-        }
-        self.tag = self.tag.reweighed(clock, self.weight, weight);
-        self.weight = weight;
-        self.carry = 0;
-    }
-}
-
 /// The dispatcher.
 pub struct Sfq {
     depth: u32,
@@ -144,11 +118,7 @@ impl Sfq {
     /// Room for all the engine can hold.
     pub fn new(params: SfqParams, capacity: &Capacity) -> Sfq {
         let vms = capacity.vms as usize;
-        let flow = Flow {
-            tag: Virtual(0),
-            weight: Objective::DEFAULT_WEIGHT,
-            carry: 0,
-        };
+        let flow = Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT);
         Sfq {
             depth: params.depth,
             cost: CostModel::new(params.cost, vms),
@@ -174,8 +144,7 @@ impl Sfq {
         }
         let flow = &mut self.flows[vm];
         if flow.tag < self.clock || flow.tag > self.clock.plus(BEYOND) {
-            flow.tag = self.clock;
-            flow.carry = 0;
+            flow.join(self.clock);
         }
         self.waiting.set(vm, flow.tag);
     }
@@ -260,14 +229,11 @@ impl Dispatcher for Sfq {
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
-                self.flows[vm.index()] = Flow {
-                    tag: self.clock,
-                    weight: match self.allocated {
-                        true => Knob::LEAST_ALLOCATION as u32,
-                        false => facts.objective(vm).weight,
-                    },
-                    carry: 0,
+                let weight = match self.allocated {
+                    true => Knob::LEAST_ALLOCATION as u32,
+                    false => facts.objective(vm).weight,
                 };
+                self.flows[vm.index()] = Flow::new(self.clock, weight);
                 self.refresh(facts, vm);
             }
             Event::VmChanged(vm) if !self.allocated => {

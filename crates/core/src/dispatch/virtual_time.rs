@@ -46,6 +46,46 @@ impl PartialOrd for Virtual {
     }
 }
 
+/// Where a VM stands by its share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    pub(super) tag: Virtual,
+    pub(super) weight: u32,
+    /// What the last division left over.
+    carry: u32,
+}
+
+impl Flow {
+    pub(super) const fn new(tag: Virtual, weight: u32) -> Flow {
+        let carry = 0;
+        Flow { tag, weight, carry }
+    }
+
+    /// It begins anew from there.
+    #[inline]
+    pub(super) fn join(&mut self, tag: Virtual) {
+        self.tag = tag;
+        self.carry = 0;
+    }
+
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u64) {
+        let cost = cost + self.carry as u64;
+        let weight = self.weight as u64;
+        self.tag = self.tag.plus(cost / weight);
+        self.carry = (cost % weight) as u32;
+    }
+
+    pub(super) fn set_weight(&mut self, weight: u32, clock: Virtual) {
+        if weight == self.weight {
+            return;
+        }
+        self.tag = self.tag.reweighed(clock, self.weight, weight);
+        self.weight = weight;
+        self.carry = 0;
+    }
+}
+
 /// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
 /// behind the clock, and anew when the clock has come as far ahead of it.
 const SPAN: u64 = 1 << 62;
@@ -144,6 +184,27 @@ mod tests {
             order.remove(vm);
         }
         assert_eq!(order.first(), None);
+    }
+
+    #[test]
+    fn nothing_that_is_spent_is_lost_to_rounding() {
+        let mut flow = Flow::new(Virtual(7), 3);
+        let tags = [1, 1, 1, 4].map(|cost| {
+            flow.spend(cost);
+            flow.tag
+        });
+        assert_eq!(tags, [7, 7, 8, 9].map(Virtual));
+        // What is left over goes with the weight, and where it begins anew.
+        flow.set_weight(3, Virtual(0));
+        flow.spend(2);
+        assert_eq!(flow.tag, Virtual(10));
+        flow.spend(2);
+        flow.join(Virtual(20));
+        flow.spend(2);
+        assert_eq!(flow.tag, Virtual(20));
+        flow.set_weight(1, Virtual(20));
+        flow.spend(2);
+        assert_eq!(flow.tag, Virtual(22));
     }
 
     #[test]
