@@ -244,6 +244,15 @@ fn what_is_said_of_processors_is_read_and_nothing_else() {
     assert!(driver.contains("did you mean `submit`?"), "{driver}");
     let alone = refused(&(machine("") + &reader("a", 1, "pinned = \"1\"")));
     assert!(alone.contains("there is no [host.cpu]"), "{alone}");
+    let mut elsewhere = good(&(machine(FOUR) + &reader("a", 1, "")));
+    if let Some(driver) = elsewhere.cpu.as_mut().and_then(|cpu| cpu.driver.as_mut()) {
+        driver.cpu.pinned = CpuSet::range(9, 9);
+    }
+    let homeless = elsewhere.check().expect_err("nowhere to run").to_string();
+    assert!(
+        homeless.contains("the driver domain: none of its pCPUs"),
+        "{homeless}"
+    );
     let none = said("[host.cpu]\n", "[host]\n[host.cup]\n");
     assert!(none.contains("did you mean `cpu`?"), "{none}");
 }

@@ -102,6 +102,18 @@ fn credit2_of(scheduler: SchedulerSpec) -> Option<credit2::Params> {
     }
 }
 
+/// Why the driver domain cannot run.
+pub(super) fn homeless(cpu: &HostCpu) -> Option<String> {
+    let driver = cpu.driver.as_ref()?;
+    let none = driver.cpu.pinned.and(cpu.all()).is_empty();
+    none.then(|| format!("the driver domain: {}", no_pcpu(cpu)))
+}
+
+fn no_pcpu(cpu: &HostCpu) -> String {
+    let pcpus = cpu.machine.pcpus;
+    format!("none of its pCPUs is there: the machine has {pcpus}")
+}
+
 /// What of a tenant cannot be where the machine's processors are simulated: its key, and why.
 pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'static str, String)> {
     let cpu = cpu?;
@@ -114,11 +126,7 @@ pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'sta
         return Some(("host", what.to_owned()));
     }
     if tenant.cpu.cpu.pinned.and(cpu.all()).is_empty() {
-        let what = format!(
-            "none of its pCPUs is there: the machine has {}",
-            cpu.machine.pcpus
-        );
-        return Some(("cpu", what));
+        return Some(("cpu", no_pcpu(cpu)));
     }
     None
 }

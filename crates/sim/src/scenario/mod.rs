@@ -319,6 +319,9 @@ impl Scenario {
         for (index, device) in self.devices.iter().enumerate() {
             self.check_device(index, device)?;
         }
+        if let Some(what) = self.cpu.as_ref().and_then(cpu::homeless) {
+            return Err(ScenarioError::Whole(what));
+        }
         for tenant in &self.tenants {
             self.check_tenant(tenant)?;
         }
