@@ -48,6 +48,10 @@ pub enum Step {
 /// The longest piece of zeroes written at once.
 pub const ZEROES: usize = 1 << 20;
 
+/// A call that is told to come again so many times in a row has failed: each goes by way of the ring, but a file that
+/// says nothing else would keep its loop busy for ever.
+const AGAIN_MAX: u16 = 100;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct FileIo {
@@ -61,6 +65,8 @@ pub struct FileIo {
     done: usize,
     /// Results in a row that brought nothing: the second means the end of the file.
     fruitless: u8,
+    /// Calls in a row that are to be made again.
+    again: u16,
     /// Where the whole range ends: further pieces of zeroes follow up to here.
     end: u64,
     /// The caller's memory, in order.
@@ -91,6 +97,7 @@ impl FileIo {
             len: 0,
             done: 0,
             fruitless: 0,
+            again: 0,
             end: 0,
             ranges: Vec::new(),
             bounce: None,
@@ -119,6 +126,7 @@ impl FileIo {
         self.len = io.len as usize;
         self.done = 0;
         self.fruitless = 0;
+        self.again = 0;
         self.end = io.offset + u64::from(io.len);
         self.zeroes = zeroes;
         self.stage = match io.op {
@@ -170,9 +178,13 @@ impl FileIo {
     pub fn advance(&mut self, facts: &mut FileFacts, result: Result<u32, i32>) {
         let n = match result {
             Ok(n) => n as usize,
-            Err(libc::EINTR | libc::EAGAIN) => return,
+            Err(libc::EINTR | libc::EAGAIN) if self.again < AGAIN_MAX => {
+                self.again += 1;
+                return;
+            }
             Err(errno) => return self.failed(facts, errno),
         };
+        self.again = 0;
         match self.stage {
             Stage::Head => self.block_read(n, self.head(facts), Stage::Tail),
             Stage::Tail => {

@@ -292,6 +292,24 @@ fn more_pieces_than_a_call_takes_go_through_one_that_holds_them_all() {
 }
 
 #[test]
+fn a_file_that_only_ever_says_to_come_again_has_failed() {
+    for errno in [libc::EAGAIN, libc::EINTR] {
+        for op in [Op::Read, Op::Write, Op::WriteZeroes, Op::Flush] {
+            let len = if op == Op::Flush { 0 } else { BLOCK };
+            let run = |times: usize| {
+                let mut bench = Bench::new();
+                let mut fake = Fake::new(&vec![Fault::Error(errno); times]);
+                let outcome = bench.run(&mut fake, io(op, 0, len, false));
+                (outcome, fake.calls)
+            };
+            let (outcome, calls) = run(100);
+            assert!(outcome.is_ok() && calls > 100, "{op:?}: {outcome:?}");
+            assert_eq!(run(500), (Err(IoError::Io), 101), "{op:?}");
+        }
+    }
+}
+
+#[test]
 fn past_the_end_of_a_short_file_zeroes_are_read() {
     for (offset, len) in [(0, 32 << 10), (100, 20_000), (16 << 10, 4096)] {
         let mut bench = Bench::new();
