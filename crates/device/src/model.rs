@@ -25,6 +25,9 @@ pub struct Spec {
     pub positioning: Nanos,
     /// Bytes a second that a sequential stream has everywhere: a disk's innermost zone.
     pub bytes_per_s: u64,
+    /// Bytes a second that one has at most, where it goes fastest: a disk's outermost zone. A write cache takes what fits
+    /// into it faster.
+    pub bytes_per_s_max: u64,
 }
 
 impl Spec {

@@ -152,6 +152,7 @@ impl Raid0 {
                 capacity: one.capacity / chunk.0 * chunk.0 * u64::from(count),
                 queue_depth: depth,
                 bytes_per_s: one.bytes_per_s.saturating_mul(count.into()),
+                bytes_per_s_max: one.bytes_per_s_max.saturating_mul(count.into()),
                 ..one.clone()
             },
             chunk_bits: chunk.0.ilog2(),

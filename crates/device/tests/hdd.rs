@@ -48,6 +48,26 @@ fn small() -> Hdd {
     Hdd::new("small", &figures).unwrap()
 }
 
+#[test]
+fn a_stream_has_no_more_than_the_outermost_zone_and_no_less_than_the_innermost() {
+    let small = small();
+    let spec = small.spec();
+    assert_eq!(
+        (spec.bytes_per_s, spec.bytes_per_s_max),
+        (50_000_000, 100_000_000)
+    );
+    let disk = disk();
+    let (least, most) = (
+        disk.spec().bytes_per_s as f64,
+        disk.spec().bytes_per_s_max as f64,
+    );
+    let outer = sequential_rate(Op::Read, 4, 0);
+    assert!(
+        outer <= most && outer > 0.9 * most && outer > 1.5 * least,
+        "{outer} of {most}"
+    );
+}
+
 fn random_iops(op: Op, depth: u32) -> f64 {
     Load::random(op, 4 * KIB, depth, 20_000).iops(&mut *disk())
 }

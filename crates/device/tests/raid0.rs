@@ -36,6 +36,8 @@ fn its_specification_comes_from_the_members() {
     assert_eq!((all.max_io, all.rotational), (one.max_io, true));
     assert_eq!(all.physical_block, one.physical_block);
     assert_eq!(all.name, "array");
+    assert_eq!(all.bytes_per_s, 4 * one.bytes_per_s);
+    assert_eq!(all.bytes_per_s_max, 4 * one.bytes_per_s_max);
 }
 
 #[test]

@@ -109,6 +109,29 @@ impl Engine {
         capacity.of(users)
     }
 
+    /// What the device does for one VM at best, in bytes a second: no job is possible that needs more, as far as that is
+    /// known. 0: nothing is.
+    pub fn best_bandwidth(&self) -> u64 {
+        if let Some(predictor) = self.facts.predictor() {
+            return predictor.capacity().best();
+        }
+        let (terms, mut capacity) = (self.job_terms(), Capacity::learnt(self.said_bandwidth()));
+        capacity.say_best(self.best_bandwidth);
+        capacity.give(terms.max_bandwidth, terms.bandwidth_loss);
+        capacity.best()
+    }
+
+    /// One VM has so many bytes a second at best, wherever on the device: [`DeviceSpec::bytes_per_s`] is what it has
+    /// everywhere. 0: not known.
+    ///
+    /// [`DeviceSpec::bytes_per_s`]: crate::facts::DeviceSpec::bytes_per_s
+    pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
+        self.best_bandwidth = bytes_per_s;
+        if let Some(book) = &mut self.facts.jobs {
+            book.predictor_mut().capacity_mut().say_best(bytes_per_s);
+        }
+    }
+
     /// How many VMs use the device, and this one: they have a job, have something outstanding, or had in the last
     /// interval.
     pub fn users_with(&self, now: Nanos, vm: VmId) -> usize {
@@ -161,6 +184,7 @@ impl Engine {
         }
         let (now, alone) = (self.facts.now, self.said_bandwidth());
         let mut book = Book::new(now, alone, self.job_terms(), self.device_time());
+        (book.predictor_mut().capacity_mut()).say_best(self.best_bandwidth);
         for slot in (0..self.facts.vms.len()).filter(|&slot| self.may_have_job(slot)) {
             book.predictor_mut().add(now, slot);
         }

@@ -150,6 +150,8 @@ pub struct Engine {
     keeps_place: bool,
     /// When what VMs have is measured next, for their jobs; never while nobody has one.
     measure_at: Nanos,
+    /// What one VM is said to have of the device at best; 0: nothing is said.
+    best_bandwidth: u64,
 }
 
 /// Puts something around the parts of a policy.
@@ -196,6 +198,7 @@ impl Engine {
             sharing: None,
             keeps_place: false,
             measure_at: Nanos::MAX,
+            best_bandwidth: 0,
             config,
         };
         engine.fill_slabs();

@@ -20,6 +20,8 @@ pub struct Capacity {
     given: Option<(u64, u64)>,
     /// What one is said to have who is alone; 0: nothing is said.
     alone: u64,
+    /// What one is said to have at best, wherever on the device; 0: nothing is said.
+    best: u64,
     /// By N - 1; 0: not seen.
     seen: [u64; Capacity::MOST],
 }
@@ -41,6 +43,7 @@ impl Capacity {
         Capacity {
             given: None,
             alone,
+            best: 0,
             seen: [0; Capacity::MOST],
         }
     }
@@ -53,6 +56,19 @@ impl Capacity {
     /// What one is said to have who is alone.
     pub(crate) fn say(&mut self, alone: u64) {
         self.alone = alone;
+    }
+
+    /// What one is said to have at best, wherever on the device; 0: nothing is said.
+    pub(crate) fn say_best(&mut self, best: u64) {
+        self.best = best;
+    }
+
+    /// What one has at best who is alone, as far as is known: less is possible, more is not. 0: nothing is known.
+    pub fn best(&self) -> u64 {
+        match (self.given, self.seen[0]) {
+            (None, 0) => self.best.max(self.of(1)),
+            _ => self.of(1),
+        }
     }
 
     /// With so many that use the device at once; 0: nothing is known of it.
@@ -125,6 +141,21 @@ mod tests {
         assert_eq!(capacity.of(1), 0);
         capacity.learn(3, 30);
         assert_eq!([1, 3, 4].map(|n| capacity.of(n)), [30; 3]);
+    }
+
+    #[test]
+    fn the_best_is_what_is_said_until_one_alone_was_seen() {
+        let mut capacity = Capacity::learnt(50);
+        assert_eq!(capacity.best(), 50);
+        capacity.say_best(80);
+        assert_eq!((capacity.best(), capacity.of(1)), (80, 50));
+        // What two have says nothing of one.
+        capacity.learn(2, 37);
+        assert_eq!(capacity.best(), 80);
+        capacity.learn(1, 60);
+        assert_eq!(capacity.best(), 60);
+        capacity.give(54, 0);
+        assert_eq!(capacity.best(), 54);
     }
 
     #[test]

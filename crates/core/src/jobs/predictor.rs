@@ -103,8 +103,8 @@ impl Predictor {
         }
     }
 
-    /// What somebody has who has the whole device, as far as is known: 0 where that is not.
-    pub(super) fn at_best(&self, who: usize) -> u64 {
+    /// What somebody has who has the whole device to itself, as far as is known: 0 where that is not.
+    pub(super) fn of_the_whole(&self, who: usize) -> u64 {
         let limit = self.process(who).and_then(|process| process.limit);
         self.capacity.of(1).min(limit.unwrap_or(u64::MAX))
     }
@@ -245,7 +245,8 @@ impl Predictor {
 
     /// Whether somebody's job is in time if it has the whole device from `now` on, as far as is known.
     pub fn is_possible(&self, who: usize, now: Nanos) -> bool {
-        let whole = self.at_best(who);
+        let limit = self.process(who).and_then(|process| process.limit);
+        let whole = self.capacity.best().min(limit.unwrap_or(u64::MAX));
         match self.process(who).and_then(|of| of.job.zip(Some(of))) {
             Some((job, process)) if whole > 0 => {
                 let most = whole.max(process.bandwidth.unwrap_or(0));

@@ -359,7 +359,7 @@ fn can_wait(predictor: &Predictor, who: usize, place: &Place, job: &Job) -> bool
         .lowered
         .for_whom()
         .filter_map(|who| predictor.job(who));
-    let whole = predictor.at_best(who);
+    let whole = predictor.of_the_whole(who);
     helped
         .map(Job::due)
         .max()

@@ -41,6 +41,15 @@ fn one_not_measured_yet_has_its_part_of_what_the_device_is_said_to_do() {
     assert!(status.possible);
     assert!(!begin(&mut world, one, 1_000, 19).possible);
     assert!(begin(&mut world, one, 1_000, 21).possible);
+    // It goes faster where it goes fastest: what is foreseen is as before, what is possible is not.
+    world.engine.say_best_bandwidth(2 * RATE);
+    assert_eq!(world.engine.best_bandwidth(), 2 * RATE);
+    assert_eq!(world.engine.total_bandwidth(1), RATE);
+    assert!(begin(&mut world, one, 1_000, 11).possible);
+    let status = begin(&mut world, one, 1_000, 9);
+    assert!(!status.possible);
+    let seconds = status.forecast.done.since(world.time()).as_secs_f64();
+    assert!((seconds - 60.0).abs() < 0.01, "{seconds}");
     // Its own job makes it one of them.
     let status = begin(&mut world, quiet, 1_000, 100);
     let seconds = status.forecast.done.since(world.time()).as_secs_f64();

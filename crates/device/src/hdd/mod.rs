@@ -140,6 +140,7 @@ impl Hdd {
                 rotational: true,
                 positioning: figures.positioning(),
                 bytes_per_s: figures.inner_rate.0.min(figures.interface_rate.0),
+                bytes_per_s_max: figures.outer_rate.0.min(figures.interface_rate.0),
             },
             room: depth,
             seek,

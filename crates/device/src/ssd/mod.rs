@@ -179,6 +179,7 @@ impl Ssd {
                 rotational: false,
                 positioning: Nanos::ZERO,
                 bytes_per_s: figures.interface_rate.0,
+                bytes_per_s_max: figures.interface_rate.0,
             },
             room: figures.queue_depth,
             timing: Timing {

@@ -207,7 +207,7 @@ impl Loop {
         let vm = &self.vms[index];
         let since = vm.jobs.since?;
         let status = self.engine.job(self.now, vm.id)?;
-        let capacity = self.engine.total_bandwidth(1);
+        let capacity = self.engine.best_bandwidth();
         let outlook = match (status.bandwidth, status.forecast.done) {
             (None, _) if capacity == 0 => Outlook::Unknown,
             (_, Nanos::MAX) => Outlook::Never,

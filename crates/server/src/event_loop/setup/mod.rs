@@ -168,6 +168,7 @@ impl Prepared {
         let engine_config = engine_config(device, &disks, spec, tenants.len());
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         engine.set_profile(device.profile.clone());
+        engine.say_best_bandwidth(spec.map_or(0, |spec| spec.bytes_per_s_max));
         engine.learn_cap(device.learn_cap);
         engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
         engine.share_io(device.steering.max_io_shared);
