@@ -6,6 +6,7 @@
 //! everything must drain.
 
 mod choices;
+mod jobs;
 mod model;
 
 use crate::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
@@ -13,6 +14,7 @@ use crate::learnt::Blob;
 use crate::request::{ClientId, DiskId, IoError, Op, Request, VmId};
 use crate::time::Nanos;
 use choices::{objective, policy};
+use jobs::Jobs;
 use model::Model;
 
 /// The device's block in every run.
@@ -79,6 +81,20 @@ pub enum Operation {
         byte: u8,
         bits: u8,
     },
+    /// In place of one that it has.
+    BeginJob {
+        vm: u8,
+        size: u8,
+        time: u8,
+    },
+    EndJob {
+        vm: u8,
+    },
+    /// What was learnt last of the device, with some bits of a byte turned.
+    ImportBandwidths {
+        byte: u8,
+        bits: u8,
+    },
 }
 
 impl From<[u8; 5]> for Operation {
@@ -112,6 +128,15 @@ impl From<[u8; 5]> for Operation {
             8..=11 => Operation::Step { size: a },
             12..=15 => Operation::Dispatch { at_most: a },
             16..=20 => Operation::Complete { io: a, error: b },
+            31 => match d {
+                0..=159 => Operation::BeginJob {
+                    vm: a,
+                    size: b,
+                    time: c,
+                },
+                160..=207 => Operation::EndJob { vm: a },
+                _ => Operation::ImportBandwidths { byte: b, bits: c },
+            },
             _ => Operation::Request {
                 client: a,
                 kind: b,
@@ -179,6 +204,7 @@ struct Driver {
     tag: u64,
     /// What was exported last.
     learnt: Vec<u8>,
+    jobs: Jobs,
 }
 
 impl Setup {
@@ -211,6 +237,7 @@ impl Driver {
             now: Nanos(setup.bounds as u64 * 1_000_003),
             vms: Vec::new(),
             learnt: Vec::new(),
+            jobs: Jobs::default(),
             disks: Vec::new(),
             clients: Vec::new(),
             last: Vec::new(),
@@ -235,6 +262,7 @@ impl Driver {
             Operation::RemoveVm { vm } => {
                 let Some(&vm) = at(&self.vms, vm) else { return };
                 let live = self.model.remove_vm(vm);
+                self.jobs.cancel(vm);
                 assert_eq!(self.engine.remove_vm(self.now, vm).is_ok(), live);
             }
             Operation::AddDisk { vm, read_only } if !self.vms.is_empty() => {
@@ -290,6 +318,9 @@ impl Driver {
             }
             Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
             Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
+            Operation::BeginJob { vm, size, time } => self.begin_job(vm, size, time),
+            Operation::EndJob { vm } => self.end_job(vm),
+            Operation::ImportBandwidths { byte, bits } => self.import_bandwidths(byte, bits),
         }
     }
 
@@ -323,6 +354,9 @@ impl Driver {
             _ => self.engine.add_vm(now, objective),
         };
         let added = added.ok();
+        if let (192.., Some(vm)) = (n, added) {
+            self.jobs.add_background(vm);
+        }
         self.model.add_vm(added);
         self.vms.extend(added);
     }
@@ -497,9 +531,11 @@ impl Driver {
     /// What holds after every call.
     fn check(&mut self) {
         while let Some(done) = self.engine.poll_done() {
-            self.model.answered(self.now, &done);
+            let len = self.model.answered(self.now, &done);
+            self.jobs.answered(&done, len);
         }
         self.model.check(&self.engine.facts());
+        self.jobs.check(&mut self.engine, self.now, &self.vms);
         for &vm in &self.vms {
             if self.model.is_live(vm) {
                 assert_eq!(self.engine.in_flight(vm), self.model.vm_in_flight(vm));

@@ -409,7 +409,8 @@ impl Model {
         }
     }
 
-    pub(super) fn answered(&mut self, now: Nanos, done: &Done) {
+    /// Returns how many bytes it was of.
+    pub(super) fn answered(&mut self, now: Nanos, done: &Done) -> u32 {
         let owed = self
             .owed
             .remove(&done.tag)
@@ -439,6 +440,7 @@ impl Model {
         );
         let vm = owed.vm;
         self.forget_vm(vm);
+        owed.len
     }
 
     fn forget_vm(&mut self, vm: VmId) {
