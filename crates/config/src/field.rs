@@ -12,6 +12,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::units::{self, UnitError, UnitErrorKind};
 
 use crate::diagnose::{Diagnostic, Issues, Place, one_of};
+use crate::names::{NAMES, is_name};
 use crate::node::{Node, Value};
 use crate::objective;
 use crate::section::{Path, Section};
@@ -352,14 +353,10 @@ impl<'a> Field<'a> {
     /// A name that can stand in a URL, a metric and a table.
     pub fn name(&self) -> Option<String> {
         let text = self.text()?;
-        let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if text.chars().all(good) && (1..=64).contains(&text.len()) && !text.starts_with('.') {
+        if is_name(text) {
             return Some(text.to_owned());
         }
-        self.error(
-            format!("{} cannot be a name", self.describe()),
-            "1 to 64 letters, digits, '-', '_' or '.', not beginning with '.'",
-        );
+        self.error(format!("{} cannot be a name", self.describe()), NAMES);
         None
     }
 }

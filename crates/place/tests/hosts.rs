@@ -56,10 +56,13 @@ fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
     pcos.retry_all(at(2));
     assert_eq!(pcos.poll_event(), None);
     assert_eq!(pcos.nearest(at(2), &request(400, 10)), None);
-    // What only it would do is refused.
-    let answer = pcos.request(at(2), request(500, 10)).outcome;
-    let nearest = Some(Nanos(12_500_000_000));
+    // What only it would do waits for it; what it would not do either is refused.
+    let (fast, place) = ask(&mut pcos, at(2), request(500, 10));
+    assert_eq!(place, None);
+    let answer = pcos.request(at(2), request(700, 10)).outcome;
+    let nearest = Some(Nanos(11_666_666_667));
     assert_eq!(answer, Outcome::Refused(Refusal::Impossible { nearest }));
+    assert!(pcos.withdraw(fast));
     pcos.open_host(at(3), HostId(0));
     let event = pcos.poll_event();
     assert!(
@@ -95,7 +98,8 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
     pcos.update(at(4), HostId(0), &update);
     pcos.open_host(at(4), HostId(0));
     assert!(pcos.remove_host(at(4), HostId(0)).is_empty());
-    assert_eq!(ask(&mut pcos, at(4), request(500, 10)).1, None);
+    let answer = pcos.request(at(4), request(500, 10)).outcome;
+    assert!(matches!(answer, Outcome::Refused(_)), "{answer:?}");
     // What is left of it waits for the other one.
     let (again, place) = ask(&mut pcos, at(4), request(360, 16));
     assert_eq!(place, None);

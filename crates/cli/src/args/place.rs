@@ -113,7 +113,7 @@ pub(crate) enum PlaceHostCommand {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AddHostArgs {
     /// What it is called
-    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(value_parser = parse_name)]
     pub(crate) name: String,
     /// What its disk does for one job, such as "54 MB/s"
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
@@ -215,6 +215,14 @@ pub(crate) struct CentreArgs {
     /// Tell how long decisions take on this machine as well
     #[arg(long)]
     pub(crate) times: bool,
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    use tidegate_config::names::{NAMES, is_name};
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(NAMES.to_owned()),
+    }
 }
 
 /// A loss may be nothing.

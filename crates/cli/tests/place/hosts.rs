@@ -47,16 +47,22 @@ fn hosts_come_one_by_one_and_are_drained() {
         (&listed[0]["drained"], &listed[0]["jobs"]),
         (&true.into(), &1.into())
     );
-    // Its job ends, and nobody takes its place; what comes is refused.
+    // Its job ends, and nobody takes its place; what comes waits likewise.
     let ended = site.place(&["end", "x"]);
     assert!(!stderr(&ended).contains("y goes"), "{}", stderr(&ended));
-    let said = site.bad(&job("z", &[]));
-    assert!(said.contains("no host takes jobs: drained are c"), "{said}");
+    let waiting = site.json(&job("z", &[]));
+    assert_eq!(waiting["why"]["hosts"][0]["reason"], "it is drained");
     let resumed = site.place(&["host", "resume", "c"]);
     assert!(
         stderr(&resumed).contains("y goes to host c"),
         "{}",
         stderr(&resumed)
+    );
+    let said = site.place(&["host", "add", "a b", "--bandwidth", "1 MB/s"]);
+    assert!(
+        stderr(&said).contains("1 to 64 letters"),
+        "{}",
+        stderr(&said)
     );
     let said = site.bad(&["host", "drain", "e"]);
     assert!(

@@ -146,9 +146,9 @@ impl Host {
         self.open && self.running.len() < self.most
     }
 
-    /// What a job would have at most if it were alone; 0 where none is taken.
+    /// What a job would have at most if it were alone; 0 where none will ever be taken.
     pub(super) fn alone(&self) -> u64 {
-        if !self.open {
+        if self.gone {
             return 0;
         }
         let of = |class| self.database.rates(&Combination::of([class])).of(class);

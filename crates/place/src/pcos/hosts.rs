@@ -22,7 +22,7 @@ impl Pcos {
         host
     }
 
-    /// A host takes no more jobs; those that run there go on. What only it would do is refused from then on.
+    /// A host takes no more jobs until it is opened; those that run there go on. What only it would do waits.
     ///
     /// # Panics
     /// When there is no such host.

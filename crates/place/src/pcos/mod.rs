@@ -93,7 +93,7 @@ struct Board {
     most: u64,
     free: u64,
     until: Nanos,
-    /// What one alone would have at most.
+    /// What one alone would have at most, were the host open.
     alone: u64,
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::jobs::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
 use tidegate_report::{Align, Table, bytes_per_s, count};
 
+use super::live::Ask;
 use super::state::Place;
 use crate::output::Output;
 use crate::problem::Problem;
@@ -57,12 +58,15 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         let help = "`tidegate place job` makes it; name another one with --db";
         return Err(problem.help(help).into());
     }
-    let place = Place::open(file, None, true)?;
+    let place = Place::open_after(file, true, Ask::Nobody, |_| Ok(()))?;
     let known: Vec<HostKnown> = (place.kept.hosts.iter().enumerate())
         .filter_map(|(at, host)| Some(known(&host.name, &place.database(HostId(at))?)))
         .collect();
     if out.is_json() {
         return out.json(&known);
+    }
+    if known.is_empty() {
+        return Ok(out.text("there are no hosts yet\n")?);
     }
     for host in &known {
         out.text(&text(host, out))?;

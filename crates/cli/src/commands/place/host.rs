@@ -8,6 +8,7 @@ use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s};
 
 use super::hosts::from_anywhere;
 use super::kept::{Kept, KeptHost, KeptRequest};
+use super::live::Ask;
 use super::state::Place;
 use crate::args::{AddHostArgs, DbArg, PlaceHostCommand, RemoveHostArgs};
 use crate::output::{Output, tell};
@@ -16,7 +17,7 @@ use crate::problem::Problem;
 pub(super) fn run(command: &PlaceHostCommand, out: Output) -> Result<()> {
     match command {
         PlaceHostCommand::List { db } => {
-            let place = Place::open_after(&db.path, true, None, |_| Ok(()))?;
+            let place = Place::open_after(&db.path, true, Ask::All, |_| Ok(()))?;
             list(&place, out)
         }
         PlaceHostCommand::Add(args) => add(args, out),
@@ -135,7 +136,7 @@ fn add(args: &AddHostArgs, out: Output) -> Result<()> {
             Ok(())
         }
     };
-    let mut place = Place::open_after(&args.db.path, false, None, add)?;
+    let mut place = Place::open_after(&args.db.path, false, Ask::All, add)?;
     finish(&mut place, out)
 }
 
@@ -153,7 +154,7 @@ fn set_drained(name: &str, drained: bool, db: &DbArg, out: Output) -> Result<()>
         kept.hosts[at].drained = drained;
         Ok(())
     };
-    let mut place = Place::open_after(&db.path, false, None, set)?;
+    let mut place = Place::open_after(&db.path, false, Ask::All, set)?;
     finish(&mut place, out)
 }
 
@@ -187,7 +188,7 @@ fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
                     they have ended";
         Err(Problem::new(what).help(help).into())
     };
-    let mut place = Place::open_after(&args.db.path, false, Some(name), check)?;
+    let mut place = Place::open_after(&args.db.path, false, Ask::AllBut(name), check)?;
     // What daemons have taught is not in what the state machine is made of again.
     place.save(&[])?;
     let host = find(&place.kept, name)?;

@@ -18,6 +18,25 @@ use crate::output::tell;
 /// What a daemon measures is of so long; what it said before that is not told twice.
 const INTERVAL: Nanos = Nanos::from_secs(3);
 
+/// Which daemons are asked what runs there.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'a> {
+    All,
+    /// All but that of this host.
+    AllBut(&'a str),
+    Nobody,
+}
+
+impl Ask<'_> {
+    fn includes(self, host: &str) -> bool {
+        match self {
+            Ask::All => true,
+            Ask::AllBut(other) => host != other,
+            Ask::Nobody => false,
+        }
+    }
+}
+
 /// What each of those on a host had over its daemon's last interval.
 pub(super) struct Had {
     pub(super) host: HostId,
@@ -46,19 +65,19 @@ struct LiveJob {
 }
 
 impl Kept {
-    /// Asks the daemons of all hosts that have one, but for that of `unasked`. One that takes no more jobs may be gone;
-    /// `kept` are those that were there before this run.
+    /// Asks the daemons of hosts that have one. That of a host that takes no more jobs may be gone; `kept` are the hosts
+    /// that were there before this run.
     pub(super) fn ask_daemons(
         &mut self,
         now: Nanos,
-        unasked: Option<&str>,
+        ask: Ask<'_>,
         kept: &[String],
     ) -> Result<Vec<Had>> {
         let hosts: Vec<KeptHost> = self.hosts.clone();
         let mut all = Vec::new();
         for (at, host) in hosts.iter().enumerate() {
             let name = &host.name;
-            let socket = host.socket.as_deref().filter(|_| unasked != Some(name));
+            let socket = host.socket.as_deref().filter(|_| ask.includes(name));
             let Some(socket) = socket else { continue };
             let client = Client::new(Path::new(socket))?;
             let jobs = match client.get("/v1/jobs") {

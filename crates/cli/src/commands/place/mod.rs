@@ -67,9 +67,6 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         Outcome::Refused(_) => {}
     }
     let refused = match &outcome {
-        Outcome::Refused(_) if place.kept.hosts.iter().all(|host| host.drained) => {
-            Some(all_drained(&place))
-        }
         Outcome::Refused(refusal) => Some(refused(refusal, &request)),
         _ => None,
     };
@@ -81,15 +78,6 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
         return Err(problem.into());
     }
     show::answer(&place, &name, &outcome, &why, args.dry_run, out)
-}
-
-fn all_drained(place: &Place) -> Problem {
-    let names: Vec<_> = (place.kept.hosts.iter().map(|host| host.name.as_str())).collect();
-    Problem::new(format!(
-        "no host takes jobs: drained are {}",
-        names.join(", ")
-    ))
-    .help("`tidegate place host resume NAME` has one take jobs again")
 }
 
 /// What was typed as a request.

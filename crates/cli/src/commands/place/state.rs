@@ -17,7 +17,7 @@ use tidegate_server::store::{Change, Store};
 
 use super::hosts::HostsFile;
 use super::kept::{Kept, damaged, read};
-use super::live::Had;
+use super::live::{Ask, Had};
 use crate::problem::Problem;
 
 /// Rows of the store: what was learnt of a host, and all else.
@@ -42,7 +42,7 @@ impl Place {
     /// With what is kept in this file, which is made where there is none, unless `just_looking`; `hosts` in place of
     /// those that are.
     pub(super) fn open(path: &Path, hosts: Option<HostsFile>, just_looking: bool) -> Result<Place> {
-        let place = Place::open_after(path, just_looking, None, |kept| {
+        let place = Place::open_after(path, just_looking, Ask::All, |kept| {
             hosts.map_or(Ok(()), |hosts| kept.take_hosts(hosts))
         })?;
         if place.kept.hosts.is_empty() {
@@ -54,11 +54,11 @@ impl Place {
         Ok(place)
     }
 
-    /// The same after a change of what is kept; there may be no hosts. The daemon of `unasked` is not asked.
+    /// The same after a change of what is kept; there may be no hosts.
     pub(super) fn open_after(
         path: &Path,
         just_looking: bool,
-        unasked: Option<&str>,
+        ask: Ask<'_>,
         change: impl FnOnce(&mut Kept) -> Result<()>,
     ) -> Result<Place> {
         let store = match just_looking && !path.exists() {
@@ -69,7 +69,7 @@ impl Place {
         let before: Vec<_> = kept.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut kept)?;
         let now = now();
-        let had = kept.ask_daemons(now, unasked, &before)?;
+        let had = kept.ask_daemons(now, ask, &before)?;
         let mut place = Place {
             store,
             just_looking,
