@@ -60,12 +60,7 @@ impl Arrivals {
     /// # Errors
     /// Everything that is wrong, with the fields' names.
     pub fn check(&self) -> Result<(), Vec<Mistake>> {
-        let mut findings = Findings::default();
-        self.check_into(&mut findings);
-        match findings.into_list() {
-            list if list.is_empty() => Ok(()),
-            list => Err(list),
-        }
+        Findings::of(|findings| self.check_into(findings))
     }
 
     pub(crate) fn check_into(&self, findings: &mut Findings) {

@@ -82,8 +82,13 @@ impl Findings {
         }
     }
 
-    /// What was found.
-    pub(crate) fn into_list(self) -> Vec<Mistake> {
-        self.list
+    /// Runs `check`; all that it finds, if anything.
+    pub(crate) fn of(check: impl FnOnce(&mut Findings)) -> Result<(), Vec<Mistake>> {
+        let mut findings = Findings::default();
+        check(&mut findings);
+        match findings.list {
+            list if list.is_empty() => Ok(()),
+            list => Err(list),
+        }
     }
 }

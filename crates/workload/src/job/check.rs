@@ -13,24 +13,22 @@ impl Job {
     /// # Errors
     /// Everything that is wrong, with the fields' names.
     pub fn check(&self) -> Result<(), Mistakes> {
-        let mut findings = Findings::default();
-        self.check_requests(&mut findings);
-        self.check_extent(&mut findings);
-        self.check_guest(&mut findings);
-        findings.within("flow", |findings| self.flow.check_into(findings));
-        if let Some(replay) = &self.replay {
-            findings.within("replay", |findings| self.check_replay(replay, findings));
-        }
-        if self.deadline.is_some() {
-            findings.within("deadline", |findings| self.check_deadline(findings));
-        }
-        match findings.into_list() {
-            list if list.is_empty() => Ok(()),
-            list => Err(Mistakes {
-                job: self.name.clone(),
-                list,
-            }),
-        }
+        let checked = Findings::of(|findings| {
+            self.check_requests(findings);
+            self.check_extent(findings);
+            self.check_guest(findings);
+            findings.within("flow", |findings| self.flow.check_into(findings));
+            if let Some(replay) = &self.replay {
+                findings.within("replay", |findings| self.check_replay(replay, findings));
+            }
+            if self.deadline.is_some() {
+                findings.within("deadline", |findings| self.check_deadline(findings));
+            }
+        });
+        checked.map_err(|list| Mistakes {
+            job: self.name.clone(),
+            list,
+        })
     }
 
     fn check_requests(&self, findings: &mut Findings) {
