@@ -281,13 +281,8 @@ pub fn is_enforced_by(policy: &PolicySpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::times::tests::{BEGUN, time};
     use super::*;
-
-    const BEGUN: &str = "2026-11-22T14:02:10.5Z";
-
-    fn time(text: &str) -> Timestamp {
-        text.parse().expect("a time")
-    }
 
     #[test]
     fn what_is_kept_comes_back_as_it_was_and_what_is_damaged_does_not() {

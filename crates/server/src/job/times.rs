@@ -63,12 +63,12 @@ fn two_digits(tenths: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const BEGUN: &str = "2026-11-22T14:02:10.5Z";
+    pub(in crate::job) const BEGUN: &str = "2026-11-22T14:02:10.5Z";
 
-    fn time(text: &str) -> Timestamp {
+    pub(in crate::job) fn time(text: &str) -> Timestamp {
         text.parse().expect("a time")
     }
 
