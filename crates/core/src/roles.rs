@@ -6,7 +6,7 @@
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::group::Group;
-use crate::jobs::{JobTerms, Standing};
+use crate::jobs::{Admission, JobTerms, Standing};
 use crate::learnt::{Blob, BlobError};
 use crate::objective::Priority;
 use crate::pace::FirstServed;
@@ -170,6 +170,14 @@ pub enum Event<'a> {
     ProfileChanged,
     /// A VM's job begins ([`Facts::job`]); or has begun before, when this policy takes over.
     JobBegan(VmId),
+    /// The job that has just begun was let in on these terms. Whoever did that has looked at all classes, so
+    /// no [`Event::JobsChanged`] follows.
+    JobAdmitted {
+        /// Whose.
+        vm: VmId,
+        /// Which.
+        terms: &'a Admission,
+    },
     /// It is over, or the VM about to leave.
     JobEnded(VmId),
     /// Jobs are to be looked at: one has begun or ended, or what VMs have was measured anew
@@ -287,7 +295,7 @@ impl Interests {
     pub const PEERS: Interests = Interests(1 << 12);
     /// [`Event::Advanced`].
     pub const ADVANCED: Interests = Interests(1 << 13);
-    /// [`Event::JobBegan`], [`Event::JobEnded`] and [`Event::JobsChanged`].
+    /// [`Event::JobBegan`], [`Event::JobAdmitted`], [`Event::JobEnded`] and [`Event::JobsChanged`].
     pub const JOBS: Interests = Interests(1 << 14);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
@@ -320,7 +328,10 @@ impl Event<'_> {
             Event::ProfileChanged => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
             Event::Advanced(_) => Interests::ADVANCED,
-            Event::JobBegan(_) | Event::JobEnded(_) | Event::JobsChanged => Interests::JOBS,
+            Event::JobBegan(_)
+            | Event::JobAdmitted { .. }
+            | Event::JobEnded(_)
+            | Event::JobsChanged => Interests::JOBS,
         }
     }
 }

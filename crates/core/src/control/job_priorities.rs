@@ -18,7 +18,7 @@
 //! A cycle looks at all VMs.
 
 use crate::facts::Facts;
-use crate::jobs::{Change, Class, JobTerms, Priorities, Standing};
+use crate::jobs::{Admission, Change, Class, JobTerms, Priorities, Standing};
 use crate::objective::{Priority, Rate};
 use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::regulate::proportion::LITERAL;
@@ -150,6 +150,13 @@ impl JobPriorities {
         }
     }
 
+    fn admitted(&mut self, vm: VmId, terms: &Admission) {
+        let lowered = terms.lowered.iter();
+        let lowered: Vec<_> = lowered.map(|(vm, class)| (vm.index(), *class)).collect();
+        let changes = &mut self.changes;
+        (self.priorities).admitted(vm.index(), terms.class, &lowered, changes);
+    }
+
     fn cycle(&mut self, facts: &Facts) {
         if let Some(predictor) = facts.predictor() {
             let changes = &mut self.changes;
@@ -194,6 +201,7 @@ impl Controller for JobPriorities {
             Event::VmChanged(vm) => self.changed(facts, vm, out),
             Event::VmRemoved(vm) => self.priorities.remove(vm.index(), &mut self.changes),
             Event::JobBegan(_) => self.priorities.job_began(),
+            Event::JobAdmitted { vm, terms } => self.admitted(vm, terms),
             Event::JobEnded(vm) => self.priorities.job_ended(vm.index(), &mut self.changes),
             Event::JobsChanged => self.cycle(facts),
             _ => {}

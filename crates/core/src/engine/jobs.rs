@@ -3,8 +3,8 @@
 use super::{Engine, EngineError};
 use crate::facts::{Facts, Life};
 use crate::jobs::{
-    Book, Capacity, Class, DeviceTime, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus, JobTerms,
-    Standing,
+    Admission, Book, Capacity, Class, DeviceTime, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus,
+    JobTerms, Standing,
 };
 use crate::learnt::{Blob, BlobError};
 use crate::profile::{Access, Direction, Profile};
@@ -27,6 +27,34 @@ impl Engine {
         vm: VmId,
         job: &JobSpec,
     ) -> Result<JobStatus, EngineError> {
+        self.start_job(now, vm, job)?;
+        self.emit(&Event::JobsChanged);
+        self.job(now, vm)
+            .ok_or(EngineError::Unknown { what: "the job" })
+    }
+
+    /// The same of a job that an admission controller let in on these terms: a policy that turns classes for
+    /// jobs takes them over as they are, and looks again when something changes.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_job`], and when a VM that is to be lowered is not there.
+    pub fn begin_admitted_job(
+        &mut self,
+        now: Nanos,
+        vm: VmId,
+        job: &JobSpec,
+        terms: &Admission,
+    ) -> Result<JobStatus, EngineError> {
+        let mut lowered = terms.lowered.iter();
+        lowered.try_for_each(|(vm, _)| self.check_vm(*vm))?;
+        self.start_job(now, vm, job)?;
+        self.emit(&Event::JobAdmitted { vm, terms });
+        self.job(now, vm)
+            .ok_or(EngineError::Unknown { what: "the job" })
+    }
+
+    /// A job begins, in place of any that the VM had.
+    fn start_job(&mut self, now: Nanos, vm: VmId, job: &JobSpec) -> Result<(), EngineError> {
         self.advance(now);
         self.check_vm(vm)?;
         check(job)?;
@@ -53,9 +81,7 @@ impl Engine {
         }
         self.facts.vms[vm.index()].has_job = true;
         self.emit(&Event::JobBegan(vm));
-        self.emit(&Event::JobsChanged);
-        self.job(now, vm)
-            .ok_or(EngineError::Unknown { what: "the job" })
+        Ok(())
     }
 
     /// A VM's job is not wanted any more. Returns how far it came; `None`: the VM had none.

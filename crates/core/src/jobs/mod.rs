@@ -31,4 +31,4 @@ pub use forecast::{Forecast, Job};
 pub use manager::PriorityManager;
 pub use predictor::Predictor;
 pub use priorities::{Change, Class, Priorities};
-pub use status::{JobEnd, JobOutcome, JobSpec, JobStatus, JobTerms, Standing};
+pub use status::{Admission, JobEnd, JobOutcome, JobSpec, JobStatus, JobTerms, Standing};

@@ -13,6 +13,15 @@ pub struct JobSpec {
     pub deadline: Nanos,
 }
 
+/// On which terms an admission controller let a VM's job in: PCOS, figure 5.8 of the thesis.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Admission {
+    /// The job's class.
+    pub class: Class,
+    /// Other VMs that are down at these classes until the job ends.
+    pub lowered: Vec<(VmId, Class)>,
+}
+
 /// How a job of a VM stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobStatus {

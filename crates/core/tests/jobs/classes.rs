@@ -3,7 +3,7 @@
 use crate::common::{Guest, SECOND, World, limited, policy, within};
 use crate::{MIB, RATE, begin, ends, status, world, world_of, writer};
 use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
-use tidegate_core::jobs::JobOutcome;
+use tidegate_core::jobs::{Admission, JobOutcome, JobSpec};
 use tidegate_core::objective::{Objective, Priority, Rate};
 use tidegate_core::time::Nanos;
 
@@ -221,4 +221,48 @@ fn a_vm_that_goes_gives_back_what_others_gave_for_its_job() {
     let next = writer(&mut world, &Objective::default());
     assert_eq!(next.vm.index(), other.vm.index());
     assert_eq!(classes(&world, [next]), [BestEffort]);
+}
+
+#[test]
+fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() {
+    let mut world = world("pridyn", &[]);
+    let job = JobSpec {
+        bytes: 300 * MIB,
+        deadline: Nanos::from_secs(20),
+    };
+    let [admitted, lowered, other] = [(); 3].map(|()| writer(&mut world, &Objective::default()));
+    begin(&mut world, lowered, 100_000, 100_000);
+    let terms = Admission {
+        class: RealTime,
+        lowered: vec![(lowered.vm, Idle)],
+    };
+    let now = world.time();
+    let status = world
+        .engine
+        .begin_admitted_job(now, admitted.vm, &job, &terms);
+    assert_eq!(status.expect("it begins").class, RealTime);
+    let all = [admitted, lowered, other];
+    assert_eq!(classes(&world, all), [RealTime, Idle, BestEffort]);
+    let mut over = Vec::new();
+    while over.is_empty() {
+        world.run(SECOND);
+        over = ends(&mut world);
+    }
+    assert_eq!((over[0].vm, over[0].late), (admitted.vm, Nanos::ZERO));
+    assert_eq!(classes(&world, all), [BestEffort; 3]);
+    // Whoever is to be lowered has to be there; else nothing begins.
+    world
+        .engine
+        .remove_vm(world.time(), other.vm)
+        .expect("there");
+    let terms = Admission {
+        class: RealTime,
+        lowered: vec![(other.vm, Idle)],
+    };
+    let now = world.time();
+    let refused = world
+        .engine
+        .begin_admitted_job(now, admitted.vm, &job, &terms);
+    assert!(refused.is_err());
+    assert!(world.engine.job(now, admitted.vm).is_none());
 }
