@@ -1,13 +1,16 @@
 //! All devices of a scenario, side by side through virtual time.
 
-use crate::host::{Held, Host, Tally, TaskDone, TaskTally};
+use crate::host::{Held, Host, Tally, Task, TaskDone, TaskTally};
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
 use crate::scenario::Scenario;
+use crate::seed::generator;
 use std::collections::BTreeMap;
 use tidegate_core::engine::Engine;
+use tidegate_core::jobs::{Admission, Class};
 use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
+use tidegate_workload::job::Job;
 
 /// A scenario while it runs.
 ///
@@ -139,6 +142,36 @@ impl World {
                 interval.totals.iter_mut().for_each(Tally::clear);
             }
         }
+    }
+
+    /// Lets time pass until a task begins or ends on its only device, but not beyond `until`; all that happens then
+    /// has happened. For who decides by what runs: no rows, no seconds, no warm-up and no processors.
+    pub fn run_to_task(&mut self, until: Nanos) {
+        if let [host] = &mut self.hosts[..] {
+            self.now = host.run_to_task(until.min(self.scenario.duration));
+        }
+    }
+
+    /// The tasks that run, with the places of their tenants in the scenario.
+    pub fn tasks(&self) -> impl Iterator<Item = (usize, &Task)> {
+        self.hosts.iter().flat_map(Host::tasks)
+    }
+
+    /// The first job of a tenant, which has not begun or is over, becomes this one and begins now: a single copy.
+    /// With `terms` an admission controller let it in: its class, and other tenants that are down until it ends.
+    ///
+    /// # Panics
+    /// When [`Scenario::check`] would have refused the job, or the tenant is not there or busy.
+    pub fn begin(&mut self, tenant: usize, job: &Job, terms: Option<(Class, &[(usize, Class)])>) {
+        let to_vm = |&(other, class): &(usize, Class)| Some((self.served(other)?.1, class));
+        let terms = terms.map(|(class, lowered)| Admission {
+            class,
+            lowered: lowered.iter().filter_map(to_vm).collect(),
+        });
+        let of = &self.scenario.tenants[tenant];
+        // Each job draws something else.
+        let rng = generator(self.scenario.seed, &of.name, self.now.0 | 1 << 63);
+        self.hosts[of.device].begin(tenant, job, rng, terms);
     }
 
     /// Runs to the end.

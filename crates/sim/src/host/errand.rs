@@ -58,7 +58,7 @@ impl Host {
 
     /// When something happens next by itself; [`Nanos::MAX`]: never.
     pub(crate) fn next_event(&self) -> Nanos {
-        self.next().first
+        self.next().at
     }
 
     /// A request that was issued reaches the scheduler, now.

@@ -31,7 +31,7 @@ pub use count::{Kept, Tally, Times};
 pub use distance::Distances;
 pub(crate) use errand::Errand;
 pub use found::{Held, Judged};
-pub use tasks::{TaskDone, TaskTally};
+pub use tasks::{Task, TaskDone, TaskTally};
 
 use crate::scenario::{Action, Change, Delay};
 use count::Watch;
@@ -45,6 +45,7 @@ use seconds::Seconds;
 use slots::Slots;
 use std::collections::VecDeque;
 use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::jobs::Admission;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Done, IoError, VmId};
 use tidegate_core::time::Nanos;
@@ -91,6 +92,8 @@ struct Rest {
     objective: Objective,
     /// Promises that were changed, and what was found about them.
     past: Vec<Judged>,
+    /// Its next job was let in on these terms.
+    terms: Option<Admission>,
 }
 
 impl Guest {
@@ -122,6 +125,13 @@ struct Pending {
     /// When the guest wanted it; [`Nanos::MAX`]: this slot is free.
     since: Nanos,
     ended: Result<(), IoError>,
+}
+
+/// When what happens next does, and whether an I/O ends or an engine has a timer then.
+struct Next {
+    at: Nanos,
+    ends: Nanos,
+    timer: Nanos,
 }
 
 /// What a device did.
@@ -163,55 +173,70 @@ pub struct Host {
     answered: u64,
     /// Tasks that are done, where somebody asks for them.
     done_tasks: Option<Vec<TaskDone>>,
+    /// How often a task has begun or ended.
+    task_changes: u64,
     /// When the last answer came, or the last job's time was over.
     last_end: Nanos,
     /// What is asked of vCPUs; `None`: guests take no time.
     errands: Option<Errands>,
 }
 
-/// When something happens next: the device ends an I/O, an engine has a timer, and the first of all there is.
-struct Next {
-    ends: Nanos,
-    timer: Nanos,
-    first: Nanos,
-}
-
 impl Host {
+    /// Lets time pass until `until`, everything that happens at it included.
+    pub fn run_until(&mut self, until: Nanos) {
+        while let Some(next) = self.next_by(until) {
+            self.pass(&next);
+        }
+        self.pass_to(until);
+    }
+
+    /// The same, but no further than to the first time at which a task begins or ends, everything that happens at
+    /// it included. Returns how far it has come.
+    pub(crate) fn run_to_task(&mut self, until: Nanos) -> Nanos {
+        let before = self.task_changes;
+        while let Some(next) = self.next_by(until) {
+            if self.task_changes != before && next.at > self.now {
+                return self.now;
+            }
+            self.pass(&next);
+        }
+        if self.task_changes == before {
+            self.pass_to(until);
+        }
+        self.now
+    }
+
+    /// What happens next; at [`Nanos::MAX`]: nothing.
     fn next(&self) -> Next {
         let ends = self.model.next_completion().unwrap_or(Nanos::MAX);
         let timers = self.engines.iter().filter_map(Engine::next_timeout);
         let timer = timers.min().unwrap_or(Nanos::MAX);
-        let first = ends.min(timer).min(self.events.next());
-        Next { ends, timer, first }
+        let at = ends.min(timer).min(self.events.next());
+        Next { at, ends, timer }
     }
 
-    /// Lets time pass until `until`, everything that happens at it included.
-    pub fn run_until(&mut self, until: Nanos) {
-        loop {
-            let Next {
-                ends,
-                timer,
-                first: next,
-            } = self.next();
-            if next > until {
-                break;
-            }
-            self.pass_to(next);
-            if ends <= next {
-                self.complete();
-            }
-            while let Some(event) = self.events.due(next) {
-                self.happen(event);
-            }
-            if timer <= next {
-                self.engines.iter_mut().for_each(|e| e.handle_timeout(next));
-            }
-            self.settle();
-            if self.engines.len() > 1 {
-                self.tell();
-            }
+    /// The same, where it happens by `until`.
+    fn next_by(&self, until: Nanos) -> Option<Next> {
+        Some(self.next()).filter(|next| next.at <= until)
+    }
+
+    /// It happens.
+    fn pass(&mut self, next: &Next) {
+        let now = next.at;
+        self.pass_to(now);
+        if next.ends <= now {
+            self.complete();
         }
-        self.pass_to(until);
+        while let Some(event) = self.events.due(now) {
+            self.happen(event);
+        }
+        if next.timer <= now {
+            self.engines.iter_mut().for_each(|e| e.handle_timeout(now));
+        }
+        self.settle();
+        if self.engines.len() > 1 {
+            self.tell();
+        }
     }
 
     /// Time passes, and is counted.

@@ -56,6 +56,7 @@ impl Host {
             distances: Distances::new(&of_device.distances),
             answered: 0,
             done_tasks: None,
+            task_changes: 0,
             last_end: Nanos::ZERO,
             errands: None,
         };
@@ -126,6 +127,7 @@ impl Host {
                 jobs: tenant.jobs.clone(),
                 objective: tenant.objective,
                 past: Vec::new(),
+                terms: None,
             }),
         });
     }

@@ -7,29 +7,33 @@
 //!                                       +------> its job is stopped, or its VM leaves: abandoned
 //! ```
 
-use super::Host;
+use super::events::Event;
 use super::guest::Worker;
+use super::{Guest, Host};
+use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-use tidegate_core::jobs::JobSpec;
+use tidegate_core::jobs::{Admission, JobSpec};
 use tidegate_core::time::Nanos;
 use tidegate_workload::deadline::Deadline;
 use tidegate_workload::job::Job;
+use tidegate_workload::source::Source;
 use tidegate_workload::stream::Io;
 
 /// A task that has begun and is not done.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    /// Which of its worker's.
-    index: u64,
-    bytes: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// Which of its worker's, from 0 on.
+    pub index: u64,
+    /// Bytes that it moves.
+    pub bytes: u64,
     /// When it was to come.
-    since: Nanos,
+    pub since: Nanos,
     /// How long it may take.
-    deadline: Option<Nanos>,
-    /// Bytes that are not asked for yet, and those that are not answered. A whole job is done when its worker
-    /// is.
+    pub deadline: Option<Nanos>,
+    /// Bytes that are not asked for yet.
     unasked: u64,
-    left: u64,
+    /// Bytes that are not answered. A whole job is done when its worker is.
+    pub left: u64,
 }
 
 impl Task {
@@ -244,6 +248,7 @@ impl Host {
         let Some(task) = tasks.answered(slot, len, over) else {
             return;
         };
+        self.task_changes += 1;
         self.end_job(tenant, &task);
         let guest = &mut self.guests[tenant as usize];
         let response = self.now.since(task.since);
@@ -268,6 +273,7 @@ impl Host {
         let tenant = of.tenant;
         let Some(tasks) = &mut of.tasks else { return };
         for task in tasks.abandon(all) {
+            self.task_changes += 1;
             self.end_job(tenant, &task);
             if let Some(tally) = &mut self.guests[tenant as usize].tally.tasks {
                 tally.abandoned(task.is_overdue(self.now));
@@ -298,14 +304,57 @@ impl Host {
 
     /// The engine is told of a task with a deadline.
     fn begin_job(&mut self, worker: u32, task: &Task) {
-        let guest = &self.guests[self.workers[worker as usize].tenant as usize];
+        self.task_changes += 1;
+        let guest = &mut self.guests[self.workers[worker as usize].tenant as usize];
         if let (Some(deadline), Some((vm, _))) = (task.deadline, guest.engine) {
             let bytes = task.bytes;
             let job = JobSpec { bytes, deadline };
-            self.engines[guest.host]
-                .begin_job(self.now, vm, &job)
-                .expect("the VM is there, and moves something in some time");
+            let engine = &mut self.engines[guest.host];
+            let begun = match guest.rest.terms.take() {
+                Some(terms) => engine.begin_admitted_job(self.now, vm, &job, &terms),
+                None => engine.begin_job(self.now, vm, &job),
+            };
+            begun.expect("the VM is there, and moves something in some time");
         }
+    }
+
+    /// The first job of a tenant, a single copy that does nothing, becomes this one and begins, on these terms if
+    /// any.
+    pub(crate) fn begin(
+        &mut self,
+        tenant: usize,
+        job: &Job,
+        rng: Pcg64Mcg,
+        terms: Option<Admission>,
+    ) {
+        let by_index = |guest: &Guest| guest.rest.index;
+        let found = self.guests.binary_search_by_key(&tenant, by_index);
+        let guest = &mut self.guests[found.expect("it is on this device")];
+        let worker = guest.workers.start;
+        let of = &mut self.workers[worker as usize];
+        assert!(
+            guest.engine.is_some() && of.outstanding == 0,
+            "it waits for a job"
+        );
+        let block = self.model.spec().logical_block;
+        let source = Source::new(job, 0, guest.rest.disk.size, block);
+        *of = Worker::new(of.tenant, job, source.expect("the job was checked"), rng);
+        guest.rest.jobs[0].clone_from(job);
+        guest.rest.terms = terms;
+        if of.tasks.is_some() {
+            guest.tally.tasks.get_or_insert_default();
+        }
+        self.happen(Event::Start(worker));
+        self.settle();
+    }
+
+    /// The tasks that run, with the places of their tenants in the scenario.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (usize, &Task)> {
+        self.workers.iter().flat_map(|worker| {
+            let tenant = self.guests[worker.tenant as usize].rest.index;
+            let running = worker.tasks.iter().flat_map(|tasks| &tasks.running);
+            running.map(move |task| (tenant, task))
+        })
     }
 
     /// It hears of its end, unless it has counted the last byte itself.
