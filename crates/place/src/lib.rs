@@ -7,6 +7,8 @@
 //!            admission (AdCon: what if it were here?) --> PriorityDatabase (what has whom had here?)
 //! ```
 //!
+//! [`foresee`] is admission by forecasts that reckon with the ends of jobs.
+//!
 //! Nothing here knows a clock, a network or a disk: whoever drives it says what time it is, what hosts there are and
 //! what moved on them, and carries out what was decided.
 //!
@@ -38,6 +40,7 @@ mod bandwidth;
 pub mod centre;
 mod combination;
 mod database;
+mod foresight;
 mod interval;
 mod level;
 mod pcos;
@@ -50,6 +53,7 @@ pub use admission::{Assignment, Rejection, Why, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
 pub use combination::{Combination, MOST};
 pub use database::{Entry, PriorityDatabase, Rates};
+pub use foresight::{Present, foresee};
 pub use pcos::{
     Answer, Event, HostId, HostSpec, HostView, MOST_WAITING, Outcome, Pcos, Placement, Refusal,
     RequestId, Running, Update,
