@@ -21,6 +21,7 @@ mod flubber;
 mod folder;
 mod frame;
 mod isacs;
+mod pcos;
 mod pool;
 mod pridyn;
 mod reference;
@@ -105,6 +106,7 @@ pub fn papers() -> &'static [Paper] {
         vfair::PAPER,
         vcup::PAPER,
         pridyn::PAPER,
+        pcos::PAPER,
         isacs::PAPER,
     ]
 }

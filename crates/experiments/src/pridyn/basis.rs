@@ -32,7 +32,7 @@ impl Capacity {
 
 /// All of it; `None`: it was not run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Basis {
+pub(crate) struct Basis {
     pub(super) one: Option<Bounds>,
     pub(super) two: Option<Bounds>,
     pub(super) web: Option<Capacity>,

@@ -32,7 +32,7 @@ const STREAMS: [(&str, &[u8]); 7] = [
 ];
 
 /// The thesis' own, of the MSR-Cambridge traces (SNIA IOTTA 388); which of them it took is told by their servers only.
-pub(super) const TRACES: &[TraceFile] = &[
+pub(crate) const TRACES: &[TraceFile] = &[
     TraceFile::new("web-1", "web_0.csv"),
     TraceFile::new("web-2", "web_1.csv"),
     TraceFile::new("web-3", "web_2.csv"),
@@ -45,11 +45,11 @@ pub(super) const TRACES: &[TraceFile] = &[
 
 /// What the scenarios name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     /// The disk's text instead of the file's.
-    pub(super) disk: Option<String>,
+    pub(crate) disk: Option<String>,
     /// Traces instead of those that are built in, by the names of the streams.
-    pub(super) traces: BTreeMap<&'static str, Arc<[u8]>>,
+    pub(crate) traces: BTreeMap<&'static str, Arc<[u8]>>,
 }
 
 /// `web-1` of `../traces/web-1.disksim`.

@@ -6,12 +6,12 @@
 //! are, `basis` what some of them follow from, `run` what comes of one. The folder's README says how the testbed is
 //! modelled, and what was calibrated.
 
-mod basis;
+pub(crate) mod basis;
 mod calibrate;
-mod folder;
+pub(crate) mod folder;
 mod priorities;
 mod run;
-mod setup;
+pub(crate) mod setup;
 mod streams;
 mod tenancy;
 mod third;

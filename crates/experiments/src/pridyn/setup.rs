@@ -18,7 +18,7 @@ const SCHEDULERS_TOML: &str = files::embedded!("pridyn", "schedulers.toml");
 
 /// Who runs beside whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Case {
+pub(crate) enum Case {
     /// Figures 1.2 and 1.3.
     Records,
     /// Figures 1.4 and 1.5.
@@ -35,7 +35,7 @@ pub(super) enum Case {
 
 /// The two use cases of section 4.1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum UseCase {
+pub(crate) enum UseCase {
     /// Two writers.
     One,
     /// A reader and two writers.
@@ -80,7 +80,7 @@ impl Case {
 
 /// What is changed about a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// It is as written.
     #[cfg(test)]
     Nothing,
@@ -104,7 +104,7 @@ pub(super) enum Change {
 
 /// What a run is, to show what a claim hangs on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Reading {
+pub(crate) enum Reading {
     /// That of the README.
     Ours,
     /// Figure 3.3 as it is printed.
@@ -144,7 +144,7 @@ impl Variant for Reading {
 
 /// A run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
+pub(crate) struct Key {
     pub(super) case: Case,
     /// One of `schedulers.toml`.
     pub(super) scheduler: &'static str,
@@ -153,7 +153,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn new(case: Case, scheduler: &'static str, change: Change) -> Key {
+    pub(crate) fn new(case: Case, scheduler: &'static str, change: Change) -> Key {
         Key {
             case,
             scheduler,
@@ -202,7 +202,7 @@ fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, Experiment
 ///
 /// # Errors
 /// When a file of the experiment is not what it should be.
-pub(super) fn scenario(
+pub(crate) fn scenario(
     key: &Key,
     folder: &Folder,
     basis: &Basis,

@@ -1,0 +1,144 @@
+//! What is learnt of a host before anything is asked of it: what the disk does for one and two streams, and the priority
+//! database.
+//!
+//! The thesis has the database filled "based on previous application execution history". Here all combinations of
+//! classes run first, by hand under CFQ, of the same streams: for each number of VMs and each combination every VM has
+//! each of its classes for some seconds, and each of PriDyn's intervals is told.
+
+use super::house::{Capacity, Case, House, MEDIA, Setting};
+use crate::ExperimentError;
+use crate::pridyn::basis::Basis;
+use crate::pridyn::folder::Folder;
+use crate::pridyn::setup::{Case as Scene, Change, Key as PridynKey, scenario};
+use tidegate_core::jobs::Class;
+use tidegate_core::objective::Priority;
+use tidegate_core::time::Nanos;
+use tidegate_place::PriorityDatabase;
+use tidegate_sim::scenario::Scenario;
+use tidegate_sim::world::World;
+
+/// PriDyn's interval.
+pub(super) const INTERVAL: Nanos = Nanos::from_secs(3);
+/// An interval of long requests says something only of what ran in it, so there are more of them.
+const INTERVALS: u64 = 2;
+const INTERVALS_OF_LONG: u64 = 10;
+/// Without deadlines no delta makes a difference.
+const ANY: u32 = 1000;
+/// What the disk does is measured for so long, as in PriDyn's experiment.
+const MEASURED: Nanos = Nanos::from_secs(180);
+
+/// What is known of a host.
+#[derive(Clone, Debug)]
+pub(super) struct Learnt {
+    pub(super) capacity: Capacity,
+    pub(super) database: PriorityDatabase,
+}
+
+impl Learnt {
+    pub(super) fn of(
+        setting: Setting,
+        case: Case,
+        folder: &Folder,
+    ) -> Result<Learnt, ExperimentError> {
+        let of = |setting| House::new(setting, case, ANY, folder);
+        let (house, whole) = match setting {
+            Setting::Limited => (of(setting)?, of(Setting::Asked)?),
+            _ => (of(setting)?, of(setting)?),
+        };
+        let key = PridynKey::new(Scene::Media, "cfq", Change::Streams(MEDIA));
+        let by_hand = scenario(&key, folder, &Basis::default())?;
+        let capacity = Capacity {
+            alone: total(&whole, 1, &by_hand),
+            two: total(&whole, 2, &by_hand),
+        };
+        let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
+            file: "experiments/pcos",
+            what: format!(
+                "two media servers have {} of {} B/s",
+                capacity.two, capacity.alone
+            ),
+        })?;
+        let mut database = PriorityDatabase::new(bandwidth);
+        let vms = match setting.asks_all() {
+            true => 1..=setting.places(),
+            false => MEDIA..=MEDIA + setting.places(),
+        };
+        for vms in vms {
+            for classes in combinations(vms) {
+                learn(&house, &by_hand, &classes, &mut database);
+            }
+        }
+        Ok(Learnt { capacity, database })
+    }
+}
+
+/// What so many media servers have together.
+fn total(house: &House, vms: usize, by_hand: &Scenario) -> u64 {
+    let mut world = World::new(house.streams(vms, MEASURED, by_hand), None);
+    world.run(&mut |_| {});
+    let report = world.report();
+    report
+        .vms
+        .iter()
+        .map(|vm| vm.rates.bytes_per_s)
+        .sum::<f64>() as u64
+}
+
+/// All combinations of so many classes, each sorted.
+fn combinations(vms: usize) -> Vec<Vec<Class>> {
+    let mut all = Vec::new();
+    for idle in 0..=vms {
+        for realtime in 0..=vms - idle {
+            let middle = vms - idle - realtime;
+            let counts = [idle, middle, realtime];
+            let classes = Class::ALL.into_iter().zip(counts);
+            all.push(classes.flat_map(|(class, n)| vec![class; n]).collect());
+        }
+    }
+    all
+}
+
+fn learn(house: &House, by_hand: &Scenario, classes: &[Class], database: &mut PriorityDatabase) {
+    let vms = classes.len();
+    let intervals = match house.setting {
+        Setting::One | Setting::Several => INTERVALS,
+        Setting::Long | Setting::Asked | Setting::Limited => INTERVALS_OF_LONG,
+    };
+    for turn in 0..vms {
+        let length = Nanos(INTERVAL.0 * intervals);
+        let mut scenario = house.streams(vms, length, by_hand);
+        let class = |vm: usize| classes[(vm + turn) % vms];
+        for (vm, tenant) in scenario.tenants.iter_mut().enumerate() {
+            tenant.objective.priority = match class(vm) {
+                Class::Idle => Priority::Idle,
+                Class::BestEffort => Priority::DEFAULT,
+                Class::RealTime => Priority::RealTime,
+            };
+        }
+        let mut world = World::new(scenario, Some(INTERVAL));
+        while !world.is_over() {
+            let mut had = Vec::new();
+            world.step(&mut |row| had.push((class(had.len()), row.rates.bytes_per_s as u64)));
+            database.learn(had);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_there_once() {
+        let all = combinations(3);
+        assert_eq!(all.len(), 10);
+        let mut sorted = all.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 10);
+        assert!(
+            all.iter()
+                .all(|classes| classes.len() == 3 && classes.is_sorted())
+        );
+    }
+}
