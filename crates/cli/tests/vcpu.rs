@@ -24,7 +24,7 @@ fn sim(more: &[&str]) -> Output {
 #[test]
 fn the_example_runs_under_every_scheduler_and_the_same_way_twice() {
     let mut all = Vec::new();
-    for scheduler in ["credit", "credit2", "isacs"] {
+    for scheduler in ["credit", "credit2", "isacs", "credit2-io"] {
         let run = || sim(&["--scheduler", scheduler, "-o", "json"]);
         let (once, again) = (run(), run());
         assert!(once.status.success(), "{once:?}");
@@ -39,7 +39,7 @@ fn the_example_runs_under_every_scheduler_and_the_same_way_twice() {
         assert!(vms[1]["round_trips"]["answered"].as_u64() > Some(200));
         all.push(once.stdout);
     }
-    assert!(all[0] != all[1] && all[1] != all[2]);
+    assert!(all[0] != all[1] && all[1] != all[2] && all[1] != all[3]);
     let seeded = sim(&["--scheduler", "isacs", "--seed", "2", "-o", "json"]);
     assert_ne!(seeded.stdout, all[2]);
 }

@@ -135,6 +135,22 @@ impl GuestCpu {
         }))
     }
 
+    /// Whether something ends though no time passes: what was started without any work, or a slice that
+    /// became shorter.
+    pub fn is_due(&self) -> bool {
+        match (self.interrupts.front(), self.current) {
+            (Some(first), _) => first.left == 0,
+            (None, Some(current)) => {
+                let is_over = |slice| self.in_slice >= slice;
+                self.tasks[current].left == 0 || self.slice().is_some_and(is_over)
+            }
+            (None, None) => self
+                .tasks
+                .iter()
+                .any(|task| task.is_ready() && task.left == 0),
+        }
+    }
+
     /// Lets it run for `time`, at most up to its [`GuestCpu::horizon`].
     pub fn run(&mut self, time: Nanos) {
         if let Some(first) = self.interrupts.front_mut() {

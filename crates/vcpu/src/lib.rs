@@ -1,10 +1,10 @@
-//! A deterministic world of pCPUs and vCPUs, and the schedulers of Xen in it: Credit, Credit2, and
-//! ISACS on top of it.
+//! A deterministic world of pCPUs and vCPUs, and the schedulers of Xen in it: Credit, Credit2, and, on top of
+//! it, ISACS and turns for I/O.
 //!
 //! ```text
 //!   Scenario --> World --> Report
 //!                  |
-//!                  +-- Scheduler (credit, credit2, isacs): which vCPU runs on which pCPU
+//!                  +-- Scheduler (credit, credit2, isacs, credit2-io): which vCPU runs on which pCPU
 //!                  +-- GuestCpu, one a vCPU: interrupts and processes
 //!                  +-- Flow: what guests are busy with, by way of the driver domain
 //! ```
@@ -18,6 +18,7 @@ pub mod credit;
 pub mod credit2;
 pub mod flow;
 pub mod guest;
+pub mod io_turns;
 pub mod isacs;
 pub mod machine;
 pub mod report;

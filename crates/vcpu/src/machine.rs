@@ -110,9 +110,12 @@ impl CpuSet {
 
     /// All of them, in order.
     pub fn iter(self) -> impl Iterator<Item = PcpuId> {
-        (0..CpuSet::MOST as u8)
-            .map(PcpuId)
-            .filter(move |&p| self.has(p))
+        let mut rest = self;
+        core::iter::from_fn(move || {
+            let first = rest.first()?;
+            rest.remove(first);
+            Some(first)
+        })
     }
 }
 

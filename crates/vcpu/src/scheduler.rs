@@ -60,8 +60,8 @@ pub trait Scheduler {
     /// Its time has come.
     fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet);
 
-    /// The driver domain has notified `v` of an I/O that ended.
-    fn io_event(&mut self, _now: Nanos, _v: VcpuId) {}
+    /// The driver domain has notified `v` of an I/O that ended. If it was blocked it is woken next.
+    fn io_event(&mut self, _machine: &Machine, _now: Nanos, _v: VcpuId, _kicks: &mut CpuSet) {}
 
     /// What it has counted.
     fn counts(&self) -> Counts;

@@ -46,6 +46,8 @@ pub struct World {
     /// What happens next: pCPUs by number, then the scheduler's timer, then flows.
     events: IndexedHeap<Nanos>,
     progress: Vec<Progress>,
+    /// When the scheduler's timer is due, as `events` has it.
+    timer: Option<Nanos>,
     /// Where each vCPU runs.
     on: Vec<Option<PcpuId>>,
     /// How long each vCPU has run.
@@ -91,6 +93,7 @@ impl World {
             guests,
             events: IndexedHeap::with_capacity(pcpus + 1 + flows.len()),
             progress: vec![idle; pcpus],
+            timer: None,
             on: vec![None; vcpus],
             ran: vec![Nanos::ZERO; vcpus],
             notified: vec![0; vcpus],
@@ -216,12 +219,10 @@ impl World {
                 break;
             }
         }
-        let timer = self.machine.pcpus.len();
-        match self.scheduler.next_timer() {
-            Some(at) => self.events.set(timer, at),
-            None => {
-                self.events.remove(timer);
-            }
+        let next = self.scheduler.next_timer();
+        if next != self.timer {
+            self.timer = next;
+            self.set_event(self.machine.pcpus.len(), next);
         }
     }
 
@@ -245,7 +246,7 @@ impl World {
                 // Who has some to handle looks for more before it ends: it is not notified again.
                 if answers && !guest.has_interrupts() {
                     self.notified[vcpu.at()] += 1;
-                    self.scheduler.io_event(self.now, vcpu);
+                    (self.scheduler).io_event(&self.machine, self.now, vcpu, &mut self.kicks);
                 }
                 guest.interrupt(cost, token);
             }
@@ -275,6 +276,9 @@ impl World {
         let time = self.now.since(progress.upto);
         progress.upto = progress.upto.max(self.now);
         self.ran[v.at()] += time;
+        if time == Nanos::ZERO && !self.guests[v.at()].is_due() {
+            return;
+        }
         self.guests[v.at()].run(time);
         while let Some(token) = self.guests[v.at()].take_done() {
             self.hand(token);
@@ -293,7 +297,12 @@ impl World {
 
     fn arm_flow(&mut self, flow: usize) {
         let id = self.machine.pcpus.len() + 1 + flow;
-        match self.flows[flow].next_timer() {
+        self.set_event(id, self.flows[flow].next_timer());
+    }
+
+    /// What `id` stands for happens `at`, or never.
+    fn set_event(&mut self, id: usize, at: Option<Nanos>) {
+        match at {
             Some(at) => self.events.set(id, at),
             None => {
                 self.events.remove(id);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{answering, credit2, hog, isacs_params, receiving, scenario, vm};
+use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tidegate_core::time::Nanos;
@@ -27,8 +28,16 @@ impl Scheduler for Watched {
     fn wake(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         self.0.borrow_mut().wake(m, now, v, kicks);
     }
+    /// Whoever takes a pCPU over has the most credit of all that could run.
     fn choose(&mut self, m: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
-        self.0.borrow_mut().choose(m, now, p, kicks)
+        let choice = self.0.borrow_mut().choose(m, now, p, kicks);
+        let taken = choice.run.filter(|_| choice.run != m.pcpu(p).running);
+        for v in (0..m.vcpus.len() as u32).map(VcpuId) {
+            if let Some(taken) = taken.filter(|_| m.vcpu(v).is_runnable()) {
+                assert!(self.credit(taken) >= self.credit(v), "{taken:?}, {v:?}");
+            }
+        }
+        choice
     }
     fn left(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         self.0.borrow_mut().left(m, now, v, kicks);
@@ -39,8 +48,8 @@ impl Scheduler for Watched {
     fn on_timer(&mut self, m: &Machine, now: Nanos, kicks: &mut CpuSet) {
         self.0.borrow_mut().on_timer(m, now, kicks);
     }
-    fn io_event(&mut self, now: Nanos, v: VcpuId) {
-        self.0.borrow_mut().io_event(now, v);
+    fn io_event(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        self.0.borrow_mut().io_event(m, now, v, kicks);
     }
     fn counts(&self) -> Counts {
         self.0.borrow().counts()
@@ -52,13 +61,19 @@ impl Scheduler for Watched {
 
 /// Four hogs on a pCPU; the first two are told of ended I/O every 300 and 900 us.
 fn mixed_world(params: Params) -> (World, Watched) {
+    world_of(params, &[(256, true); 4])
+}
+
+/// vCPUs on a pCPU with these weights, and whether each computes without end.
+fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (World, Watched) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();
-    (0..4).for_each(|n| {
-        machine.add_vm(&format!("vm{n}"), 1, all, 256, 0);
-    });
-    let mut guests = vec![GuestCpu::default(); 4];
-    for guest in &mut guests {
+    for (n, &(weight, _)) in vcpus.iter().enumerate() {
+        machine.add_vm(&format!("vm{n}"), 1, all, weight, 0);
+    }
+    let mut guests = vec![GuestCpu::default(); vcpus.len()];
+    let hogs = guests.iter_mut().zip(vcpus).filter(|(_, vcpu)| vcpu.1);
+    for (guest, _) in hogs {
         let task = guest.add_task();
         let token = Token {
             flow: 0,
@@ -71,8 +86,10 @@ fn mixed_world(params: Params) -> (World, Watched) {
     let watched = Watched(Rc::new(RefCell::new(scheduler)));
     let boxed = Box::new(watched.clone());
     let mut world = World::new(machine, guests, Vec::new(), boxed, Nanos::ZERO);
-    // An event each, and from then on they are never idle.
-    (0..4).for_each(|v| world.deliver(VcpuId(v), Nanos(1_000), 0, false));
+    // An event each, and from then on those that compute are never idle.
+    for v in 0..vcpus.len() {
+        world.deliver(VcpuId(v as u32), Nanos(1_000), 0, false);
+    }
     (world, watched)
 }
 
@@ -195,4 +212,99 @@ fn with_credit2_nobody_waits_longer_than_two_epochs() {
         "{found}: nobody waits at all"
     );
     assert!(found <= bound, "{found} of {bound}");
+}
+
+/// A vCPU of the test below: its weight, whether it computes, every how many steps it is told of I/O, and
+/// what handling that takes, in microseconds.
+type Busy = (u32, bool, u64, u64);
+
+/// How often ISACS is looked at.
+const STEP: Nanos = Nanos::from_micros(50);
+
+/// What all but `v` can run in this epoch at most, as the page of ISACS says.
+fn others_at_most(accounts: &[Account], v: usize) -> Nanos {
+    // The rate limit; and what was looked at has been running.
+    let over = MS + STEP.0 as i64;
+    let of = |account: &Account| match account.in_group {
+        true => 10 * MS + over + account.cpu_credit.max(0) + over,
+        false => 10 * MS + over,
+    };
+    let others = accounts.iter().enumerate().filter(|&(n, _)| n != v);
+    Nanos(others.map(|(_, account)| of(account)).sum::<i64>() as u64)
+}
+
+/// The longest that each vCPU waits is within the bound; how long that was in all.
+fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
+    let kinds: Vec<(u32, bool)> = vcpus
+        .iter()
+        .map(|&(weight, hog, ..)| (weight, hog))
+        .collect();
+    let (mut world, watched) = world_of(isacs_params(), &kinds);
+    let accounts = || -> Vec<Account> {
+        let scheduler = watched.0.borrow();
+        let account = |v: usize| *scheduler.credits().account(VcpuId(v as u32));
+        (0..vcpus.len()).map(account).collect()
+    };
+    // What the epochs looked like as they began; in which one each began to wait, when, and what it had
+    // run by then.
+    let mut epochs = vec![accounts()];
+    let mut waits = vec![(0, Nanos::ZERO, Nanos::ZERO); vcpus.len()];
+    let (mut longest, mut step) = (Nanos::ZERO, 0);
+    while world.now() < until {
+        step += 1;
+        world.run_until(Nanos(step * STEP.0));
+        for (v, &(_, _, every, cost)) in vcpus.iter().enumerate() {
+            if step % every == 0 {
+                world.deliver(VcpuId(v as u32), Nanos::from_micros(cost), 0, true);
+            }
+        }
+        let resets = world.counts().resets as usize;
+        assert!(resets <= epochs.len(), "two epochs in a step");
+        if resets == epochs.len() {
+            epochs.push(accounts());
+        }
+        for (v, (epoch, since, ran)) in waits.iter_mut().enumerate() {
+            let id = VcpuId(v as u32);
+            let waiting = world.machine().vcpu(id).state == State::Waiting;
+            if !waiting || world.ran(id) > *ran {
+                (*epoch, *since, *ran) = (resets, world.now(), world.ran(id));
+                continue;
+            }
+            let waited = world.now().since(*since);
+            longest = longest.max(waited);
+            assert!(resets <= *epoch + 1, "{v} waits for more than two epochs");
+            let lasted = epochs[*epoch..=resets].iter();
+            let bound: u64 = lasted.map(|e| others_at_most(e, v).0).sum();
+            assert!(waited.0 <= bound, "{v} waited {waited} of {}", Nanos(bound));
+        }
+    }
+    longest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// No vCPU starves: who could run has its turn in every epoch, so that what it waits for is at most
+    /// what the others can use in two.
+    #[test]
+    fn with_isacs_nobody_waits_longer_than_two_epochs(
+        vcpus in prop::collection::vec(
+            (64_u32..1024, prop::bool::weighted(0.7), 1_u64..40, 1_u64..300), 2..7,
+        ),
+    ) {
+        check_waits(&vcpus, Nanos::from_secs(1));
+    }
+}
+
+#[test]
+fn with_isacs_a_mixed_vcpu_waits_for_an_epoch_of_the_others() {
+    let vcpus = [
+        (256, true, 6, 20),
+        (256, true, 20_000, 20),
+        (256, true, 20_000, 20),
+        (256, true, 20_000, 20),
+    ];
+    let longest = check_waits(&vcpus, Nanos::from_secs(2));
+    // It has used up its credit first, ahead by IVCredit, and the others have 10 ms each.
+    assert!(longest > Nanos::from_millis(29), "{longest}");
 }

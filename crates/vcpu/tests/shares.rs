@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{cpus, credit, credit2, credit2_shared, hog, isacs, isacs_params, scenario};
+use common::{cpus, credit, credit2, credit2_shared, hog, io_turns, isacs, isacs_params};
+use common::{receiving, scenario, vm};
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::isacs::Params as IsacsParams;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, VmSpec};
 
-const ALL: fn() -> [SchedulerSpec; 4] = || [credit(), credit2(), credit2_shared(), isacs()];
+const ALL: fn() -> [SchedulerSpec; 5] =
+    || [credit(), credit2(), credit2_shared(), isacs(), io_turns()];
 
 fn near(found: f64, due: f64) -> bool {
     (found - due).abs() <= 0.05 * due
@@ -65,9 +67,20 @@ fn weight_is_a_share_of_the_time() {
         keeps_debt: true,
         ..isacs_params()
     });
-    for scheduler in [credit2(), credit2_shared(), keeps_debt] {
+    for scheduler in [credit2(), credit2_shared(), io_turns(), keeps_debt] {
         share_by_weight(scheduler, &[128, 256, 512]);
     }
+}
+
+/// Turns for I/O are paid for: who computes beside somebody that is notified all the time has no less.
+#[test]
+fn turns_for_io_leave_everybody_its_share() {
+    let here = CpuSet::range(1, 1);
+    let mut vms = vec![receiving(hog("mixed", here), 3)];
+    vms.extend((0..2).map(|n| hog(&format!("hog{n}"), here)));
+    vms.push(vm("client", CpuSet::range(2, 2)));
+    let found = cpus(long(io_turns(), 3, vms));
+    assert!(found[..3].iter().all(|&c| near(c, 1.0 / 3.0)), "{found:?}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{answering, credit, credit2, credit2_shared, hog, isacs, receiving, scenario, vm};
+use common::{answering, credit, credit2, credit2_shared, hog, io_turns, isacs, receiving};
+use common::{scenario, vm};
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::flow::cpu::Cpu;
@@ -12,7 +13,8 @@ use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::world::World;
 
 fn any_scheduler() -> impl Strategy<Value = SchedulerSpec> {
-    prop::sample::select(vec![credit(), credit2(), credit2_shared(), isacs()])
+    let all = vec![credit(), credit2(), credit2_shared(), isacs(), io_turns()];
+    prop::sample::select(all)
 }
 
 /// A machine of `pcpus`, the driver domain on the first, the client on the last.

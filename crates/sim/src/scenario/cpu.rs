@@ -78,27 +78,27 @@ impl HostCpu {
         CpuSet::first_n(self.machine.pcpus)
     }
 
-    /// The same under another scheduler; one that it names keeps its parameters, and Credit2's are also
-    /// those of ISACS.
-    pub fn put_under(&mut self, other: SchedulerSpec) {
-        self.scheduler = match (self.scheduler, other) {
-            (own, other) if own.name() == other.name() => own,
-            (own, SchedulerSpec::Credit2(_)) if let Some(params) = credit2_of(own) => {
-                SchedulerSpec::Credit2(params)
-            }
-            (own, SchedulerSpec::Isacs(isacs)) if let Some(credit2) = credit2_of(own) => {
-                SchedulerSpec::Isacs(tidegate_vcpu::isacs::Params { credit2, ..isacs })
-            }
-            (_, other) => other,
-        };
+    /// The same under another scheduler; one that it names keeps its parameters. Credit2's are also those of the
+    /// schedulers that stand on it, but for when a pCPU looks again, which is each one's own.
+    pub fn put_under(&mut self, mut other: SchedulerSpec) {
+        if self.scheduler.name() == other.name() {
+            return;
+        }
+        let own = credit2_of(&mut self.scheduler).copied();
+        if let (Some(own), Some(params)) = (own, credit2_of(&mut other)) {
+            let looks_again = params.looks_again;
+            *params = credit2::Params { looks_again, ..own };
+        }
+        self.scheduler = other;
     }
 }
 
-fn credit2_of(scheduler: SchedulerSpec) -> Option<credit2::Params> {
+fn credit2_of(scheduler: &mut SchedulerSpec) -> Option<&mut credit2::Params> {
     match scheduler {
         SchedulerSpec::Credit(_) => None,
         SchedulerSpec::Credit2(params) => Some(params),
-        SchedulerSpec::Isacs(params) => Some(params.credit2),
+        SchedulerSpec::Isacs(params) => Some(&mut params.credit2),
+        SchedulerSpec::IoTurns(params) => Some(&mut params.credit2),
     }
 }
 

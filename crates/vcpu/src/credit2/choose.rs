@@ -13,11 +13,14 @@ impl<C: Credits> Credit2<C> {
             let entity = &self.entities[v.at()];
             machine.vcpu(v).is_runnable() && !entity.parked && entity.moving.is_none()
         });
-        if stays.is_some() && now.since(pcpu.since) < self.params.rate_limit {
+        let queue = self.queue_of[p.at()];
+        let first = self.queues[queue].waiting.first();
+        if let (Some(v), Some(&first)) = (stays, first)
+            && now.since(pcpu.since) < self.rate_limit(v, first)
+        {
             return stays;
         }
         let rank = stays.map_or(IDLE_RANK, |v| self.rank(v));
-        let queue = self.queue_of[p.at()];
         let resist = self.params.migrate_resist.0 as i64;
         let mut place = 0;
         while let Some(&v) = self.queues[queue].waiting.get(place) {
@@ -94,19 +97,26 @@ impl<C: Credits> Credit2<C> {
         renewal
     }
 
-    /// How long `v` runs on `p` before the scheduler looks again: until it has no more credit than the
-    /// next, or none left.
+    /// How long `v` runs on `p` before the scheduler looks again: for its turn, or until it has no more
+    /// credit than the next, or none left.
     pub(super) fn slice(&self, machine: &Machine, now: Nanos, p: PcpuId, v: VcpuId) -> Nanos {
         let entity = &self.entities[v.at()];
         let queue = &self.queues[entity.queue];
         let pcpu = machine.pcpu(p);
-        let ends = match pcpu.running == Some(v) {
-            true => pcpu.since + self.params.rate_limit,
-            false => now + self.params.rate_limit,
+        let since = match pcpu.running == Some(v) {
+            true => pcpu.since,
+            false => now,
         };
+        if let Some(turn) = self.credits.turn(v) {
+            return (since + turn).since(now);
+        }
+        let ends = since + self.params.rate_limit;
         let least = ends.since(now).max(MIN_TIMER);
         let waits = queue.waiting.first().map_or(0, |&w| self.rank(w).max(0));
-        let credit = (self.rank(v) - waits).min(self.credits.usable(v));
+        let credit = match self.credits.has_long_slices(v) {
+            true => (self.rank(v) - waits).min(self.credits.usable(v)),
+            false => 0,
+        };
         let time = entity.time_of(credit, queue.max_weight);
         let time = Nanos(time.min(entity.budget.max(0) as u64));
         time.max(least).min(self.params.max_slice.max(least))

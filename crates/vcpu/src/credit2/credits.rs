@@ -45,6 +45,30 @@ pub trait Credits {
         self.rank(v)
     }
 
+    /// Whether `v` runs for as long as it leads; else for the shortest time there is.
+    fn has_long_slices(&self, _v: VcpuId) -> bool {
+        true
+    }
+
+    /// How long `running` is left on its pCPU where `waits` would take it; `usual` is the rate limit.
+    fn rate_limit(&self, _running: VcpuId, _waits: VcpuId, usual: Nanos) -> Nanos {
+        usual
+    }
+
+    /// How long a turn is that `v` has, from when it began to run. `None`: it runs by its credit.
+    fn turn(&self, _v: VcpuId) -> Option<Nanos> {
+        None
+    }
+
+    /// `v`, that waited, runs from now on.
+    fn began(&mut self, _v: VcpuId) {}
+
+    /// `v` has run for so long and goes on.
+    fn goes_on(&mut self, _v: VcpuId, _ran: Nanos) {}
+
+    /// `v` has run for so long and is taken off its pCPU; whether it could go on.
+    fn stopped(&mut self, _v: VcpuId, _ran: Nanos, _could_run: bool) {}
+
     /// Takes away what `v` has run.
     fn burn(&mut self, v: VcpuId, amount: i64);
 
@@ -65,8 +89,11 @@ pub trait Credits {
     /// `v` is assigned to another run-queue now.
     fn moved(&mut self, _v: VcpuId, _to: usize) {}
 
-    /// The driver domain has notified `v`.
-    fn io_event(&mut self, _now: Nanos, _v: VcpuId) {}
+    /// The driver domain has notified `v`, which has run for `ran` where it runs. True: its rank is another
+    /// one.
+    fn io_event(&mut self, _now: Nanos, _v: VcpuId, _ran: Option<Nanos>) -> bool {
+        false
+    }
 
     /// Which vCPU of a run-queue, whose credits have just begun anew, should go to which other one to even
     /// the I/O of both; `may` says who may go where.

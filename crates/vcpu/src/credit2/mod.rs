@@ -53,6 +53,9 @@ pub struct Params {
     pub rate_limit: Nanos,
     /// How much more credit is needed to be moved to another pCPU of the run-queue.
     pub migrate_resist: Nanos,
+    /// Whether a pCPU looks again at the end of the rate limit for somebody with more credit who woke within
+    /// it. Xen does not: that one waits for the end of the slice.
+    pub looks_again: bool,
 }
 
 impl Default for Params {
@@ -63,6 +66,7 @@ impl Default for Params {
             max_slice: Nanos::from_millis(10),
             rate_limit: Nanos::from_millis(1),
             migrate_resist: Nanos::from_micros(500),
+            looks_again: false,
         }
     }
 }
@@ -85,6 +89,10 @@ pub struct Credit2<C> {
     queue_of: Vec<usize>,
     /// By VM; `None`: no cap.
     budgets: Vec<Option<Budget>>,
+    /// When each pCPU is to look again; [`Nanos::MAX`]: when its slice ends.
+    looks: Vec<Nanos>,
+    /// The earliest of these, and of when budgets are given time; it may be too early.
+    timer: Nanos,
     counts: Counts,
 }
 
@@ -122,8 +130,11 @@ impl<C: Credits> Credit2<C> {
             budgets: (machine.vms.iter())
                 .map(|vm| Budget::new(vm.cap, vm.vcpus.len(), MIN_TIMER))
                 .collect(),
+            looks: vec![Nanos::MAX; machine.pcpus.len()],
+            timer: Nanos::MAX,
             counts: Counts::default(),
         };
+        all.set_timer();
         (0..machine.vcpus.len()).for_each(|v| all.add(machine, VcpuId(v as u32)));
         all
     }
@@ -176,6 +187,18 @@ impl<C: Credits> Credit2<C> {
 
     fn rank(&self, v: VcpuId) -> i64 {
         self.credits.rank(v)
+    }
+
+    /// How long `running` is left on its pCPU where `waits` would take it.
+    fn rate_limit(&self, running: VcpuId, waits: VcpuId) -> Nanos {
+        (self.credits).rate_limit(running, waits, self.params.rate_limit)
+    }
+
+    /// Finds out when something is due next.
+    fn set_timer(&mut self) {
+        let budgets = self.budgets.iter().flatten().map(Budget::next);
+        let next = budgets.chain(self.looks.iter().copied()).min();
+        self.timer = next.unwrap_or(Nanos::MAX);
     }
 
     /// Burns what `v` has run until `now`.
@@ -271,14 +294,24 @@ impl<C: Credits> Scheduler for Credit2<C> {
             }
         }
         let (next, began) = self.candidate_with_credit(machine, now, p);
+        if let Some(v) = current.filter(|_| next != current) {
+            let ran = now.since(machine.pcpu(p).since);
+            let could_run = machine.vcpu(v).is_runnable();
+            self.credits.stopped(v, ran, could_run);
+        }
         let Some(v) = next else {
             self.queues[queue].idle.insert(p);
             self.queues[queue].load.update(now, 0);
             return Choice::IDLE;
         };
         self.queues[queue].idle.remove(p);
-        if next != current {
+        if next == current {
+            self.credits.goes_on(v, now.since(machine.pcpu(p).since));
+        } else {
             self.queues[queue].remove(v);
+            self.credits.began(v);
+            // It was about who ran.
+            self.looks[p.at()] = Nanos::MAX;
         }
         let entity = &mut self.entities[v.at()];
         entity.on = true;
@@ -321,7 +354,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.budgets.iter().flatten().map(Budget::next).min()
+        (self.timer < Nanos::MAX).then_some(self.timer)
     }
 
     fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
@@ -331,10 +364,25 @@ impl<C: Credits> Scheduler for Credit2<C> {
                 self.unpark(machine, now, vm, kicks);
             }
         }
+        for p in machine.all().iter() {
+            if self.looks[p.at()] <= now {
+                self.looks[p.at()] = Nanos::MAX;
+                self.queues[self.queue_of[p.at()]].kicked.insert(p);
+                kicks.insert(p);
+            }
+        }
+        self.set_timer();
     }
 
-    fn io_event(&mut self, now: Nanos, v: VcpuId) {
-        self.credits.io_event(now, v);
+    fn io_event(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let Entity {
+            on, queue, home, ..
+        } = self.entities[v.at()];
+        let ran = on.then(|| now.since(machine.pcpu(home).since));
+        if self.credits.io_event(now, v, ran) && self.queues[queue].remove(v) {
+            self.queues[queue].insert(&self.credits, v);
+            self.tickle(machine, now, v, kicks);
+        }
     }
 
     fn counts(&self) -> Counts {

@@ -96,6 +96,11 @@ pub(super) struct Entity {
 impl Entity {
     /// Credit that running for `time` costs, where the largest weight is `max_weight`.
     pub(super) fn credit_of(&mut self, time: Nanos, max_weight: u64) -> i64 {
+        let whole = time.0.checked_mul(max_weight);
+        if let Some(all) = whole.and_then(|whole| whole.checked_add(self.residual)) {
+            self.residual = all % self.weight;
+            return (all / self.weight) as i64;
+        }
         let all = u128::from(time.0) * u128::from(max_weight) + u128::from(self.residual);
         let weight = u128::from(self.weight);
         self.residual = (all % weight) as u64;

@@ -17,6 +17,32 @@ impl<C: Credits> Credit2<C> {
             entity.kicked = Some(p);
             self.queues[entity.queue].kicked.insert(p);
             kicks.insert(p);
+        } else if self.params.looks_again {
+            self.look_again(machine, now, v);
+        }
+    }
+
+    /// Has the pCPU look again, where `v` has more credit than who runs, once that one has run for the rate
+    /// limit: the pCPU where this is soonest.
+    fn look_again(&mut self, machine: &Machine, now: Nanos, v: VcpuId) {
+        let queue = &self.queues[self.entities[v.at()].queue];
+        let busy = queue.cpus.and(machine.vcpu(v).affinity);
+        let busy = busy.without(queue.idle).without(queue.kicked);
+        let mut soonest: Option<(Nanos, PcpuId)> = None;
+        for p in busy.iter() {
+            let pcpu = machine.pcpu(p);
+            let Some(running) = pcpu.running else {
+                continue;
+            };
+            let at = pcpu.since + self.rate_limit(running, v);
+            let is_sooner = soonest.is_none_or(|(other, _)| at < other);
+            if at > now && is_sooner && self.lead(now, v, p, running) > 0 {
+                soonest = Some((at, p));
+            }
+        }
+        if let Some((at, p)) = soonest {
+            self.looks[p.at()] = self.looks[p.at()].min(at);
+            self.timer = self.timer.min(at);
         }
     }
 
@@ -49,13 +75,18 @@ impl<C: Credits> Credit2<C> {
     /// By how much `v` leads over who runs on `p`; below 0 it cannot preempt there.
     fn score(&mut self, machine: &Machine, now: Nanos, v: VcpuId, p: PcpuId) -> i64 {
         let pcpu = machine.pcpu(p);
-        let protected = self.params.rate_limit.since(TOLERANCE);
         let Some(running) = pcpu.running else {
             return -1;
         };
+        let protected = self.rate_limit(running, v).since(TOLERANCE);
         if protected > Nanos::ZERO && now.since(pcpu.since) <= protected {
             return -1;
         }
+        self.lead(now, v, p, running)
+    }
+
+    /// By how much `v` leads over `running`, on `p`, less what moving it there must be worth.
+    fn lead(&mut self, now: Nanos, v: VcpuId, p: PcpuId, running: VcpuId) -> i64 {
         self.burn(now, running);
         let lead = self.rank(v) - self.rank(running);
         match self.entities[v.at()].home == p {

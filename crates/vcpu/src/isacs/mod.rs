@@ -54,6 +54,9 @@ pub struct Params {
     /// Whether a run-queue's last vCPU that meets the condition moves, as algorithm 2 is printed, not the
     /// one whose move evens I/O best.
     pub last_migrates: bool,
+    /// Whether a slice in CPU-BOOST is as long as the lead in CVCredit. Else it is the shortest there is:
+    /// Credit2 reckons slices by credit, which is used up then, and the paper changes who is chosen alone.
+    pub long_boost: bool,
 }
 
 impl Default for Params {
@@ -69,6 +72,7 @@ impl Default for Params {
             io_balance: true,
             keeps_debt: false,
             last_migrates: false,
+            long_boost: false,
         }
     }
 }
@@ -88,6 +92,9 @@ pub struct Account {
     pub cpu_credit: i64,
     /// Whether it is in the CPU-BOOST group of its run-queue.
     pub in_group: bool,
+    /// It was chosen by its CVCredit, and burns that for as long as it runs, also where somebody who wakes ends
+    /// CPU-BOOST meanwhile.
+    pub runs_boosted: bool,
     /// What it has burnt since credits began anew.
     pub consumed: i64,
     /// Of that, in CPU-BOOST.
@@ -194,6 +201,7 @@ impl Credits for Isacs {
             io_credit: 0,
             cpu_credit: 0,
             in_group: false,
+            runs_boosted: false,
             consumed: 0,
             consumed_boosted: 0,
             events: EventChecker::default(),
@@ -220,12 +228,24 @@ impl Credits for Isacs {
         }
     }
 
+    fn has_long_slices(&self, v: VcpuId) -> bool {
+        // Slices go by credit, which is used up on everybody in CPU-BOOST.
+        self.params.long_boost || !self.is_boosting(self.account(v))
+    }
+
+    fn began(&mut self, v: VcpuId) {
+        self.accounts[v.at()].runs_boosted = self.is_boosting(self.account(v));
+    }
+
+    fn goes_on(&mut self, v: VcpuId, _ran: Nanos) {
+        self.began(v);
+    }
+
     fn burn(&mut self, v: VcpuId, amount: i64) {
-        let boosting = self.is_boosting(self.account(v));
         let least = -self.default_credit();
         let account = &mut self.accounts[v.at()];
         account.consumed += amount;
-        if boosting {
+        if account.runs_boosted {
             account.cpu_credit -= amount;
             account.consumed_boosted += amount;
         } else {
@@ -274,9 +294,10 @@ impl Credits for Isacs {
         self.queue_mut(to).io_load += io_credit;
     }
 
-    fn io_event(&mut self, now: Nanos, v: VcpuId) {
+    fn io_event(&mut self, now: Nanos, v: VcpuId, _ran: Option<Nanos>) -> bool {
         let (cutoff, new) = (self.params.cutoff, self.params.new_sample);
         self.accounts[v.at()].events.event(now, cutoff, new);
+        false
     }
 
     fn io_move(

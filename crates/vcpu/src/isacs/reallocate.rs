@@ -18,6 +18,7 @@ impl Isacs {
         for v in members.all {
             let account = &mut self.accounts[v.at()];
             account.events.restart();
+            account.runs_boosted = false;
             account.consumed = 0;
             account.consumed_boosted = 0;
         }

@@ -29,7 +29,7 @@ fn renew(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
 /// `count` events for `v`, `apart` ns from each other, the last at `now`, after one that says when.
 fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
     for n in (0..=count).rev() {
-        isacs.io_event(Nanos(now.0 - n * apart), v);
+        isacs.io_event(Nanos(now.0 - n * apart), v, None);
     }
 }
 
@@ -104,13 +104,31 @@ fn cpu_boost_begins_when_credit_is_used_up_and_ends_with_its_own() {
     // By CVCredit, and who has none comes after.
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert_eq!(ranks, [0, 2_666_666, 3_999_999]);
+    isacs.began(VcpuId(2));
     isacs.burn(VcpuId(2), 4 * MS);
     assert_eq!(isacs.account(VcpuId(2)).cpu_credit, -1);
     // One of the group has some left, and runs on another pCPU.
     assert_eq!(renew(&mut isacs, now, 0), Renewal::Kept);
+    isacs.began(VcpuId(1));
     isacs.burn(VcpuId(1), 4 * MS);
     assert_eq!(renew(&mut isacs, now, 0), Renewal::Reallocated);
     assert!(!isacs.queue(0).boosted);
+}
+
+#[test]
+fn slices_in_cpu_boost_are_the_shortest_unless_long_ones_are_asked_for() {
+    for long_boost in [false, true] {
+        let mut isacs = after_an_epoch(Params {
+            long_boost,
+            ..Params::default()
+        });
+        let group = VcpuId(2);
+        assert!(isacs.has_long_slices(group));
+        (0..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
+        renew(&mut isacs, Nanos::from_millis(60), 0);
+        assert!(isacs.queue(0).boosted);
+        assert_eq!(isacs.has_long_slices(group), long_boost);
+    }
 }
 
 #[test]
@@ -129,6 +147,27 @@ fn somebody_who_wakes_with_credit_ends_cpu_boost() {
     assert!(isacs.would_reorder(sleeps) && !isacs.would_reorder(VcpuId(1)));
     isacs.woke(sleeps);
     assert!(isacs.rank(sleeps) > 0 && isacs.rank(VcpuId(2)) <= 0);
+}
+
+/// Who runs by its CVCredit within the rate limit goes on after somebody woke, and pays for it.
+#[test]
+fn what_was_begun_in_cpu_boost_is_paid_with_cpu_credit() {
+    let mut isacs = after_an_epoch(Params::default());
+    let (sleeps, runs) = (VcpuId(0), VcpuId(2));
+    (1..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
+    renew(&mut isacs, Nanos::from_millis(60), 0);
+    isacs.began(runs);
+    isacs.woke(sleeps);
+    let before = *isacs.account(runs);
+    isacs.burn(runs, MS);
+    let after = isacs.account(runs);
+    assert_eq!(after.cpu_credit, before.cpu_credit - MS);
+    assert_eq!(after.credit, before.credit);
+    assert_eq!(after.consumed_boosted, before.consumed_boosted + MS);
+    // Chosen again outside CPU-BOOST it burns its credit.
+    isacs.began(runs);
+    isacs.burn(runs, MS);
+    assert_eq!(isacs.account(runs).credit, before.credit - MS);
 }
 
 #[test]
@@ -151,7 +190,7 @@ fn what_cannot_be_told_is_cut_off_and_counted() {
     // A thousand soon after each other, then one after 9 ms: nine seconds of "activity".
     let now = Nanos::from_millis(40);
     events(&mut isacs, VcpuId(0), now, 1_000, 10_000);
-    isacs.io_event(now + Nanos::from_millis(9), VcpuId(0));
+    isacs.io_event(now + Nanos::from_millis(9), VcpuId(0), None);
     isacs.burn(VcpuId(0), MS);
     renew(&mut isacs, now, 0);
     assert_eq!(isacs.account(VcpuId(0)).io_credit, 1 << 31);
@@ -225,6 +264,48 @@ proptest! {
         prop_assert_eq!(moved.is_some(), somebody);
         if let Some((v, to)) = moved {
             prop_assert!(meets(v) && to == 1);
+        }
+    }
+
+    /// Credits are conserved: what is burnt is missing in one account of its vCPU or forgiven at the minimum,
+    /// nowhere else, and nothing is given but when credits begin anew.
+    #[test]
+    fn what_is_burnt_is_missing_once(
+        steps in prop::collection::vec((0_u32..3, 0_i64..6_000_000), 1..60),
+    ) {
+        let mut isacs = after_an_epoch(Params::default());
+        let both = |account: &Account| account.credit + account.cpu_credit;
+        let mut now = Nanos::from_millis(60);
+        for (v, amount) in steps {
+            let v = VcpuId(v);
+            isacs.began(v);
+            let before = isacs.accounts.clone();
+            isacs.burn(v, amount);
+            for (other, was) in before.iter().enumerate() {
+                let is = &isacs.accounts[other];
+                if other != v.at() {
+                    prop_assert_eq!(is, was);
+                    continue;
+                }
+                let least = was.end - 10 * MS;
+                let forgiven = (least - (was.credit - amount)).max(0);
+                let forgiven = if was.runs_boosted { 0 } else { forgiven };
+                prop_assert_eq!(both(is), both(was) - amount + forgiven);
+                prop_assert_eq!(is.consumed, was.consumed + amount);
+            }
+            if (0..3).all(|v| isacs.rank(VcpuId(v)) <= 0) {
+                now += Nanos::from_millis(30);
+                let events = isacs.accounts.clone();
+                if renew(&mut isacs, now, 0) == Renewal::Reallocated {
+                    let consumed: i64 = events.iter().map(|a| a.consumed).sum();
+                    for (was, is) in events.iter().zip(&isacs.accounts) {
+                        let strength = i128::from(was.events.strength()) * i128::from(was.consumed);
+                        let due = strength / i128::from(consumed.max(1));
+                        prop_assert_eq!(i128::from(is.io_credit), due);
+                        prop_assert_eq!(is.credit, 10 * MS + is.io_credit);
+                    }
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ pub use read::{cpu, host, pcpus, read, scheduler};
 
 use crate::credit::{self, Credit};
 use crate::credit2::{self, Credit2};
+use crate::io_turns::{self, IoTurns};
 use crate::isacs::{self, Isacs};
 use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine};
 use crate::scheduler::Scheduler;
@@ -22,11 +23,13 @@ pub enum SchedulerSpec {
     Credit2(credit2::Params),
     /// ISACS, on Credit2.
     Isacs(isacs::Params),
+    /// Credit2 with turns for I/O.
+    IoTurns(io_turns::Params),
 }
 
 impl SchedulerSpec {
     /// What schedulers are called.
-    pub const NAMES: [&'static str; 3] = ["credit", "credit2", "isacs"];
+    pub const NAMES: [&'static str; 4] = ["credit", "credit2", "isacs", "credit2-io"];
 
     /// The scheduler of this name with the usual parameters. `None`: there is none.
     pub fn named(name: &str) -> Option<SchedulerSpec> {
@@ -34,6 +37,7 @@ impl SchedulerSpec {
             "credit" => Some(SchedulerSpec::Credit(credit::Params::default())),
             "credit2" => Some(SchedulerSpec::Credit2(credit2::Params::default())),
             "isacs" => Some(SchedulerSpec::Isacs(isacs::Params::default())),
+            "credit2-io" => Some(SchedulerSpec::IoTurns(io_turns::Params::default())),
             _ => None,
         }
     }
@@ -44,6 +48,7 @@ impl SchedulerSpec {
             SchedulerSpec::Credit(_) => "credit",
             SchedulerSpec::Credit2(_) => "credit2",
             SchedulerSpec::Isacs(_) => "isacs",
+            SchedulerSpec::IoTurns(_) => "credit2-io",
         }
     }
 
@@ -53,6 +58,7 @@ impl SchedulerSpec {
             SchedulerSpec::Credit(params) => Box::new(Credit::new(params, machine)),
             SchedulerSpec::Credit2(params) => Box::new(Credit2::new(params, machine)),
             SchedulerSpec::Isacs(params) => Box::new(Isacs::scheduler(params, machine)),
+            SchedulerSpec::IoTurns(params) => Box::new(IoTurns::scheduler(params, machine)),
         }
     }
 }

@@ -7,7 +7,7 @@ pub use guests::cpu;
 use super::{DiskSpec, Driver, Host, Scenario, SchedulerSpec};
 use crate::credit2::RunQueues;
 use crate::machine::{CpuSet, PcpuId};
-use crate::{credit, credit2, isacs};
+use crate::{credit, credit2, io_turns, isacs};
 use core::ops::RangeInclusive;
 use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Loaded, Section, document};
@@ -125,7 +125,11 @@ pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     let spec = match name? {
         "credit" => credit_params(&mut section).map(SchedulerSpec::Credit),
         "isacs" => isacs_params(&mut section).map(SchedulerSpec::Isacs),
-        _ => credit2_params(&mut section).map(SchedulerSpec::Credit2),
+        "credit2-io" => io_turns_params(&mut section).map(SchedulerSpec::IoTurns),
+        _ => {
+            let usual = credit2::Params::default();
+            credit2_params(&mut section, usual).map(SchedulerSpec::Credit2)
+        }
     };
     section.finish();
     spec
@@ -158,8 +162,7 @@ fn rate_limit(section: &mut Section<'_>, usual: Nanos) -> Option<Nanos> {
     time(section, "rate_limit", usual, Nanos::ZERO..=most)
 }
 
-fn credit2_params(section: &mut Section<'_>) -> Option<credit2::Params> {
-    let usual = credit2::Params::default();
+fn credit2_params(section: &mut Section<'_>, usual: credit2::Params) -> Option<credit2::Params> {
     let (ms, second) = (Nanos::from_millis(1), Nanos::SECOND);
     let run_queues = section.choice(
         "run_queues",
@@ -175,8 +178,10 @@ fn credit2_params(section: &mut Section<'_>) -> Option<credit2::Params> {
     let rate_limit = rate_limit(section, usual.rate_limit);
     let resist = usual.migrate_resist;
     let resist = time(section, "migrate_resist", resist, Nanos::ZERO..=second);
+    let looks_again = section.read("looks_again", usual.looks_again, Field::flag);
     Some(credit2::Params {
         run_queues: run_queues?,
+        looks_again: looks_again?,
         credit: credit?,
         max_slice: max_slice?,
         rate_limit: rate_limit?,
@@ -186,7 +191,7 @@ fn credit2_params(section: &mut Section<'_>) -> Option<credit2::Params> {
 
 fn isacs_params(section: &mut Section<'_>) -> Option<isacs::Params> {
     let usual = isacs::Params::default();
-    let credit2 = credit2_params(section);
+    let credit2 = credit2_params(section, usual.credit2);
     let cutoff = time(section, "cutoff", usual.cutoff, Nanos(1)..=Nanos::SECOND);
     let new_sample = section.read("new_sample", usual.new_sample, Field::thousandths);
     let divisor = section.read("io_credit_divisor", usual.io_credit_divisor, |field| {
@@ -200,10 +205,27 @@ fn isacs_params(section: &mut Section<'_>) -> Option<isacs::Params> {
         io_balance: flag("io_balance", usual.io_balance)?,
         keeps_debt: flag("keeps_debt", usual.keeps_debt)?,
         last_migrates: flag("last_migrates", usual.last_migrates)?,
+        long_boost: flag("long_boost", usual.long_boost)?,
         io_credit_divisor: divisor?,
         credit2: credit2?,
         cutoff: cutoff?,
         new_sample: new_sample?,
+    })
+}
+
+fn io_turns_params(section: &mut Section<'_>) -> Option<io_turns::Params> {
+    let usual = io_turns::Params::default();
+    let credit2 = credit2_params(section, usual.credit2);
+    let second = Nanos::SECOND;
+    let io_turn = time(section, "io_turn", usual.io_turn, Nanos(1_000)..=second);
+    let limit = usual.io_rate_limit;
+    let limit = time(section, "io_rate_limit", limit, Nanos::ZERO..=second);
+    let lead = time(section, "lead", usual.lead, Nanos::ZERO..=second);
+    Some(io_turns::Params {
+        credit2: credit2?,
+        io_turn: io_turn?,
+        io_rate_limit: limit?,
+        lead: lead?,
     })
 }
 

@@ -3,6 +3,7 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::credit2::{Params as Credit2Params, RunQueues};
+use tidegate_vcpu::io_turns::Params as IoTurnsParams;
 use tidegate_vcpu::isacs::Params as IsacsParams;
 use tidegate_vcpu::machine::{CpuSet, VcpuId};
 use tidegate_vcpu::scenario::{
@@ -36,6 +37,18 @@ pub(crate) fn isacs_params() -> IsacsParams {
         },
         ..IsacsParams::default()
     }
+}
+
+/// Credit2 with turns for I/O, with a run-queue a pCPU.
+pub(crate) fn io_turns() -> SchedulerSpec {
+    let usual = IoTurnsParams::default();
+    SchedulerSpec::IoTurns(IoTurnsParams {
+        credit2: Credit2Params {
+            run_queues: RunQueues::Core,
+            ..usual.credit2
+        },
+        ..usual
+    })
 }
 
 /// Credit as it is.
