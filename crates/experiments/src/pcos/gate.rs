@@ -151,6 +151,8 @@ impl Gate for Prescient {
             classes: &classes,
             moved: &moved,
             had: &had,
+            // Nobody says what a VM would take at most.
+            sated: &[],
         };
         self.pcos.update(now, self.host, &update);
         self.take_events();
