@@ -3,8 +3,10 @@
 //! A figure is searched by halves, for what it is found by only rises or only falls with it. What is
 //! found stays for those after it: streams, for one, have their window by table 5 wherever they are.
 
+use super::free::{Free, Knob};
+use super::policy::Policy;
 use super::run;
-use super::setup::{self, Free, Knob, Policy};
+use super::setup;
 use super::tables::figure;
 use crate::{ExperimentError, Progress, Reference, Wanted, pool};
 use std::fmt::Write;
@@ -73,25 +75,22 @@ pub(super) const POINTS: [Point; 10] = [
     point(
         Knob::InsideMs,
         ["section 5.4", "inside, six mixed VMs", "credit2"],
-        (1, 20_000),
+        (1, 400_000),
         true,
     ),
     point(
         Knob::HybridMs,
         ["section 5.4", "neighbour, hybrid", "credit2"],
-        (1, 20_000),
+        (1, 400_000),
         true,
     ),
     point(
         Knob::MixedMs,
         ["section 5.4", "neighbour, four mixed VMs", "credit2"],
-        (1, 20_000),
+        (1, 400_000),
         true,
     ),
 ];
-
-/// Rounds of a try.
-const ROUNDS: u64 = 4;
 
 /// Finds them all again: the text of `calibration.toml`.
 pub(super) fn calibrate(
@@ -151,7 +150,7 @@ fn ours(point: &Point, free: &Free, jobs: usize) -> f64 {
     let Some(figure) = figure(point.table, point.row, point.column) else {
         return f64::NAN;
     };
-    let rounds: Vec<u64> = (1..=ROUNDS).collect();
+    let rounds: Vec<u64> = (1..=run::ROUNDS).collect();
     let found = pool::each(&rounds, jobs, &mut |_, _| {}, |&round| {
         run::round(figure.case, Policy::Credit2, free, round)
     });

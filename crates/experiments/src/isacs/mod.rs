@@ -5,61 +5,96 @@
 
 mod calibrate;
 mod claims;
+mod figures;
+mod free;
+mod policy;
 mod run;
 mod setup;
 mod tables;
 
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted};
-use setup::{Case, Free, Policy};
+use free::Free;
+use policy::Policy;
+
+const TABLES: &[&str] = &["3", "4", "5", "6", "7", "8", "section 5.4"];
 
 pub(crate) const PAPER: Paper = Paper {
     name: "isacs",
     title: "I/O Strength-Aware Credit Scheduler for Virtualized Environments",
-    tables: &["3", "4", "5", "6", "7", "8", "section 5.4"],
-    curves: &[],
+    tables: TABLES,
+    curves: TABLES,
     traces: &[],
     reproduce,
     calibrate: Some(calibrate::calibrate),
 };
 
 /// Rounds of what only serves to explain.
-const FEW_ROUNDS: u64 = 2;
+const FEW_ROUNDS: u64 = 1;
+/// Rounds of what only figures show.
+const FIGURE_ROUNDS: u64 = 5;
 /// The schedulers of the comparison.
 const BOTH: [Policy; 2] = [Policy::Credit2, Policy::Isacs];
 /// The same with one run-queue.
 const SHARED: [Policy; 2] = [Policy::Credit2Shared, Policy::IsacsShared];
+/// The same, both with a look at the end of the rate limit.
+const LOOKING: [Policy; 2] = [Policy::Credit2LooksAgain, Policy::IsacsLooksAgain];
 
 fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
     let reference = Reference::parse(setup::PAPER_TOML)?;
     let free = Free::read()?;
     let cases = tables::cases(&reference, wanted)?;
-    let keys = |policies: &[Policy]| -> Vec<(Case, Policy)> {
-        let of = |&case: &Case| policies.iter().map(move |&policy| (case, policy));
-        cases.iter().flat_map(of).collect()
-    };
     let jobs = wanted.jobs;
-    let mut runs = run::all(&keys(&BOTH), &free, run::ROUNDS, jobs, progress);
-    let explaining: Vec<Policy> = SHARED.into_iter().chain(Policy::ABLATED).collect();
-    let few = run::all(&keys(&explaining), &free, FEW_ROUNDS, jobs, progress);
+    let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
+    let mut runs = run::all(
+        &run::keys(&cases, &compared),
+        &free,
+        run::ROUNDS,
+        jobs,
+        progress,
+    );
+    let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
+    let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
+    let few = run::all(
+        &run::keys(&cases, &explaining),
+        &free,
+        FEW_ROUNDS,
+        jobs,
+        progress,
+    );
     runs.extend(few);
+    let further = figures::further_cases(wanted, &cases);
+    let further = run::keys(&further, &compared);
+    runs.extend(run::all(&further, &free, FIGURE_ROUNDS, jobs, progress));
     let found = |policies: [Policy; 2]| {
         let cells = tables::cells(&reference, &runs, policies, wanted)?;
         let claims = claims::claims(&reference, &runs, policies, &cells, wanted)?;
         Ok::<_, ExperimentError>((cells, claims))
     };
     let (cells, claims) = found(BOTH)?;
-    let mut ablated = vec![(Policy::IsacsShared.phrase().to_owned(), found(SHARED)?.1)];
-    for policy in Policy::ABLATED {
-        let claims = found([Policy::Credit2, policy])?.1;
-        ablated.push((policy.phrase().to_owned(), claims));
+    let alone = Policy::ABLATED.map(|policy| [Policy::Credit2, policy]);
+    let mut ablated = Vec::new();
+    for pair in [SHARED, LOOKING].into_iter().chain(alone) {
+        ablated.push((pair[1].phrase().to_owned(), found(pair)?.1));
     }
-    let shared = found(SHARED)?.1.into_iter();
-    let shared = shared.map(|said| said.named(|claim| format!("with one run-queue, {claim}")));
-    let claims = claims.into_iter().map(|said| said.hangs_on(&ablated));
-    let shared = shared.map(|said| said.hangs_on(&[]));
+    let mut said: Vec<_> = claims
+        .into_iter()
+        .map(|said| said.hangs_on(&ablated))
+        .collect();
+    let shared = |claim: &str| format!("with one run-queue, {claim}");
+    let ours = |claim: &str| claim.replace("ISACS", "credit2-io");
+    for (pair, name) in [
+        (SHARED, &shared as &dyn Fn(&str) -> String),
+        ([Policy::Credit2, Policy::IoTurns], &ours),
+        ([Policy::Credit2Shared, Policy::IoTurnsShared], &|claim| {
+            shared(&ours(claim))
+        }),
+    ] {
+        let claims = found(pair)?.1.into_iter();
+        said.extend(claims.map(|said| said.named(name).hangs_on(&[])));
+    }
     Ok(Findings {
         cells,
-        claims: claims.chain(shared).collect(),
-        plots: Vec::new(),
+        claims: said,
+        plots: figures::plots(&runs, wanted),
     })
 }

@@ -1,6 +1,8 @@
 //! Runs, and what came of them over all rounds.
 
-use super::setup::{self, Case, Free, Policy, SHRINK};
+use super::free::Free;
+use super::policy::Policy;
+use super::setup::{self, Case, WORK_SHRINK};
 use crate::{Progress, pool};
 use std::collections::BTreeMap;
 use tidegate_vcpu::report::{Report, VmReport};
@@ -22,6 +24,10 @@ pub(super) struct Found {
     pub(super) amount: f64,
     /// How long fixed work took, s.
     pub(super) work_s: f64,
+    /// All counted round trips, ms.
+    pub(super) all_trips_ms: Vec<f64>,
+    /// The least and the most of `amount` or `work_s` in a round.
+    pub(super) range: (f64, f64),
 }
 
 impl Found {
@@ -51,11 +57,16 @@ fn of(case: Case, report: &Report) -> Found {
             vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
         }
     };
+    let work_s = mean(work) * WORK_SHRINK as f64;
+    let shown = if work_s > 0.0 { work_s } else { amount };
+    let all_trips = trips().flat_map(|trips| trips.counted.iter());
     Found {
         trips_ms: trips().map(|trips| trips.mean_ms).collect(),
         longest_ms: trips().map(|trips| trips.max_ms).fold(0.0, f64::max),
         amount,
-        work_s: mean(work) * SHRINK as f64,
+        work_s,
+        all_trips_ms: all_trips.map(|trip| trip.as_millis_f64()).collect(),
+        range: (shown, shown),
     }
 }
 
@@ -79,11 +90,25 @@ pub(super) fn together(rounds: &[Found]) -> Found {
             .fold(0.0, f64::max),
         amount: over(&|found| found.amount),
         work_s: over(&|found| found.work_s),
+        all_trips_ms: rounds
+            .iter()
+            .flat_map(|found| found.all_trips_ms.iter().copied())
+            .collect(),
+        range: (
+            rounds.iter().map(|f| f.range.0).fold(f64::MAX, f64::min),
+            rounds.iter().map(|f| f.range.1).fold(0.0, f64::max),
+        ),
     }
 }
 
 /// All runs of these cases and schedulers.
 pub(super) type Runs = BTreeMap<(Case, Policy), Found>;
+
+/// Each of these cases under each of these schedulers.
+pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
+    let of = |&case: &Case| policies.iter().map(move |&policy| (case, policy));
+    cases.iter().flat_map(of).collect()
+}
 
 /// Runs `rounds` rounds of each.
 pub(super) fn all(

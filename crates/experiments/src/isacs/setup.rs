@@ -1,15 +1,14 @@
 //! The testbed as it is modelled: who runs what in each case, under which scheduler.
 
-use crate::ExperimentError;
+use super::free::{Free, Knob};
+use super::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::{CpuSet, DEFAULT_WEIGHT};
 use tidegate_vcpu::scenario::{
-    DiskSpec, Driver, Host, PingSpec, Scenario, SchedulerSpec, StreamSpec, VmSpec, WriteSpec,
+    DiskSpec, Driver, Host, PingSpec, Scenario, StreamSpec, VmSpec, WriteSpec,
 };
-use tidegate_vcpu::{credit2, isacs};
 
 pub(super) const PAPER_TOML: &str = include_str!("../../../../experiments/isacs/paper.toml");
-const CALIBRATION_TOML: &str = include_str!("../../../../experiments/isacs/calibration.toml");
 
 /// Where dd's bytes are from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,186 +32,12 @@ pub(super) enum Case {
     DdHybrid(Source, usize),
     /// Table 8: so many that write a file and compute.
     DdMixed(Source, usize),
-    /// Section 5.4.1: fixed work inside each of six VMs that receive a stream.
-    Inside,
-    /// Section 5.4.2: fixed work beside five VMs that receive a stream.
-    NeighbourHybrid,
-    /// The same beside three that also compute.
-    NeighbourMixed,
-}
-
-/// A scheduler of the comparison, or ISACS with something left out or otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Policy {
-    Credit2,
-    Isacs,
-    /// Both with one run-queue for all pCPUs, as a machine of one socket has it.
-    Credit2Shared,
-    IsacsShared,
-    WithoutIoCredit,
-    WithoutConcealing,
-    WithoutBoost,
-    WithoutIoBalance,
-    KeepsDebt,
-    /// IVCredit in microseconds taken for credit in nanoseconds.
-    Faint,
-    /// The scheduler looks again each time the rate limit is over.
-    ShortSlices,
-}
-
-impl Policy {
-    /// ISACS with one thing otherwise, for what does not hold.
-    pub(super) const ABLATED: [Policy; 7] = [
-        Policy::WithoutIoCredit,
-        Policy::WithoutConcealing,
-        Policy::WithoutBoost,
-        Policy::WithoutIoBalance,
-        Policy::KeepsDebt,
-        Policy::Faint,
-        Policy::ShortSlices,
-    ];
-
-    /// How a sentence about what it comes to begins.
-    pub(super) fn phrase(self) -> &'static str {
-        match self {
-            Policy::WithoutIoCredit => "Without IVCredit",
-            Policy::WithoutConcealing => "Without concealing",
-            Policy::WithoutBoost => "Without CPU-BOOST",
-            Policy::WithoutIoBalance => "Without I/O balancing",
-            Policy::KeepsDebt => "With debt kept",
-            Policy::ShortSlices => "With slices of 1 ms",
-            Policy::Faint => "With a thousandth of IVCredit",
-            Policy::Credit2Shared | Policy::IsacsShared => "With one run-queue",
-            Policy::Credit2 | Policy::Isacs => "As it is",
-        }
-    }
-
-    fn spec(self) -> SchedulerSpec {
-        let run_queues = match self {
-            Policy::Credit2Shared | Policy::IsacsShared => credit2::RunQueues::All,
-            _ => credit2::RunQueues::Core,
-        };
-        let usual = credit2::Params::default();
-        let credit2 = credit2::Params {
-            run_queues,
-            max_slice: match self {
-                Policy::ShortSlices => usual.rate_limit,
-                _ => usual.max_slice,
-            },
-            ..usual
-        };
-        if matches!(self, Policy::Credit2 | Policy::Credit2Shared) {
-            return SchedulerSpec::Credit2(credit2);
-        }
-        SchedulerSpec::Isacs(isacs::Params {
-            credit2,
-            io_credit: self != Policy::WithoutIoCredit,
-            concealing: self != Policy::WithoutConcealing,
-            cpu_boost: self != Policy::WithoutBoost,
-            io_balance: self != Policy::WithoutIoBalance,
-            keeps_debt: self == Policy::KeepsDebt,
-            io_credit_divisor: if self == Policy::Faint { 1_000 } else { 1 },
-            ..isacs::Params::default()
-        })
-    }
-}
-
-/// The figures that are free, one an experiment, each found by one Credit2 cell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Free(pub(super) [u64; Knob::ALL.len()]);
-
-/// Which.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Knob {
-    /// What the guest takes to answer a packet, in microseconds: table 3.
-    PingUs,
-    /// Bytes of a stream on their way, in KiB: table 5.
-    WindowKib,
-    /// What receiving a chunk takes a mixed guest, in nanoseconds: table 6.
-    MixedReceiveNs,
-    /// What the disk takes for an I/O, in nanoseconds: table 7, zeros.
-    DiskNs,
-    /// What making a KiB takes, in nanoseconds: table 7, urandom.
-    UrandomNs,
-    /// How much of a mixed guest's memory may be dirty, in KB: table 8, zeros.
-    MixedDirtyKb,
-    /// What making a KiB takes a mixed guest, in nanoseconds: table 8, urandom.
-    MixedUrandomNs,
-    /// Fixed work in milliseconds: section 5.4, inside.
-    InsideMs,
-    /// The same: the neighbour, hybrid.
-    HybridMs,
-    /// The same: the neighbour, mixed.
-    MixedMs,
-}
-
-impl Knob {
-    pub(super) const ALL: [Knob; 10] = [
-        Knob::PingUs,
-        Knob::WindowKib,
-        Knob::MixedReceiveNs,
-        Knob::DiskNs,
-        Knob::UrandomNs,
-        Knob::MixedDirtyKb,
-        Knob::MixedUrandomNs,
-        Knob::InsideMs,
-        Knob::HybridMs,
-        Knob::MixedMs,
-    ];
-
-    /// Its name in `calibration.toml`.
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Knob::PingUs => "ping_us",
-            Knob::WindowKib => "window_kib",
-            Knob::MixedReceiveNs => "mixed_receive_ns",
-            Knob::DiskNs => "disk_ns",
-            Knob::UrandomNs => "urandom_ns",
-            Knob::MixedDirtyKb => "mixed_dirty_kb",
-            Knob::MixedUrandomNs => "mixed_urandom_ns",
-            Knob::InsideMs => "inside_ms",
-            Knob::HybridMs => "hybrid_ms",
-            Knob::MixedMs => "mixed_ms",
-        }
-    }
-}
-
-impl Free {
-    /// Those of `calibration.toml`.
-    pub(super) fn read() -> Result<Free, ExperimentError> {
-        let wrong = |what: String| ExperimentError::Data {
-            file: "calibration.toml",
-            what,
-        };
-        let root: toml::Table = CALIBRATION_TOML
-            .parse()
-            .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-        let mut free = Free([0; Knob::ALL.len()]);
-        for knob in Knob::ALL {
-            let figure = root.get("free").and_then(|table| table.get(knob.key()));
-            let figure = figure.and_then(toml::Value::as_integer);
-            let figure = figure.and_then(|n| u64::try_from(n).ok());
-            let missing = || wrong(format!("free.{} is a whole number", knob.key()));
-            free.set(knob, figure.ok_or_else(missing)?);
-        }
-        Ok(free)
-    }
-
-    pub(super) fn get(&self, knob: Knob) -> u64 {
-        self.0[knob as usize]
-    }
-
-    pub(super) fn set(&mut self, knob: Knob, value: u64) {
-        self.0[knob as usize] = value;
-    }
-
-    fn us(&self, knob: Knob) -> Nanos {
-        Nanos::from_micros(self.get(knob))
-    }
-
-    fn ms(&self, knob: Knob) -> Nanos {
-        Nanos::from_millis(self.get(knob))
-    }
+    /// Section 5.4.1: fixed work inside each of so many VMs that receive a stream.
+    Inside(usize),
+    /// Section 5.4.2: fixed work in one of so many VMs, of which the others receive a stream.
+    NeighbourHybrid(usize),
+    /// The same where the others also compute.
+    NeighbourMixed(usize),
 }
 
 /// Bytes of a stream that are handled at once: what one TCP segment can have at most.
@@ -223,9 +48,15 @@ const IO: u64 = 512 << 10;
 const FILE: u64 = 5_000_000_000;
 /// How much of a guest's 2 GB may be dirty: a fifth of what its kernel leaves, Linux's default.
 const DIRTY: u64 = 400_000_000;
-/// Fixed work and files are this much smaller than the paper's, and what they take that much shorter: long
-/// beside all periods of the schedulers.
-pub(super) const SHRINK: u64 = 10;
+/// Files are this much smaller than the paper's, and what they take that much shorter: long beside all
+/// periods of the schedulers.
+const SHRINK: u64 = 10;
+/// The same of fixed work.
+pub(super) const WORK_SHRINK: u64 = 20;
+/// What is not counted at the beginning: five epochs and more of everybody's credit.
+const WARM_UP: Nanos = Nanos::from_millis(500);
+/// How long streams are watched that are alone in a case, with the warm-up.
+const STREAMS: Nanos = Nanos::from_millis(1_500);
 /// Where the guests may run: where there is a client, and where there is none.
 const WITH_CLIENT: (u8, u8) = (2, 6);
 const WITHOUT: (u8, u8) = (2, 7);
@@ -292,12 +123,14 @@ fn ping(from: usize, count: u64, free: &Free) -> PingSpec {
         period: us(5_000),
         jitter: us(1_000),
         count,
-        client: us(10),
+        client: free.us(Knob::PingUs),
         driver: us(10),
-        guest: free.us(Knob::PingUs),
+        guest: ANSWER,
     }
 }
 
+/// What answering a packet takes a guest.
+const ANSWER: Nanos = Nanos::from_micros(35);
 /// What receiving a chunk takes a guest that does nothing else.
 const RECEIVE: Nanos = Nanos::from_micros(10);
 
@@ -344,28 +177,28 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
             write: Some(write(source, true, free)),
             ..computes(vm)
         }),
-        Case::Inside => many(6, WITH_CLIENT, &|_, vm| VmSpec {
-            stream: Some(stream(6, mixed_receive, free)),
-            primes: Some(free.ms(Knob::InsideMs)),
+        Case::Inside(n) => many(n, WITH_CLIENT, &|_, vm| VmSpec {
+            stream: Some(stream(n, mixed_receive, free)),
+            primes: Some(free.work(Knob::InsideMs)),
             ..vm
         }),
-        Case::NeighbourHybrid => many(6, WITH_CLIENT, &|k, vm| match k {
+        Case::NeighbourHybrid(n) => many(n, WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                primes: Some(free.ms(Knob::HybridMs)),
+                primes: Some(free.work(Knob::HybridMs)),
                 ..vm
             },
             _ => VmSpec {
-                stream: Some(stream(6, RECEIVE, free)),
+                stream: Some(stream(n, RECEIVE, free)),
                 ..vm
             },
         }),
-        Case::NeighbourMixed => many(4, WITH_CLIENT, &|k, vm| match k {
+        Case::NeighbourMixed(n) => many(n, WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                primes: Some(free.ms(Knob::MixedMs)),
+                primes: Some(free.work(Knob::MixedMs)),
                 ..vm
             },
             _ => VmSpec {
-                stream: Some(stream(4, mixed_receive, free)),
+                stream: Some(stream(n, mixed_receive, free)),
                 ..computes(vm)
             },
         }),
@@ -386,9 +219,13 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &Free, round: u64) -> S
     Scenario {
         title: format!("{case:?}, {policy:?}"),
         // Round trips, files and work have an end of their own.
-        duration: Nanos::from_secs(if streams { 5 } else { 600 }),
+        duration: if streams {
+            STREAMS
+        } else {
+            Nanos::from_secs(600)
+        },
         until_done: !streams,
-        warm_up: Nanos::SECOND,
+        warm_up: WARM_UP,
         seed: round,
         host: Host {
             pcpus: 8,

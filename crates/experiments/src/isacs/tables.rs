@@ -1,8 +1,9 @@
 //! Our figures beside the paper's.
 
 use super::calibrate::POINTS;
+use super::policy::Policy;
 use super::run::{Found, Runs};
-use super::setup::{Case, Policy, Source};
+use super::setup::{Case, Source};
 use crate::contest::{Contest, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
 
@@ -33,7 +34,9 @@ impl Figure {
         match (self.case, self.vm) {
             (Case::PingMixed, Some(vm)) => found.trips_ms.get(vm).copied(),
             (Case::PingHybrid(_) | Case::PingMixed, _) => Some(found.trip_ms()),
-            (Case::Inside | Case::NeighbourHybrid | Case::NeighbourMixed, _) => Some(found.work_s),
+            (Case::Inside(_) | Case::NeighbourHybrid(_) | Case::NeighbourMixed(_), _) => {
+                Some(found.work_s)
+            }
             _ => Some(found.amount),
         }
     }
@@ -56,9 +59,9 @@ pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
         "7" => Case::DdHybrid(source, hybrid()?),
         "8" => Case::DdMixed(source, mixed()?),
         "section 5.4" => match row {
-            "inside, six mixed VMs" => Case::Inside,
-            "neighbour, hybrid" => Case::NeighbourHybrid,
-            _ => Case::NeighbourMixed,
+            "inside, six mixed VMs" => Case::Inside(6),
+            "neighbour, hybrid" => Case::NeighbourHybrid(6),
+            _ => Case::NeighbourMixed(4),
         },
         _ => return None,
     };
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(of("8", "credit2 urandom", "m12"), Some((urandom, false)));
         assert_eq!(
             of("section 5.4", "neighbour, hybrid", "isacs"),
-            Some((Case::NeighbourHybrid, true))
+            Some((Case::NeighbourHybrid(6), true))
         );
     }
 }

@@ -1,0 +1,125 @@
+//! The schedulers that are set beside each other.
+
+use tidegate_vcpu::scenario::SchedulerSpec;
+use tidegate_vcpu::{credit2, io_turns, isacs};
+
+/// A scheduler of the comparison, or ISACS with something left out or otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Policy {
+    Credit2,
+    Isacs,
+    /// Both with one run-queue for all pCPUs, as a machine of one socket has it.
+    Credit2Shared,
+    IsacsShared,
+    WithoutIoCredit,
+    WithoutConcealing,
+    WithoutBoost,
+    WithoutIoBalance,
+    KeepsDebt,
+    /// IVCredit in microseconds taken for credit in nanoseconds.
+    Faint,
+    /// The scheduler looks again each time the rate limit is over.
+    ShortSlices,
+    /// Slices in CPU-BOOST are as long as the lead in CVCredit.
+    LongBoost,
+    /// Both look again at the end of the rate limit for who woke within it.
+    Credit2LooksAgain,
+    IsacsLooksAgain,
+    /// Our own: Credit2 with turns for I/O.
+    IoTurns,
+    IoTurnsShared,
+    /// A new interval weighs a tenth in the average, what was before nine.
+    SlowAverage,
+}
+
+impl Policy {
+    /// ISACS with one thing otherwise, for what does not hold.
+    pub(super) const ABLATED: [Policy; 9] = [
+        Policy::WithoutIoCredit,
+        Policy::WithoutConcealing,
+        Policy::WithoutBoost,
+        Policy::WithoutIoBalance,
+        Policy::KeepsDebt,
+        Policy::Faint,
+        Policy::ShortSlices,
+        Policy::LongBoost,
+        Policy::SlowAverage,
+    ];
+
+    /// How a sentence about what it comes to begins.
+    pub(super) fn phrase(self) -> &'static str {
+        match self {
+            Policy::WithoutIoCredit => "Without IVCredit",
+            Policy::WithoutConcealing => "Without concealing",
+            Policy::WithoutBoost => "Without CPU-BOOST",
+            Policy::WithoutIoBalance => "Without I/O balancing",
+            Policy::KeepsDebt => "With debt kept",
+            Policy::ShortSlices => "With slices of 1 ms",
+            Policy::Faint => "With a thousandth of IVCredit",
+            Policy::LongBoost => "With long slices in CPU-BOOST",
+            Policy::Credit2Shared | Policy::IsacsShared | Policy::IoTurnsShared => {
+                "With one run-queue"
+            }
+            Policy::Credit2LooksAgain | Policy::IsacsLooksAgain => {
+                "With a look at the end of the rate limit"
+            }
+            Policy::SlowAverage => "With the weights of equation 1 changed round",
+            Policy::IoTurns => "With credit2-io",
+            Policy::Credit2 | Policy::Isacs => "As it is",
+        }
+    }
+
+    /// It, with its parameters.
+    pub(super) fn spec(self) -> SchedulerSpec {
+        let run_queues = match self {
+            Policy::Credit2Shared | Policy::IsacsShared | Policy::IoTurnsShared => {
+                credit2::RunQueues::All
+            }
+            _ => credit2::RunQueues::Core,
+        };
+        let usual = credit2::Params::default();
+        let credit2 = credit2::Params {
+            run_queues,
+            max_slice: match self {
+                Policy::ShortSlices => usual.rate_limit,
+                _ => usual.max_slice,
+            },
+            looks_again: matches!(
+                self,
+                Policy::Credit2LooksAgain
+                    | Policy::IsacsLooksAgain
+                    | Policy::IoTurns
+                    | Policy::IoTurnsShared
+            ),
+            ..usual
+        };
+        match self {
+            Policy::Credit2 | Policy::Credit2Shared | Policy::Credit2LooksAgain => {
+                return SchedulerSpec::Credit2(credit2);
+            }
+            Policy::IoTurns | Policy::IoTurnsShared => {
+                return SchedulerSpec::IoTurns(io_turns::Params {
+                    credit2,
+                    ..io_turns::Params::default()
+                });
+            }
+            _ => {}
+        }
+        let usual_isacs = isacs::Params::default();
+        SchedulerSpec::Isacs(isacs::Params {
+            credit2,
+            io_credit: self != Policy::WithoutIoCredit,
+            concealing: self != Policy::WithoutConcealing,
+            cpu_boost: self != Policy::WithoutBoost,
+            io_balance: self != Policy::WithoutIoBalance,
+            keeps_debt: self == Policy::KeepsDebt,
+            new_sample: match self {
+                Policy::SlowAverage => 1_000 - usual_isacs.new_sample,
+                _ => usual_isacs.new_sample,
+            },
+            long_boost: self == Policy::LongBoost,
+            io_credit_divisor: if self == Policy::Faint { 1_000 } else { 1 },
+            ..usual_isacs
+        })
+    }
+}
