@@ -1,10 +1,13 @@
 //! The `tidegate` binary as its users meet it.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use common::{read_away, serve};
 use serde_json::Value;
 
 fn tidegate(args: &[&str]) -> Output {
@@ -56,9 +59,8 @@ size = "8 MiB"
 
 impl Daemon {
     fn start() -> Daemon {
-        let (daemon, mut log) = Daemon::start_with_log();
-        // What it says later is read away, lest it block.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let (daemon, log) = Daemon::start_with_log();
+        read_away(log);
         daemon
     }
 
@@ -67,19 +69,7 @@ impl Daemon {
         let dir = tempfile::tempdir().expect("a directory");
         let config = dir.path().join("t.toml");
         std::fs::write(&config, CONFIG).expect("writable");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .arg("serve")
-            .arg(&config)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        // It says so once its sockets are there.
-        let mut log = BufReader::new(child.stderr.take().expect("piped"));
-        let mut said = String::new();
-        while !said.contains("listening on") {
-            let n = log.read_line(&mut said).expect("readable");
-            assert!(n > 0, "the daemon ended: {said}");
-        }
+        let (child, log) = serve(&config);
         (Daemon { child, dir }, log)
     }
 

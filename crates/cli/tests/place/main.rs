@@ -1,5 +1,7 @@
 //! `tidegate place`, as its users meet it.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod hosts;
 mod start;
 mod whole;

@@ -1,8 +1,8 @@
 //! Jobs that are started on the daemon of the host they go to.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
+use super::common::{read_away, serve};
 use super::{Site, stderr};
 
 /// A daemon with one VM in memory, ended when it goes out of scope.
@@ -26,20 +26,8 @@ impl Daemon {
     fn start(site: &Site) -> Daemon {
         let config = site.file("t.toml");
         std::fs::write(&config, CONFIG).expect("writable");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .arg("serve")
-            .arg(&config)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        let mut log = BufReader::new(child.stderr.take().expect("piped"));
-        let mut said = String::new();
-        while !said.contains("listening on") {
-            let n = log.read_line(&mut said).expect("readable");
-            assert!(n > 0, "the daemon ended: {said}");
-        }
-        // What it says later is read away, lest it block.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let (child, log) = serve(&config);
+        read_away(log);
         Daemon(child)
     }
 }

@@ -1,6 +1,6 @@
 //! Who decides which requests are let in, and when: nobody, PCOS, or an oracle that tries each.
 
-use super::house::{MEDIA, Newcomer};
+use super::house::{MEDIA, Newcomer, Setting};
 use super::learning::{INTERVAL, Learnt};
 use super::oracle::Oracle;
 use super::stage::{JobKey, Running, Stage, Terms};
@@ -52,30 +52,45 @@ impl Gate for Exact {
 }
 
 /// The meta-scheduler above one host.
-pub(super) struct Prescient {
+pub(super) struct Prescient<'a> {
     pcos: Pcos,
+    learnt: &'a Learnt,
+    setting: Setting,
     host: HostId,
     /// Jobs that it knows to run.
     known: BTreeMap<JobKey, RequestId>,
-    /// The request that it was asked for last, by its number here and there.
-    asked: Option<(usize, RequestId)>,
+    /// The request that it was asked for last.
+    asked: Option<Asked>,
     placed: Option<Placement>,
     steady: Steady,
     /// Who is late anyway is protected, too.
     printed: bool,
 }
 
-impl Prescient {
-    /// Over a host with VMs for so many newcomers. `printed`: who is late anyway is protected, too.
-    pub(super) fn new(learnt: &Learnt, places: usize, printed: bool) -> Prescient {
+/// A request that PCOS was asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    /// Its number here.
+    index: usize,
+    /// And there.
+    id: RequestId,
+    /// What its VM takes at most, as PCOS was told.
+    limit: Option<u64>,
+}
+
+impl<'a> Prescient<'a> {
+    /// Over a host of this kind. `printed`: who is late anyway is protected, too.
+    pub(super) fn new(learnt: &'a Learnt, setting: Setting, printed: bool) -> Prescient<'a> {
         let mut pcos = Pcos::new(MOST_WAITING);
         let spec = HostSpec {
             database: learnt.database.clone(),
-            jobs: MEDIA + places,
+            jobs: MEDIA + setting.places(),
         };
         let host = pcos.add_host(Nanos::ZERO, spec);
         Prescient {
             pcos,
+            learnt,
+            setting,
             host,
             known: BTreeMap::new(),
             asked: None,
@@ -106,6 +121,17 @@ impl Prescient {
         Some((placement.class, lowered.collect()))
     }
 
+    /// The VM that the next newcomer would have takes as much at most.
+    fn limit(&self, stage: &Stage<'_>) -> Option<u64> {
+        self.learnt.limit(self.setting, stage.free()?)
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(asked) = self.asked.take() {
+            self.pcos.withdraw(asked.id);
+        }
+    }
+
     fn take_events(&mut self) {
         while let Some(event) = self.pcos.poll_event() {
             if let Event::Placed(placement) = event {
@@ -115,10 +141,15 @@ impl Prescient {
     }
 }
 
-impl Gate for Prescient {
+impl Gate for Prescient<'_> {
     fn look(&mut self, stage: &Stage<'_>) {
         let (now, running) = (stage.now(), stage.running());
-        let had = self.steady.told(now, &running, &stage.moved());
+        if (self.asked).is_some_and(|asked| asked.limit != self.limit(stage)) {
+            // It would have another kind of VM now, so it is another request.
+            self.withdraw();
+        }
+        let vms_had = self.steady.told(now, &running, &stage.moved());
+        let had: Vec<_> = vms_had.iter().map(|of| (of.class, of.rate)).collect();
         for of in &running {
             if self.known.contains_key(&of.key()) {
                 continue;
@@ -129,6 +160,9 @@ impl Gate for Prescient {
                 Some(placement) => placement.id,
                 None => self.pcos.resume(self.host, tenant(of), now),
             };
+            if let Some(limit) = self.learnt.limit(self.setting, of.vm) {
+                self.pcos.limit(self.host, id, limit);
+            }
             self.known.insert(of.key(), id);
         }
         let is_there = |key: &JobKey| running.iter().any(|of| of.key() == *key);
@@ -146,36 +180,47 @@ impl Gate for Prescient {
         let moved: Vec<_> = (running.iter())
             .filter_map(|of| Some((id(of)?, of.moved)))
             .collect();
+        let is_sated = |of: &&Had| self.learnt.is_sated(self.setting, of.vm, of.rate);
+        let sated = vms_had.iter().filter(is_sated).filter_map(|had| {
+            let of = running.iter().find(|of| of.vm == had.vm)?;
+            Some((id(of)?, had.rate))
+        });
+        let sated: Vec<_> = sated.collect();
         let update = Update {
             ended: &ended,
             classes: &classes,
             moved: &moved,
             had: &had,
-            // Nobody says what a VM would take at most.
-            sated: &[],
+            sated: &sated,
         };
         self.pcos.update(now, self.host, &update);
         self.take_events();
     }
 
     fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms> {
-        if self.printed
-            && let Some((_, id)) = self.asked.take()
-        {
-            self.pcos.withdraw(id);
+        if self.printed {
+            self.withdraw();
+            if self.is_somebody_late(stage.now()) {
+                return None;
+            }
         }
-        if self.printed && self.is_somebody_late(stage.now()) {
-            return None;
-        }
-        if self.asked.is_none_or(|(index, _)| index != newcomer.index) {
+        if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
+            let index = newcomer.index;
+            let limit = self.limit(stage);
             let request = Request::new(newcomer.bytes, newcomer.deadline).ok()?;
+            let request = match limit {
+                // With less than it needs it is never in time.
+                Some(limit) => request.limited(limit).ok()?,
+                None => request,
+            };
             let answer = self.pcos.request(stage.now(), request);
-            self.asked = Some((newcomer.index, answer.id));
+            let id = answer.id;
+            self.asked = Some(Asked { index, id, limit });
             if let Outcome::Placed(placement) = answer.outcome {
                 self.placed = Some(placement);
             }
         }
-        let (_, id) = self.asked?;
+        let id = self.asked?.id;
         let placement = self
             .placed
             .as_ref()
@@ -204,7 +249,8 @@ impl Gate for Foreseeing {
         let had = self
             .steady
             .told(stage.now(), &stage.running(), &stage.moved());
-        self.database.learn(had);
+        self.database
+            .learn(had.iter().map(|of| (of.class, of.rate)));
     }
 
     fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms> {
@@ -236,6 +282,14 @@ fn tenant(of: &Running) -> Tenant {
     }
 }
 
+/// What a VM had, of a class all the while, in bytes a second.
+#[derive(Clone, Copy)]
+struct Had {
+    vm: usize,
+    class: Class,
+    rate: u64,
+}
+
 /// What VMs had while none came, went or had another class: what the agent on a host tells. A media server that goes
 /// from one request to the next is there all the time.
 #[derive(Default)]
@@ -249,7 +303,7 @@ struct Steady {
 impl Steady {
     /// What is to be learnt now: at an interval's end, or when VMs or classes are others, where it has been a third of
     /// an interval, as PriDyn has it.
-    fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<(Class, u64)> {
+    fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
         let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
         let changed = vms != self.vms;
         if !changed && now < self.next {
@@ -258,7 +312,8 @@ impl Steady {
         let long = now.since(self.since);
         let rate = |&(vm, class): &(usize, Class)| {
             let bytes = u128::from(moved[vm] - self.moved[vm]) * u128::from(Nanos::SECOND.0);
-            (class, (bytes / u128::from(long.0.max(1))) as u64)
+            let rate = (bytes / u128::from(long.0.max(1))) as u64;
+            Had { vm, class, rate }
         };
         let had = match long.0 * 3 >= INTERVAL.0 {
             true => self.vms.iter().map(rate).collect(),

@@ -33,6 +33,7 @@ pub(super) const ACCEPTANCE: Figure = Figure {
         Way::new(Setting::Asked, Rule::Ours),
         Way::new(Setting::Asked, Rule::Ends),
         Way::new(Setting::Limited, Rule::Ours),
+        Way::new(Setting::Told, Rule::Ours),
     ],
 };
 

@@ -75,12 +75,24 @@ pub(super) enum Setting {
     Asked,
     /// The same where every other VM cannot take all that it is given: its processor takes so long for a piece.
     Limited,
+    /// The same, and PCOS is told what those take at most.
+    Told,
 }
 
 impl Setting {
     /// Everybody asks.
     pub(super) fn asks_all(self) -> bool {
-        matches!(self, Setting::Asked | Setting::Limited)
+        matches!(self, Setting::Asked) || self.limits()
+    }
+
+    /// Every other VM is limited.
+    pub(super) fn limits(self) -> bool {
+        matches!(self, Setting::Limited | Setting::Told)
+    }
+
+    /// Whether this VM cannot take all that it is given.
+    pub(super) fn is_limited(self, vm: usize) -> bool {
+        self.limits() && vm > MEDIA && (vm - MEDIA) % 2 == 1
     }
 
     /// VMs for those that are let in.
@@ -95,7 +107,7 @@ impl Setting {
     fn factor(self) -> u64 {
         match self {
             Setting::One | Setting::Several => 100,
-            Setting::Long | Setting::Asked | Setting::Limited => 10_000,
+            Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => 10_000,
         }
     }
 }
@@ -204,8 +216,8 @@ impl House {
                 replay.size_factor = Factor::new(setting.factor() as f64);
             }
         }
-        if setting == Setting::Limited {
-            for vm in all.tenants[MEDIA + 1..].iter_mut().step_by(2) {
+        for (at, vm) in all.tenants.iter_mut().enumerate() {
+            if setting.is_limited(at) {
                 vm.delay.processor = Some(TimeDistribution::Fixed(LIMITED));
             }
         }
@@ -233,6 +245,13 @@ impl House {
         scenario.tenants.truncate(vms);
         scenario.devices[0].policy = policy.devices[0].policy.clone();
         scenario.duration = duration;
+        scenario
+    }
+
+    /// The same of one VM for newcomers alone.
+    pub(super) fn stream_alone(&self, vm: usize, duration: Nanos, policy: &Scenario) -> Scenario {
+        let mut scenario = self.streams(self.setting.places(), duration, policy);
+        scenario.tenants = vec![scenario.tenants.swap_remove(vm - MEDIA)];
         scenario
     }
 

@@ -32,9 +32,25 @@ const MEASURED: Nanos = Nanos::from_secs(180);
 pub(super) struct Learnt {
     pub(super) capacity: Capacity,
     pub(super) database: PriorityDatabase,
+    /// What a limited VM has alone, in bytes a second, where PCOS is told of it.
+    limit: Option<u64>,
 }
 
+/// Who had so much of what it takes at most, in a hundred, had all of it: as `tidegate place` reckons.
+const ALL_OF_IT: u64 = 95;
+
 impl Learnt {
+    /// What this VM takes at most, in bytes a second; `None`: all it is given, as far as PCOS is told.
+    pub(super) fn limit(&self, setting: Setting, vm: usize) -> Option<u64> {
+        self.limit.filter(|_| setting.is_limited(vm))
+    }
+
+    /// Whether a VM that had so much had all that it takes.
+    pub(super) fn is_sated(&self, setting: Setting, vm: usize, had: u64) -> bool {
+        let limit = self.limit(setting, vm);
+        limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
+    }
+
     pub(super) fn of(
         setting: Setting,
         case: Case,
@@ -42,15 +58,17 @@ impl Learnt {
     ) -> Result<Learnt, ExperimentError> {
         let of = |setting| House::new(setting, case, ANY, folder);
         let (house, whole) = match setting {
-            Setting::Limited => (of(setting)?, of(Setting::Asked)?),
+            Setting::Limited | Setting::Told => (of(setting)?, of(Setting::Asked)?),
             _ => (of(setting)?, of(setting)?),
         };
         let key = PridynKey::new(Scene::Media, "cfq", Change::Streams(MEDIA));
         let by_hand = scenario(&key, folder, &Basis::default())?;
         let capacity = Capacity {
-            alone: total(&whole, 1, &by_hand),
-            two: total(&whole, 2, &by_hand),
+            alone: total(whole.streams(1, MEASURED, &by_hand)),
+            two: total(whole.streams(2, MEASURED, &by_hand)),
         };
+        let limit = (setting == Setting::Told)
+            .then(|| total(house.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
             what: format!(
@@ -58,23 +76,27 @@ impl Learnt {
                 capacity.two, capacity.alone
             ),
         })?;
-        let mut database = PriorityDatabase::new(bandwidth);
+        let mut learnt = Learnt {
+            capacity,
+            database: PriorityDatabase::new(bandwidth),
+            limit,
+        };
         let vms = match setting.asks_all() {
             true => 1..=setting.places(),
             false => MEDIA..=MEDIA + setting.places(),
         };
         for vms in vms {
             for classes in combinations(vms) {
-                learn(&house, &by_hand, &classes, &mut database);
+                learn(&house, &by_hand, &classes, &mut learnt);
             }
         }
-        Ok(Learnt { capacity, database })
+        Ok(learnt)
     }
 }
 
-/// What so many media servers have together.
-fn total(house: &House, vms: usize, by_hand: &Scenario) -> u64 {
-    let mut world = World::new(house.streams(vms, MEASURED, by_hand), None);
+/// What the VMs of a scenario have together, in bytes a second.
+fn total(scenario: Scenario) -> u64 {
+    let mut world = World::new(scenario, None);
     world.run(&mut |_| {});
     let report = world.report();
     report
@@ -98,11 +120,11 @@ fn combinations(vms: usize) -> Vec<Vec<Class>> {
     all
 }
 
-fn learn(house: &House, by_hand: &Scenario, classes: &[Class], database: &mut PriorityDatabase) {
+fn learn(house: &House, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
     let vms = classes.len();
     let intervals = match house.setting {
         Setting::One | Setting::Several => INTERVALS,
-        Setting::Long | Setting::Asked | Setting::Limited => INTERVALS_OF_LONG,
+        Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => INTERVALS_OF_LONG,
     };
     for turn in 0..vms {
         let length = Nanos(INTERVAL.0 * intervals);
@@ -118,8 +140,14 @@ fn learn(house: &House, by_hand: &Scenario, classes: &[Class], database: &mut Pr
         let mut world = World::new(scenario, Some(INTERVAL));
         while !world.is_over() {
             let mut had = Vec::new();
-            world.step(&mut |row| had.push((class(had.len()), row.rates.bytes_per_s as u64)));
-            database.learn(had);
+            // The first VM of these is the first for newcomers, where everybody asks.
+            let first = if house.setting.asks_all() { MEDIA } else { 0 };
+            world.step(&mut |row| {
+                let (vm, rate) = (had.len(), row.rates.bytes_per_s as u64);
+                let took_all = !learnt.is_sated(house.setting, first + vm, rate);
+                had.push((class(vm), rate, took_all));
+            });
+            learnt.database.learn_of(had);
         }
     }
 }

@@ -112,6 +112,9 @@ impl Way {
             Setting::Limited => {
                 "with such requests, nothing that was not asked for and every other VM limited"
             }
+            Setting::Told => {
+                "with such requests, nothing that was not asked for, every other VM limited and that told"
+            }
         };
         let rule = match self.rule {
             Rule::Ours => "",
@@ -196,8 +199,7 @@ fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<Ran, ExperimentErr
         Who::Everybody => Box::new(Open),
         Who::Pcos(Rule::Ends) | Who::Audited(Rule::Ends) => Box::new(Foreseeing::new(learnt)),
         Who::Pcos(rule) | Who::Audited(rule) => {
-            let places = key.setting.places();
-            Box::new(Prescient::new(learnt, places, rule == Rule::Printed))
+            Box::new(Prescient::new(learnt, key.setting, rule == Rule::Printed))
         }
         Who::Oracle => Box::new(Exact(Oracle::new(end))),
     };
@@ -316,7 +318,7 @@ mod tests {
         let mut gate: Box<dyn Gate> = match who {
             Who::Everybody => Box::new(Open),
             Who::Oracle => Box::new(Exact(Oracle::new(end))),
-            _ => Box::new(Prescient::new(&learnt, setting.places(), false)),
+            _ => Box::new(Prescient::new(&learnt, setting, false)),
         };
         let outcome = run::run(&house, &scenario, &learnt.capacity, gate.as_mut(), end);
         let audit = Audit::of(&house, &scenario, &outcome, end);
