@@ -119,7 +119,9 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
 fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem> {
     match (&mut scenario.cpu, processors) {
         (cpu, Processors::None) => *cpu = None,
-        (Some(cpu), Processors::Under(scheduler)) => cpu.put_under(scheduler),
+        (Some(cpu), Processors::Under(scheduler)) => {
+            cpu.scheduler = cpu.scheduler.replaced_by(scheduler);
+        }
         (None, Processors::Under(scheduler)) => {
             let what = format!("it has no processors to put under {}", scheduler.name());
             let help = "add [host.cpu] to the scenario (docs/host.md), or leave out --scheduler";

@@ -42,9 +42,10 @@ fn hogs_of_equal_weight_share_a_pcpu_evenly() {
 fn share_by_weight(scheduler: SchedulerSpec, weights: &[u32]) {
     // All of the machine: Credit deals out what all pCPUs can do, also to those who may use one only.
     let here = CpuSet::range(0, 0);
-    let vm = |(n, &weight): (usize, &u32)| VmSpec {
-        weight,
-        ..hog(&format!("vm{n}"), here)
+    let vm = |(n, &weight): (usize, &u32)| {
+        let mut vm = hog(&format!("vm{n}"), here);
+        vm.cpu.weight = weight;
+        vm
     };
     let vms = weights.iter().enumerate().map(vm).collect();
     let found = cpus(long(scheduler, 1, vms));
@@ -117,10 +118,8 @@ fn nobody_runs_where_it_may_not() {
 #[test]
 fn a_cap_is_the_most_however_idle_the_machine_is() {
     for scheduler in ALL() {
-        let capped = VmSpec {
-            cap: 30,
-            ..hog("capped", CpuSet::range(1, 1))
-        };
+        let mut capped = hog("capped", CpuSet::range(1, 1));
+        capped.cpu.cap = 30;
         let alone = cpus(long(scheduler, 2, vec![capped.clone()]));
         assert!((alone[0] - 0.3).abs() < 0.02, "{scheduler:?} {alone:?}");
         let vms = vec![capped, hog("free", CpuSet::range(1, 1))];
@@ -133,12 +132,8 @@ fn a_cap_is_the_most_however_idle_the_machine_is() {
 #[test]
 fn a_cap_holds_for_all_vcpus_of_a_machine_together() {
     for scheduler in [credit2(), credit2_shared()] {
-        let capped = VmSpec {
-            vcpus: 2,
-            hogs: 2,
-            cap: 100,
-            ..hog("capped", CpuSet::range(1, 2))
-        };
+        let mut capped = hog("capped", CpuSet::range(1, 2));
+        (capped.cpu.vcpus, capped.cpu.hogs, capped.cpu.cap) = (2, 2, 100);
         let found = cpus(long(scheduler, 3, vec![capped]));
         assert!(near(found[0], 1.0), "{scheduler:?} {found:?}");
     }

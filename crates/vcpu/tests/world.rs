@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 use tidegate_vcpu::flow::cpu::Cpu;
 use tidegate_vcpu::guest::{GuestCpu, TaskId};
 use tidegate_vcpu::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
-use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, Simulation, VmSpec};
+use tidegate_vcpu::scenario::{CpuSpec, Scenario, SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::world::World;
 
 fn any_scheduler() -> impl Strategy<Value = SchedulerSpec> {
@@ -28,11 +28,12 @@ fn any_vms(pcpus: u8) -> impl Strategy<Value = Vec<VmSpec>> {
         64_u32..1024,
     );
     let vm_of = move |(a, b, vcpus, hogs, does, weight): (u8, u8, usize, usize, u32, u32)| {
-        let spec = VmSpec {
+        let mut spec = vm("vm", CpuSet::range(a.min(b), a.max(b)));
+        spec.cpu = CpuSpec {
             vcpus,
             hogs,
             weight,
-            ..vm("vm", CpuSet::range(a.min(b), a.max(b)))
+            ..spec.cpu
         };
         match does {
             0 => spec,

@@ -3,9 +3,9 @@
 use super::free::{Free, Knob};
 use super::policy::Policy;
 use tidegate_core::time::Nanos;
-use tidegate_vcpu::machine::{CpuSet, DEFAULT_WEIGHT};
+use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{
-    DiskSpec, Driver, Host, PingSpec, Scenario, StreamSpec, VmSpec, WriteSpec,
+    CpuSpec, DiskSpec, Driver, Host, PingSpec, Scenario, StreamSpec, VmSpec, WriteSpec,
 };
 
 pub(super) const PAPER_TOML: &str = include_str!("../../../../experiments/isacs/paper.toml");
@@ -65,11 +65,11 @@ const WITHOUT: (u8, u8) = (2, 7);
 fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
     VmSpec {
         name,
-        vcpus: 4,
-        weight: DEFAULT_WEIGHT,
-        cap: 0,
-        pinned: CpuSet::range(first, last),
-        hogs: 0,
+        cpu: CpuSpec {
+            vcpus: 4,
+            pinned: CpuSet::range(first, last),
+            ..CpuSpec::default()
+        },
         primes: None,
         ping: None,
         stream: None,
@@ -141,7 +141,10 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
         let vms = (0..n).map(|k| what(k, guest(format!("vm{}", k + 1), cpus)));
         vms.collect()
     };
-    let computes = |vm: VmSpec| VmSpec { hogs: 4, ..vm };
+    let computes = |mut vm: VmSpec| {
+        vm.cpu.hogs = 4;
+        vm
+    };
     match case {
         Case::PingHybrid(n) => many(12, WITH_CLIENT, &|k, vm| match k < n {
             true => VmSpec {
@@ -210,10 +213,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &Free, round: u64) -> S
     let mut vms = guests(case, free);
     let disk = matches!(case, Case::DdHybrid(..) | Case::DdMixed(..));
     if !disk {
-        vms.push(VmSpec {
-            pinned: CpuSet::range(7, 7),
-            ..guest("client".to_owned(), (7, 7))
-        });
+        vms.push(guest("client".to_owned(), (7, 7)));
     }
     let streams = matches!(case, Case::IperfHybrid(_) | Case::IperfMixed(_));
     Scenario {

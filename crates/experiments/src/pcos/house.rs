@@ -321,3 +321,19 @@ impl House {
 
 /// The disk's logical block: sizes are rounded up to it.
 const BLOCK: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_other_vm_for_newcomers_is_limited_where_some_are() {
+        let limited = |setting: Setting| -> Vec<usize> {
+            let all = 0..MEDIA + setting.places();
+            all.filter(|vm| setting.is_limited(*vm)).collect()
+        };
+        assert_eq!(limited(Setting::Told), [3, 5]);
+        assert_eq!(limited(Setting::Limited), [3, 5]);
+        assert!(limited(Setting::Asked).is_empty());
+    }
+}

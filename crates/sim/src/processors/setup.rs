@@ -76,8 +76,7 @@ impl Making {
     }
 
     fn add(&mut self, name: &str, cpu: &CpuSpec) -> VmId {
-        let pinned = cpu.pinned.and(self.machine.all());
-        let vm = (self.machine).add_vm(name, cpu.vcpus, pinned, cpu.weight, cpu.cap);
+        let vm = cpu.add_to(&mut self.machine, name);
         (self.inside).resize(self.machine.vcpus.len(), GuestCpu::default());
         vm
     }

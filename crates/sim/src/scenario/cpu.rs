@@ -5,7 +5,6 @@ use core::ops::RangeInclusive;
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
-use tidegate_vcpu::credit2;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{self as vcpu, CpuSpec, SchedulerSpec};
 
@@ -76,29 +75,6 @@ impl HostCpu {
     /// Its pCPUs.
     pub fn all(&self) -> CpuSet {
         CpuSet::first_n(self.machine.pcpus)
-    }
-
-    /// The same under another scheduler; one that it names keeps its parameters. Credit2's are also those of the
-    /// schedulers that stand on it, but for when a pCPU looks again, which is each one's own.
-    pub fn put_under(&mut self, mut other: SchedulerSpec) {
-        if self.scheduler.name() == other.name() {
-            return;
-        }
-        let own = credit2_of(&mut self.scheduler).copied();
-        if let (Some(own), Some(params)) = (own, credit2_of(&mut other)) {
-            let looks_again = params.looks_again;
-            *params = credit2::Params { looks_again, ..own };
-        }
-        self.scheduler = other;
-    }
-}
-
-fn credit2_of(scheduler: &mut SchedulerSpec) -> Option<&mut credit2::Params> {
-    match scheduler {
-        SchedulerSpec::Credit(_) => None,
-        SchedulerSpec::Credit2(params) => Some(params),
-        SchedulerSpec::Isacs(params) => Some(&mut params.credit2),
-        SchedulerSpec::IoTurns(params) => Some(&mut params.credit2),
     }
 }
 

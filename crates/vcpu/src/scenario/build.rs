@@ -75,8 +75,8 @@ impl Builder<'_> {
     fn vm(&mut self, place: usize, vm: &VmSpec) -> Flows {
         let id = VmId(place as u32 + 1);
         let mut flows = Flows::default();
-        if vm.hogs > 0 {
-            let tasks = (0..vm.hogs).map(|n| {
+        if vm.cpu.hogs > 0 {
+            let tasks = (0..vm.cpu.hogs).map(|n| {
                 let vcpu = self.vcpu(id, n);
                 (vcpu, self.task(vcpu), self.spread())
             });
@@ -173,8 +173,7 @@ impl Simulation {
             0,
         );
         for vm in &scenario.vms {
-            let pinned = vm.pinned.and(all);
-            machine.add_vm(&vm.name, vm.vcpus, pinned, vm.weight, vm.cap);
+            vm.cpu.add_to(&mut machine, &vm.name);
         }
         let mut builder = Builder {
             guests: vec![GuestCpu::default(); machine.vcpus.len()],

@@ -10,7 +10,7 @@ use crate::credit::{self, Credit};
 use crate::credit2::{self, Credit2};
 use crate::io_turns::{self, IoTurns};
 use crate::isacs::{self, Isacs};
-use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine};
+use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine, VmId};
 use crate::scheduler::Scheduler;
 use tidegate_core::time::Nanos;
 
@@ -49,6 +49,32 @@ impl SchedulerSpec {
             SchedulerSpec::Credit2(_) => "credit2",
             SchedulerSpec::Isacs(_) => "isacs",
             SchedulerSpec::IoTurns(_) => "credit2-io",
+        }
+    }
+
+    /// The other one in its place, unless it is one of the same name, which keeps its parameters. Credit2's are also
+    /// those of the schedulers that stand on it, but for when a pCPU looks again, which is each one's own.
+    pub fn replaced_by(mut self, mut other: SchedulerSpec) -> SchedulerSpec {
+        if self.name() == other.name() {
+            return self;
+        }
+        if let (Some(own), Some(params)) = (self.credit2(), other.credit2()) {
+            let looks_again = params.looks_again;
+            *params = credit2::Params {
+                looks_again,
+                ..*own
+            };
+        }
+        other
+    }
+
+    /// Those of Credit2, where it is that or stands on it.
+    fn credit2(&mut self) -> Option<&mut credit2::Params> {
+        match self {
+            SchedulerSpec::Credit(_) => None,
+            SchedulerSpec::Credit2(params) => Some(params),
+            SchedulerSpec::Isacs(params) => Some(&mut params.credit2),
+            SchedulerSpec::IoTurns(params) => Some(&mut params.credit2),
         }
     }
 
@@ -133,6 +159,14 @@ pub struct CpuSpec {
     pub hogs: usize,
 }
 
+impl CpuSpec {
+    /// Adds such a virtual machine to a machine.
+    pub fn add_to(&self, machine: &mut Machine, name: &str) -> VmId {
+        let pinned = self.pinned.and(machine.all());
+        machine.add_vm(name, self.vcpus, pinned, self.weight, self.cap)
+    }
+}
+
 impl Default for CpuSpec {
     /// One vCPU, anywhere, and nothing that it works.
     fn default() -> CpuSpec {
@@ -151,17 +185,9 @@ impl Default for CpuSpec {
 pub struct VmSpec {
     /// Its name.
     pub name: String,
-    /// How many vCPUs it has. Events land on the first.
-    pub vcpus: usize,
-    /// Its weight.
-    pub weight: u32,
-    /// Its cap in hundredths of a pCPU; 0: none.
-    pub cap: u32,
-    /// Where its vCPUs may run.
-    pub pinned: CpuSet,
-    /// Processes that work without end, on one vCPU each.
-    pub hogs: usize,
-    /// One that has so much work.
+    /// What it has of the machine.
+    pub cpu: CpuSpec,
+    /// A process that has so much work.
     pub primes: Option<Nanos>,
     /// It answers these.
     pub ping: Option<PingSpec>,

@@ -54,10 +54,8 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     let disk = table(&mut section, "disk", disk);
     let vms = guests::vms(&mut section, all);
     section.finish();
-    let scheduler = match (scheduler?, instead) {
-        (own, Some(other)) if own.name() != other.name() => other,
-        (own, _) => own,
-    };
+    let own = scheduler?;
+    let scheduler = instead.map_or(own, |other| own.replaced_by(other));
     Some(Scenario {
         title: title?,
         duration: duration?,
@@ -319,8 +317,8 @@ pinned = "0,3"
         assert_eq!(names, ["web-1", "web-2", "client"]);
         let ping = scenario.vms[1].ping.expect("it answers");
         assert_eq!((ping.from, ping.period), (2, Nanos::from_millis(7)));
-        assert_eq!(scenario.vms[0].pinned, CpuSet::range(1, 2));
-        assert_eq!(scenario.vms[2].pinned.len(), 2);
+        assert_eq!(scenario.vms[0].cpu.pinned, CpuSet::range(1, 2));
+        assert_eq!(scenario.vms[2].cpu.pinned.len(), 2);
         let SchedulerSpec::Isacs(params) = scenario.scheduler else {
             panic!("{:?}", scenario.scheduler);
         };
@@ -334,7 +332,23 @@ pinned = "0,3"
             let spec = SchedulerSpec::named(name);
             read(GOOD, "s.toml", spec).expect("good").config.scheduler
         };
-        assert_eq!(Some(read("credit2")), SchedulerSpec::named("credit2"));
+        // On the same run-queues, or they would not be compared.
+        let SchedulerSpec::Credit2(params) = read("credit2") else {
+            panic!("{:?}", read("credit2"));
+        };
+        assert_eq!(
+            (params.run_queues, params.looks_again),
+            (RunQueues::Core, false)
+        );
+        let SchedulerSpec::IoTurns(params) = read("credit2-io") else {
+            panic!("{:?}", read("credit2-io"));
+        };
+        let params = params.credit2;
+        assert_eq!(
+            (params.run_queues, params.looks_again),
+            (RunQueues::Core, true)
+        );
+        assert_eq!(Some(read("credit")), SchedulerSpec::named("credit"));
         assert_ne!(Some(read("isacs")), SchedulerSpec::named("isacs"));
         assert_eq!(read("isacs").name(), "isacs");
     }

@@ -7,7 +7,8 @@ use tidegate_vcpu::io_turns::Params as IoTurnsParams;
 use tidegate_vcpu::isacs::Params as IsacsParams;
 use tidegate_vcpu::machine::{CpuSet, VcpuId};
 use tidegate_vcpu::scenario::{
-    DiskSpec, Driver, Host, PingSpec, Scenario, SchedulerSpec, Simulation, StreamSpec, VmSpec,
+    CpuSpec, DiskSpec, Driver, Host, PingSpec, Scenario, SchedulerSpec, Simulation, StreamSpec,
+    VmSpec,
 };
 
 /// Credit2 with a run-queue a pCPU.
@@ -60,11 +61,10 @@ pub(crate) fn credit() -> SchedulerSpec {
 pub(crate) fn vm(name: &str, pinned: CpuSet) -> VmSpec {
     VmSpec {
         name: name.to_owned(),
-        vcpus: 1,
-        weight: 256,
-        cap: 0,
-        pinned,
-        hogs: 0,
+        cpu: CpuSpec {
+            pinned,
+            ..CpuSpec::default()
+        },
         primes: None,
         ping: None,
         stream: None,
@@ -74,10 +74,9 @@ pub(crate) fn vm(name: &str, pinned: CpuSet) -> VmSpec {
 
 /// The same with work without end.
 pub(crate) fn hog(name: &str, pinned: CpuSet) -> VmSpec {
-    VmSpec {
-        hogs: 1,
-        ..vm(name, pinned)
-    }
+    let mut spec = vm(name, pinned);
+    spec.cpu.hogs = 1;
+    spec
 }
 
 /// The same, answering round trips that the VM at `from` sends.

@@ -78,14 +78,9 @@ fn vm(
     let stream = part(&mut section, "stream", |section| stream(section, places));
     let write = part(&mut section, "write", write);
     section.finish();
-    let cpu = cpu?;
     let spec = VmSpec {
         name: name?,
-        vcpus: cpu.vcpus,
-        weight: cpu.weight,
-        cap: cpu.cap,
-        pinned: cpu.pinned,
-        hogs: cpu.hogs,
+        cpu: cpu?,
         primes: primes?,
         ping: ping?,
         stream: stream?,
