@@ -134,7 +134,8 @@ impl World {
                 depth: DEVICE_DEPTH,
                 ..EngineConfig::default().device
             },
-            max_requests: vms.saturating_mul(workload.depth).max(64),
+            // Half of the slots are guaranteed, to each VM as many as it keeps outstanding.
+            max_requests: vms.saturating_mul(workload.depth).saturating_mul(2).max(64),
             max_pending_per_vm: workload.depth,
             max_vms: vms,
             ..EngineConfig::default()

@@ -193,6 +193,8 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         merge_limit: bounds.merge_limit,
         max_requests: bounds.max_requests,
         max_pending_per_vm: bounds.max_pending_per_vm,
+        payload: Some(scenario::default_payload()),
+        divided: true,
         distances: scenario::default_distances(),
     };
     device.put_on(&model);

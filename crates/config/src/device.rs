@@ -27,6 +27,14 @@ const DEFAULT_MERGE_LIMIT: u32 = 128 * KIB as u32;
 const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
 const DEFAULT_MAX_REQUESTS: u32 = 16_384;
 const DEFAULT_MAX_PENDING: u32 = 1024;
+/// Room for the largest NBD request, 32 MiB, beside what receives the others.
+const BUFFERS: RangeInclusive<u64> = 64 * MIB..=1 << 40;
+/// A VM may exceed its own bound by its only request.
+const BUFFERS_PER_VM: RangeInclusive<u64> = MIB..=1 << 40;
+/// Memory for payloads in bytes, over all VMs, where nothing is said.
+pub const DEFAULT_BUFFERS: u64 = 256 * MIB;
+/// Memory for payloads of one VM in bytes, where nothing is said.
+pub const DEFAULT_BUFFERS_PER_VM: u64 = 64 * MIB;
 
 /// What helps where a policy needs a profile that is not there.
 pub const NEEDS_PROFILE: &str =
@@ -107,11 +115,15 @@ pub struct Bounds {
     pub max_requests: u32,
     /// Requests one VM may have pending, at most `max_requests`.
     pub max_pending_per_vm: u32,
+    /// Memory for payloads in bytes, over all VMs, 64 MiB to 1 TiB.
+    pub buffer_memory: u64,
+    /// Memory for payloads of one VM in bytes, 1 MiB to 1 TiB and at most `buffer_memory`.
+    pub buffer_memory_per_vm: u64,
 }
 
 impl Bounds {
-    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests` and `max_pending_per_vm`, against
-    /// each other and against the model where there is one. What is not said is as large as
+    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_pending_per_vm`, `buffer_memory` and
+    /// `buffer_memory_per_vm`, against each other and against the model where there is one. What is not said is as large as
     /// usual, or as the rest allows. `None`: something was wrong and has been reported.
     pub fn read(section: &mut Section<'_>, model: Option<&Spec>) -> Option<Bounds> {
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
@@ -135,12 +147,23 @@ impl Bounds {
             let pending = field.count(REQUESTS)?;
             at_most(field, pending, most.into(), "max_requests", count)
         });
+        let total = section.read("buffer_memory", DEFAULT_BUFFERS, |field| {
+            field.bytes(BUFFERS)
+        });
+        let most = total.unwrap_or(u64::MAX);
+        let per_vm = DEFAULT_BUFFERS_PER_VM.min(most);
+        let per_vm = section.read("buffer_memory_per_vm", per_vm, |field| {
+            let bytes = field.bytes(BUFFERS_PER_VM)?;
+            at_most(field, bytes, most, "buffer_memory", units::format_bytes)
+        });
         Some(Bounds {
             depth: depth?,
             max_io: max_io?,
             merge_limit: merge_limit?,
             max_requests: max_requests?,
             max_pending_per_vm: pending?,
+            buffer_memory: total?,
+            buffer_memory_per_vm: per_vm?,
         })
     }
 }
@@ -209,6 +232,8 @@ mod tests {
             merge_limit: 128 << 10,
             max_requests: 16_384,
             max_pending_per_vm: 1024,
+            buffer_memory: 256 << 20,
+            buffer_memory_per_vm: 64 << 20,
         };
         assert_eq!(bounds("", None), Ok(usual));
         let small = Bounds {

@@ -12,7 +12,7 @@ use crate::time::Nanos;
 use core::cell::Ref;
 use std::sync::Arc;
 
-pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, NIL, Vm, flag, state};
+pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, NIL, Vm, flag, shut, state};
 
 /// The device as the engine was told of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -292,7 +292,13 @@ impl Facts {
     /// Whether a lane's gate is open (always, unless the regulator gates at dispatch).
     #[inline]
     pub fn gate_open(&self, vm: VmId, lane: Lane) -> bool {
-        !self.vms[vm.index()].shut[lane.index()]
+        !self.vms[vm.index()].is_closed(lane)
+    }
+
+    /// Whether a VM's reads are held back because there is no payload memory for the next one.
+    pub fn lacks_memory(&self, vm: VmId) -> bool {
+        let of_vm = &self.vms[vm.index()];
+        of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::STARVED != 0
     }
 
     /// The first admitted unit of a lane.
@@ -395,7 +401,7 @@ impl Facts {
     #[inline]
     pub fn may_go(&self, id: ReqId) -> bool {
         let hot = &self.hot[id.index()];
-        !self.vms[hot.vm as usize].shut[hot.op.lane().index()]
+        !self.vms[hot.vm as usize].is_closed(hot.op.lane())
     }
 
     #[inline]

@@ -457,8 +457,22 @@ impl Driver {
             keep_allocated: kind % 64 == 31,
             tag: self.tag,
         };
-        assert_eq!(self.engine.room(client), self.model.room(client));
-        let expected = self.model.refusal(client, &request);
+        let said = self.engine.room(self.now, client);
+        let bounds = self.model.room(client);
+        assert!(
+            said <= bounds,
+            "{said} requests beyond the bounds of {bounds}"
+        );
+        let vm = self.model.vm_of(client);
+        if bounds > 0 && self.model.is_live(vm) {
+            let part = self.engine.holdings(vm).slots_part;
+            let left = part.saturating_sub(self.model.inside(vm).into());
+            assert!(
+                u64::from(said) >= left.min(bounds.into()),
+                "a part is not lent"
+            );
+        }
+        let expected = self.model.refusal(client, &request, said);
         let taken = self.engine.handle_request(self.now, client, request);
         assert_eq!(taken.err(), expected, "{request:?}");
         if expected.is_none() {

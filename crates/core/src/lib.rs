@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod control;
 pub mod dispatch;
 pub mod ends;

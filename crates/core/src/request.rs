@@ -259,6 +259,10 @@ pub struct Done {
     pub outcome: Outcome,
     /// Where its time went.
     pub account: Account,
+    /// Bytes of payload memory that the request holds: to be given back with
+    /// [`Engine::return_payload`](crate::engine::Engine::return_payload) once its reply was sent. 0: it holds
+    /// none, as every one where payload memory is not bounded.
+    pub payload: u32,
 }
 
 /// Where a request's time went. The parts add up to the time between its arrival and the end

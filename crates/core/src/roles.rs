@@ -183,6 +183,9 @@ pub enum Event<'a> {
     /// Jobs are to be looked at: one has begun or ended, or what VMs have was measured anew
     /// ([`Facts::predictor`]).
     JobsChanged,
+    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). Its lane has been
+    /// closed or opened before.
+    Memory(VmId),
 }
 
 /// What a host tells the others that share its device, once a period.
@@ -297,6 +300,8 @@ impl Interests {
     pub const ADVANCED: Interests = Interests(1 << 13);
     /// [`Event::JobBegan`], [`Event::JobAdmitted`], [`Event::JobEnded`] and [`Event::JobsChanged`].
     pub const JOBS: Interests = Interests(1 << 14);
+    /// [`Event::Memory`].
+    pub const MEMORY: Interests = Interests(1 << 15);
     /// Nothing.
     pub const NONE: Interests = Interests(0);
 
@@ -332,6 +337,7 @@ impl Event<'_> {
             | Event::JobAdmitted { .. }
             | Event::JobEnded(_)
             | Event::JobsChanged => Interests::JOBS,
+            Event::Memory(_) => Interests::MEMORY,
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) mod state {
     pub(crate) const PASSENGER: u8 = 3;
     /// Wholly handed to the device.
     pub(crate) const STARTED: u8 = 4;
+    /// First of a unit that was admitted and is out of its lane until it can have payload memory.
+    pub(crate) const SHELVED: u8 = 6;
     /// A flush in its express lane.
     pub(crate) const EXPRESS: u8 = 5;
 }
@@ -40,8 +42,18 @@ pub(crate) mod flag {
     /// An I/O of several requests has failed of which a part of it was: once nothing of it is in flight
     /// it goes again, from its beginning.
     pub(crate) const AGAIN: u8 = 32;
+    /// A read or write that holds payload memory: see [`crate::engine::PayloadBounds`].
+    pub(crate) const HOLDS: u8 = 64;
     /// What has to be the same of all requests of a unit.
-    pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED);
+    pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED | HOLDS);
+}
+
+/// Why a lane is closed: bits of [`Vm::shut`].
+pub(crate) mod shut {
+    /// Its regulator has shut its gate; time that it does counts as regulated.
+    pub(crate) const REGULATED: u8 = 1;
+    /// Its reads lack payload memory.
+    pub(crate) const STARVED: u8 = 2;
 }
 
 /// What scheduling looks at, in one cache line.
@@ -272,8 +284,8 @@ pub(crate) enum Life {
 #[repr(C, align(128))]
 pub(crate) struct Vm {
     pub lanes: [LaneQueue; 2],
-    /// Lanes whose gate is shut (dispatch-stage regulators).
-    pub shut: [bool; 2],
+    /// Why each lane is closed, by the bits of [`shut`]; 0: it is open.
+    pub shut: [u8; 2],
     pub life: Life,
     /// A process of the host: see [`Facts::is_background`](crate::facts::Facts::is_background).
     pub background: bool,
@@ -281,6 +293,8 @@ pub(crate) struct Vm {
     pub spent: bool,
     /// What it is answered counts for its job.
     pub has_job: bool,
+    /// Reads of it were set aside because another one of the lane holds the memory they lack.
+    pub shelved: bool,
     pub generation: u32,
     /// Guest requests waiting (also flushes).
     pub waiting: u32,
@@ -353,21 +367,28 @@ impl Vm {
     /// How long a lane has been shut in all.
     pub(crate) fn shut_time(&self, lane: Lane, now: Nanos) -> Nanos {
         let sum = self.shut_sum[lane.index()];
-        if self.shut[lane.index()] {
+        if self.shut[lane.index()] & shut::REGULATED != 0 {
             Nanos(sum.wrapping_add(now.0))
         } else {
             Nanos(sum)
         }
     }
 
-    /// Opens or shuts a lane; false when it was so already.
-    pub(crate) fn set_shut(&mut self, lane: Lane, shut: bool, now: Nanos) -> bool {
-        if self.shut[lane.index()] == shut {
+    /// Whether a lane is closed, for whatever reason.
+    #[inline]
+    pub(crate) fn is_closed(&self, lane: Lane) -> bool {
+        self.shut[lane.index()] != 0
+    }
+
+    /// Sets or clears a regulator's reason to close a lane; false when it was so already.
+    pub(crate) fn set_regulated(&mut self, lane: Lane, closed: bool, now: Nanos) -> bool {
+        let reasons = &mut self.shut[lane.index()];
+        if (*reasons & shut::REGULATED != 0) == closed {
             return false;
         }
-        self.shut[lane.index()] = shut;
+        *reasons ^= shut::REGULATED;
         let sum = &mut self.shut_sum[lane.index()];
-        *sum = if shut {
+        *sum = if closed {
             sum.wrapping_sub(now.0)
         } else {
             sum.wrapping_add(now.0)
@@ -378,7 +399,7 @@ impl Vm {
     /// The lane's first admitted unit, if its gate is open; `NIL`: none.
     #[inline]
     pub(crate) fn open_head(&self, lane: usize) -> u32 {
-        if self.shut[lane] {
+        if self.shut[lane] != 0 {
             NIL
         } else {
             self.lanes[lane].admitted_head()

@@ -128,7 +128,7 @@ impl Bench {
         };
         let config = EngineConfig {
             device,
-            max_requests: 512,
+            max_requests: 4096,
             max_pending_per_vm: 64,
             merge_limit: 32 << 10,
             max_vms: VMS as u32,
@@ -201,7 +201,7 @@ impl Bench {
                 len,
                 ..Request::flush(0)
             };
-            let room = self.engine.room(client);
+            let room = self.engine.room(self.now, client);
             let taken = self.engine.handle_request(self.now, client, request);
             assert_eq!(taken.is_ok(), room > 0);
         }
@@ -242,6 +242,7 @@ impl Bench {
             self.engine.handle_completion(self.now, io, Ok(()));
         }
         while self.engine.poll_done().is_some() {}
+        while self.engine.poll_unblocked().is_some() {}
     }
 }
 

@@ -168,7 +168,7 @@ impl Rig {
     /// Asks for so many sectors, unless they overlap with what is open.
     fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
         let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
-        if self.engine.room(self.client) == 0 || self.asked.values().any(overlaps) {
+        if self.engine.room(Nanos::ZERO, self.client) == 0 || self.asked.values().any(overlaps) {
             return false;
         }
         self.tag += 1;

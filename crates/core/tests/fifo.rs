@@ -67,7 +67,7 @@ impl Bench {
         };
         let config = EngineConfig {
             device,
-            max_requests: 2048,
+            max_requests: 16_384,
             max_pending_per_vm: 1024,
             merge_limit: 0,
             max_vms: VMS as u32,

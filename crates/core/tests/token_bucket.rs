@@ -251,7 +251,7 @@ fn dispatch(engine: &mut Engine, oracle: &mut Oracle, now: u64) {
 
 fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
     let config = EngineConfig {
-        max_requests: 1024,
+        max_requests: 8192,
         ..config(8, 0)
     };
     let mut engine = Engine::new(config, &policy("limit")).expect("sound");

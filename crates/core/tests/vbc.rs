@@ -269,7 +269,7 @@ fn a_grant_that_reopens_very_many_vms_does_not_nest() {
     const VMS: u32 = 20_000;
     let config = EngineConfig {
         max_vms: VMS,
-        max_requests: 2 * VMS,
+        max_requests: 16 * VMS,
         ..config(4096, 0)
     };
     let mut world = World::of(config, &spec("vbc+fifo", &[("beta", 1)]), 10);

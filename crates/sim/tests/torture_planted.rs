@@ -447,3 +447,17 @@ impl Plant for Forgetful {
 fn a_flush_that_was_not_done_is_found() {
     found(Checker::Durability, || Box::new(Forgetful::default()));
 }
+
+/// An engine whose VMs take what they find, whoever it is for.
+struct Undivided;
+
+impl Plant for Undivided {
+    fn divides(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_part_that_is_lent_is_found() {
+    found(Checker::Budgets, || Box::new(Undivided));
+}

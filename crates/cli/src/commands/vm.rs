@@ -224,6 +224,30 @@ fn describe(vm: &VmView) -> Table {
     table.fact("clients", vm.clients.to_string());
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
     table.fact("requests now", now);
+    let intake = &vm.intake;
+    if intake.slots_part > 0 {
+        let held = format!(
+            "{} held, {} guaranteed",
+            count(intake.slots),
+            count(intake.slots_part)
+        );
+        table.fact("request slots", held);
+    }
+    if intake.payload_part_bytes > 0 {
+        let part = bytes(intake.payload_part_bytes);
+        let held = format!(
+            "{} held, {part} guaranteed for writes and {part} for reads",
+            bytes(intake.payload_bytes)
+        );
+        table.fact("payload memory", held);
+    }
+    if intake.waiting_connections > 0 {
+        let text = match intake.waiting_connections {
+            1 => "1 connection waits for a slot or memory".to_owned(),
+            n => format!("{n} connections wait for a slot or memory"),
+        };
+        table.fact("", Cell::from(text).tone(Tone::Warn));
+    }
     if let Some(tuning) = &vm.tuning {
         precise::facts(&mut table, tuning);
     }

@@ -172,7 +172,9 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
         Event::Merged { into, .. } => Some(facts.vm_lane(into).0),
         Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
         Event::Answered(done) => Some(done.vm),
-        Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) => Some(vm),
+        Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => {
+            Some(vm)
+        }
         Event::JobBegan(vm) | Event::JobAdmitted { vm, .. } | Event::JobEnded(vm) => Some(vm),
         Event::IntervalEnded(_)
         | Event::Peer { .. }

@@ -66,6 +66,7 @@ mod tests {
             vm: VmId::from_bits(0),
             op: Op::Read,
             outcome: Ok(()),
+            payload: 0,
             account: Account::default(),
         }
     }

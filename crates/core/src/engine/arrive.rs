@@ -1,7 +1,7 @@
 //! A guest request comes: checks, merging, admission, gates.
 
 use super::{Engine, Refusal};
-use crate::facts::{Edges, Facts, Hot, Life, NIL, flag, state};
+use crate::facts::{Edges, Facts, Hot, Life, NIL, flag, shut, state};
 use crate::request::{ClientId, Lane, Op, ReqId, Request};
 use crate::roles::{Event, Gate, Interests, Stage};
 use crate::time::Nanos;
@@ -13,8 +13,8 @@ pub(super) const MERGE_SCAN: usize = Edges::COUNT;
 
 /// A request that will be taken: whose it is, and where it falls on the device.
 #[derive(Clone, Copy)]
-struct Accepted {
-    vm: u32,
+pub(super) struct Accepted {
+    pub(super) vm: u32,
     disk: u32,
     addr: u64,
     flags: u8,
@@ -34,18 +34,29 @@ impl Engine {
         request: Request,
     ) -> Result<ReqId, Refusal> {
         self.advance(now);
-        let mut accepted = self.check(client, &request)?;
+        let accepted = self.check(client, &request)?;
+        self.take_in(accepted.vm as usize, request.op, request.len)?;
+        Ok(self.enter(client, accepted, &request, self.facts.now))
+    }
+
+    /// Takes in a request that has its slot, and its memory if it needs some now. `since`: when it came.
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        client: ClientId,
+        mut accepted: Accepted,
+        request: &Request,
+        since: Nanos,
+    ) -> ReqId {
         let slot = self.free_req;
-        if slot == NIL {
-            return Err(Refusal::Full);
-        }
+        assert!(slot != NIL, "a request that has its slot finds one free");
         self.clients[client.index()].requests += 1;
         let continues = self.note_arrival(accepted, request.op, request.len);
         let company = match continues {
             true => self.find_company(&mut accepted, request.op, request.len),
             false => None,
         };
-        let id = self.fill(slot, client, accepted, &request);
+        let id = self.fill(slot, client, accepted, request, since);
         if let Some((unit, behind)) = company {
             self.join(unit, slot, behind);
         } else if request.op == Op::Flush {
@@ -53,10 +64,10 @@ impl Engine {
         } else {
             self.queue_unit(id, accepted.vm, request.op.lane());
         }
-        Ok(id)
+        id
     }
 
-    fn check(&self, client: ClientId, request: &Request) -> Result<Accepted, Refusal> {
+    pub(super) fn check(&self, client: ClientId, request: &Request) -> Result<Accepted, Refusal> {
         let known = self.client(client).map_err(|_| Refusal::NotConnected)?;
         let spec = &self.disks[known.disk as usize].spec;
         if request.op != Op::Flush {
@@ -76,15 +87,15 @@ impl Engine {
         if of_vm.life != Life::Live {
             return Err(Refusal::NotConnected);
         }
-        if of_vm.requests >= self.config.max_pending_per_vm {
-            return Err(Refusal::Full);
-        }
         let mut flags = 0;
         if request.fua && matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
             flags |= flag::FUA;
         }
         if request.keep_allocated {
             flags |= flag::KEEP_ALLOCATED;
+        }
+        if request.op == Op::Write && self.intake.bounds_payload() {
+            flags |= flag::HOLDS;
         }
         let addr = match request.op {
             Op::Flush => 0,
@@ -102,8 +113,15 @@ impl Engine {
     /// Takes the first free slot and writes the request into it, as a unit of its own. Field by
     /// field: a slot that is built elsewhere and copied here costs more than all the rest.
     #[inline(always)]
-    fn fill(&mut self, slot: u32, client: ClientId, of: Accepted, request: &Request) -> ReqId {
-        let (now, deliberate) = (self.facts.now, self.deliberate_time());
+    fn fill(
+        &mut self,
+        slot: u32,
+        client: ClientId,
+        of: Accepted,
+        request: &Request,
+        since: Nanos,
+    ) -> ReqId {
+        let deliberate = self.deliberate_time();
         let hot = &mut self.facts.hot[slot as usize];
         self.free_req = hot.next;
         self.facts.device.requests += 1;
@@ -127,7 +145,7 @@ impl Engine {
         cold.tag = request.tag;
         cold.client = client.index;
         cold.disk = of.disk;
-        cold.open(now, of.shut, deliberate);
+        cold.open(since, of.shut, deliberate);
         hot.id(slot)
     }
 
@@ -305,7 +323,7 @@ impl Engine {
                 };
                 match gate {
                     // Only shut gates have timers.
-                    Gate::Pass if !of_vm.shut[lane.index()] => return,
+                    Gate::Pass if of_vm.shut[lane.index()] & shut::REGULATED == 0 => return,
                     Gate::Until(due) => self.gates.set(timer, due),
                     Gate::Pass | Gate::Blocked => {
                         self.gates.remove(timer);
@@ -318,11 +336,16 @@ impl Engine {
 
     pub(super) fn set_gate(&mut self, vm: u32, lane: Lane, open: bool) {
         let now = self.facts.now;
-        if !self.facts.vms[vm as usize].set_shut(lane, !open, now) {
+        let of_vm = &mut self.facts.vms[vm as usize];
+        let was_closed = of_vm.is_closed(lane);
+        if !of_vm.set_regulated(lane, !open, now) {
             return;
         }
-        let id = self.facts.vm_at(vm as usize);
-        self.roles.dispatcher.gate(&self.facts, id, lane, open);
+        let (id, is_closed) = (of_vm.id(vm), of_vm.is_closed(lane));
+        if is_closed != was_closed {
+            let roles = &mut self.roles;
+            roles.dispatcher.gate(&self.facts, id, lane, !is_closed);
+        }
     }
 
     /// Puts a flush into its disk's express lane: those that wait there go as one.

@@ -76,6 +76,9 @@ impl Engine {
                 ..
             } = self.facts.hot[next as usize];
             if unit_len <= room {
+                if !self.may_go_along(next) {
+                    return None;
+                }
                 self.absorb(unit, next);
                 continue;
             }
@@ -85,6 +88,9 @@ impl Engine {
                 return None;
             }
             if unit_reqs == 1 {
+                if !self.may_go_along(next) {
+                    return None;
+                }
                 let (slot, bytes) = (next, cut);
                 return Some(Head { slot, bytes });
             }

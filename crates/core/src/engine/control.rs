@@ -67,6 +67,7 @@ impl Engine {
         if let Some(sharing) = &mut self.sharing {
             sharing.vm_added(index);
         }
+        self.intake.add(slot, objective);
         self.facts.objectives[slot] = *objective;
         self.facts.allocations[slot] = 0;
         self.facts.ledgers[slot] = Ledger::default();
@@ -105,6 +106,7 @@ impl Engine {
             // What came of another target says nothing of this one.
             self.facts.begin_seconds(vm.index());
         }
+        self.intake.change(vm.index(), objective);
         self.tell_limits(&Event::VmChanged(vm));
         self.emit(&Event::VmChanged(vm));
         Ok(())
@@ -137,9 +139,7 @@ impl Engine {
             }
         }
         self.facts.vms[vm.index()].requests -= 1;
-        if self.facts.vms[vm.index()].requests == 0 {
-            self.vm_left(vm.index);
-        }
+        self.leave_if_out(vm.index);
         Ok(())
     }
 
@@ -155,6 +155,7 @@ impl Engine {
                 self.free_disk_slot(slot);
             }
         }
+        self.intake.remove(vm as usize);
         let vacated = &mut self.facts.vms[vm as usize];
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
@@ -169,6 +170,7 @@ impl Engine {
     /// of arrival, what is in flight is announced to it, and consumed limits stay consumed.
     pub fn set_policy(&mut self, now: Nanos, policy: &PolicySpec) {
         self.advance(now);
+        self.unshelve_all();
         let vms: Vec<VmId> = self.present().collect();
         let consumed: Vec<Consumed> = vms
             .iter()
@@ -329,7 +331,10 @@ impl Engine {
     fn open_all_gates(&mut self, vms: &[VmId]) {
         for vm in vms {
             for lane in Lane::ALL {
-                self.facts.vms[vm.index()].set_shut(lane, false, self.facts.now);
+                let of_vm = &mut self.facts.vms[vm.index()];
+                of_vm.set_regulated(lane, false, self.facts.now);
+                // Whoever lacks memory finds out anew.
+                of_vm.shut[lane.index()] = 0;
             }
             self.facts.vms[vm.index()].spent = false;
         }

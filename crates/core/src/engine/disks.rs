@@ -176,6 +176,7 @@ impl Engine {
     /// Moves everything inside the engine that is for a disk by so much. Dispatchers that order by
     /// address see it go and come again; to regulators nothing has happened.
     fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
+        self.unshelve(vm);
         let mut waiting = Vec::new();
         for lane in Lane::ALL {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;

@@ -131,6 +131,7 @@ impl Engine {
         hot.flags = (hot.flags & !flag::AGAIN) | flag::ALONE;
         self.begin_wait(slot);
         self.announce(slot);
+        self.let_holder_go(slot);
     }
 
     /// A request that has failed asks for no more parts.
@@ -177,6 +178,7 @@ impl Engine {
         self.link(slot, next);
         self.ask_gate(vm, lane);
         self.announce(slot);
+        self.let_holder_go(slot);
         slot
     }
 
@@ -221,6 +223,11 @@ impl Engine {
             op,
             outcome,
             account,
+            payload: if this.flags & flag::HOLDS == 0 {
+                0
+            } else {
+                len
+            },
         });
         let ledger = &mut ledgers[vm as usize];
         if outcome == Err(IoError::Cancelled) {
@@ -246,6 +253,7 @@ impl Engine {
         this.next = core::mem::replace(&mut self.free_req, slot);
         device.requests -= 1;
         of_vm.requests -= 1;
+        self.intake.answered(*now, vm as usize);
         if of_vm.requests == 0 {
             of_vm.quiet_since = *now;
         }
@@ -260,7 +268,7 @@ impl Engine {
         }
         client.requests -= 1;
         // Clients and VMs that only waited for this request go with it.
-        let vm_left = of_vm.life == Life::Leaving && of_vm.requests == 0;
+        let leaving = of_vm.life == Life::Leaving;
         let client_left = !client.connected && client.requests == 0;
         let client = cold.client;
         if self.hears(Interests::ANSWERED)
@@ -277,8 +285,8 @@ impl Engine {
         if client_left {
             self.free_client_slot(client);
         }
-        if vm_left {
-            self.vm_left(vm);
+        if leaving {
+            self.leave_if_out(vm);
         }
     }
 
@@ -304,6 +312,7 @@ impl Engine {
         error: IoError,
         meant: impl Fn(&Facts, u32) -> bool,
     ) {
+        self.unshelve(vm);
         for lane in Lane::ALL {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {

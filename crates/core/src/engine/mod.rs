@@ -21,7 +21,8 @@
 //! EXPRESS (a flush) --its disk's turn--> STARTED
 //! ```
 //!
-//! The modules, in the order of a request's way: `arrive` (checks, merging, admission), `start`
+//! The modules, in the order of a request's way: `intake` (slots and payload memory), `arrive` (checks,
+//! merging, admission), `start`
 //! (dispatch, splitting), `company` (what goes along), `finish` (completions, cancelling), `answers` (finished requests that wait
 //! to be taken). Beside it: `control` (VMs, disks, clients, policies), `jobs`, `timers`, `ears` (what roles
 //! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
@@ -37,6 +38,7 @@ mod disks;
 mod ears;
 mod error;
 mod finish;
+mod intake;
 mod jobs;
 mod queue;
 mod start;
@@ -51,8 +53,9 @@ pub use crate::facts::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
+pub use intake::{Holdings, PayloadBounds};
 
-use crate::facts::{Cold, Facts, Hot, Life, NIL, Vm};
+use crate::facts::{Cold, Facts, Hot, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::{PolicySpec, Roles};
@@ -71,6 +74,7 @@ use answers::Answers;
 use core::cell::Ref;
 use disks::{Client, Disk};
 use ears::Ears;
+use intake::Intake;
 use std::collections::VecDeque;
 
 /// Memory in bytes.
@@ -111,6 +115,11 @@ pub struct Engine {
     /// next one that does. Nothing is charged here.
     spent_before: TokenBucket,
     stage: Stage,
+    intake: Intake,
+    /// Reads that lack memory while another one of their lane holds it; see [`intake`].
+    shelf: Vec<u32>,
+    /// Roles were told that reads lack memory since the device was last asked for.
+    told_of_memory: bool,
     ears: Ears,
     disks: Vec<Disk>,
     clients: Vec<Client>,
@@ -168,6 +177,13 @@ impl Engine {
         let mut engine = Engine {
             facts: config.empty_facts(),
             stage: roles.regulator.stage(),
+            intake: Intake::new(
+                config.max_requests,
+                config.max_pending_per_vm,
+                config.max_vms,
+            ),
+            shelf: Vec::new(),
+            told_of_memory: false,
             ears: Ears::new(&roles, 0),
             roles,
             spent_before: TokenBucket::new(Nanos::ZERO),
@@ -248,20 +264,6 @@ impl Engine {
     pub fn is_in_flight(&self, io: IoId) -> bool {
         let slot = self.in_flight.get(io.index());
         slot.is_some_and(|f| f.live && f.generation == io.generation)
-    }
-
-    /// How many requests this client may hand in now; 0 also for one that is gone.
-    pub fn room(&self, client: ClientId) -> u32 {
-        let Ok(client) = self.client(client) else {
-            return 0;
-        };
-        let vm = &self.facts.vms[client.vm as usize];
-        if vm.life != Life::Live {
-            return 0;
-        }
-        let of_vm =
-            self.config.max_pending_per_vm - vm.requests.min(self.config.max_pending_per_vm);
-        of_vm.min(self.config.max_requests - self.facts.device.requests)
     }
 
     /// What every role may read.

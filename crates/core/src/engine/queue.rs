@@ -53,11 +53,12 @@ impl Vm {
     pub(super) fn vacant() -> Vm {
         Vm {
             lanes: [LaneQueue::EMPTY; 2],
-            shut: [false; 2],
+            shut: [0; 2],
             life: Life::Free,
             background: false,
             spent: false,
             has_job: false,
+            shelved: false,
             generation: 0,
             waiting: 0,
             requests: 0,

@@ -24,7 +24,20 @@ impl Engine {
         if self.facts.device.in_flight >= self.limit {
             return self.beyond_limit();
         }
-        self.next_dispatch()
+        let io = self.next_dispatch();
+        match io.is_none() && core::mem::take(&mut self.told_of_memory) {
+            true => self.dispatch_again(now),
+            false => io,
+        }
+    }
+
+    /// Roles heard meanwhile that reads lack memory: what has become due by that is done at once.
+    #[cold]
+    fn dispatch_again(&mut self, now: Nanos) -> Option<DeviceIo> {
+        if self.next_timer() > self.facts.now {
+            return None;
+        }
+        self.poll_dispatch(now)
     }
 
     /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it.
@@ -142,6 +155,9 @@ impl Engine {
         if unit_reqs > 1 && unit_len > budget {
             let whole = self.fitting(unit, budget).max(1);
             self.split_unit(unit, whole);
+            return None;
+        }
+        if !self.feed(unit) {
             return None;
         }
         if !self.is_followed(unit) || len < self.left_of(unit) {
@@ -264,6 +280,10 @@ impl Engine {
         }
         if whole && (lane_left || !self.ears.by_lane) {
             self.roles.dispatcher.remove(&self.facts, id);
+        }
+        if whole && op == Op::Read {
+            // Reads that were shelved for it may be asked again.
+            self.unshelve(vm);
         }
         if let Some(Head { slot, .. }) = head
             && self.hears(Interests::ADVANCED)

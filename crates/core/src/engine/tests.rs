@@ -28,7 +28,7 @@ impl Bench {
                 positioning: Nanos::ZERO,
                 bytes_per_s: 0,
             },
-            max_requests: 64,
+            max_requests: 192,
             max_pending_per_vm: 32,
             merge_limit: 64 * KIB,
             max_vms: 8,
@@ -567,7 +567,7 @@ fn what_is_refused_changes_nothing() {
     for i in 0..32 {
         b.ask(client, Request::read(i << 20, 4096, i));
     }
-    assert_eq!(b.engine.room(client), 0);
+    assert_eq!(b.engine.room(Nanos::ZERO, client), 0);
     assert_eq!(
         b.engine
             .handle_request(b.now, client, Request::read(0, 512, 0)),

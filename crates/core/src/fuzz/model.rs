@@ -206,17 +206,33 @@ impl Model {
             .for_each(|o| o.gone = true);
     }
 
+    pub(super) fn vm_of(&self, client: ClientId) -> VmId {
+        self.clients[&client].vm
+    }
+
+    /// Requests of a VM inside the engine.
+    pub(super) fn inside(&self, vm: VmId) -> u32 {
+        self.owed.values().filter(|o| o.vm == vm).count() as u32
+    }
+
+    /// Room within the bounds of the configuration.
     pub(super) fn room(&self, client: ClientId) -> u32 {
         let client = &self.clients[&client];
         if !client.connected {
             return 0;
         }
-        let of_vm = self.owed.values().filter(|o| o.vm == client.vm).count() as u32;
+        let of_vm = self.inside(client.vm);
         let in_all = self.owed.len() as u32;
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
     }
 
-    pub(super) fn refusal(&self, client: ClientId, request: &Request) -> Option<Refusal> {
+    /// What meets a request, where the engine has said that there is room for so many.
+    pub(super) fn refusal(
+        &self,
+        client: ClientId,
+        request: &Request,
+        said: u32,
+    ) -> Option<Refusal> {
         let known = &self.clients[&client];
         if !known.connected {
             return Some(Refusal::NotConnected);
@@ -235,7 +251,7 @@ impl Model {
                 return Some(Refusal::ReadOnly);
             }
         }
-        (self.room(client) == 0).then_some(Refusal::Full)
+        (said == 0).then_some(Refusal::Full)
     }
 
     pub(super) fn accepted(&mut self, now: Nanos, client: ClientId, request: &Request) {

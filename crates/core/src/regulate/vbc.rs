@@ -34,7 +34,7 @@ use crate::dispatch::moved;
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
 use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
-use crate::request::VmId;
+use crate::request::{Lane, VmId};
 use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
 use crate::time::Nanos;
 
@@ -246,7 +246,11 @@ impl Vbc {
         if !self.has_credit(vm.index()) {
             return Hold::No;
         }
+        // Reads that lack memory can use no credit: others must not wait for that.
+        let stuck = facts.lacks_memory(vm) && facts.lane_head(vm, Lane::Write).is_none();
         match (facts.waiting(vm), facts.requests(vm)) {
+            (1.., _) if stuck && facts.in_flight(vm) > 0 => Hold::Flying,
+            (1.., _) if stuck => Hold::No,
             (1.., _) => Hold::Waiting,
             (0, 1..) if literal => Hold::Waiting,
             (0, 1..) => Hold::Flying,
@@ -345,6 +349,7 @@ impl Regulator for Vbc {
             .and(Interests::STARTED)
             .and(Interests::ANSWERED)
             .and(Interests::VMS)
+            .and(Interests::MEMORY)
             .and(Interests::TIMERS)
     }
 
@@ -361,7 +366,7 @@ impl Regulator for Vbc {
             Event::Started(io) => io.vm,
             Event::Answered(done) => done.vm,
             Event::VmAdded(vm) => return self.added(facts, vm),
-            Event::VmChanged(vm) | Event::VmRemoved(vm) => vm,
+            Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => vm,
             _ => return,
         };
         if let Event::Answered(_) = event {

@@ -6,6 +6,7 @@ use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome};
+use tidegate_core::time::Nanos;
 
 const KIB: u32 = 1 << 10;
 const SECOND: u64 = 1_000_000_000;
@@ -290,7 +291,7 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
             let mut next = [0u64; 2];
             let refill = |rig: &mut Rig| {
                 for (n, (vm, client)) in guests.into_iter().enumerate() {
-                    while rig.engine.room(client) > 1024 - case.depth as u32 {
+                    while rig.engine.room(Nanos::ZERO, client) > 1024 - case.depth as u32 {
                         rig.ask(client, Op::Read, next[n] % (1 << 35), case.len)
                             .expect("room");
                         next[n] += (case.len + case.gap) as u64;

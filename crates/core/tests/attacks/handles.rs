@@ -65,7 +65,7 @@ fn refused(rig: &mut Rig, vm: VmId, disk: DiskId, client: ClientId) {
     };
     assert!(unknown(engine.add_disk(vm, spec).unwrap_err()));
     assert!(unknown(engine.connect(disk).unwrap_err()));
-    assert_eq!(engine.room(client), 0);
+    assert_eq!(engine.room(Nanos::ZERO, client), 0);
     let asked = engine.handle_request(now, client, Request::read(0, 4096, u64::MAX));
     assert_eq!(asked.unwrap_err(), Refusal::NotConnected);
     engine.handle_disconnect(now, client);
@@ -125,7 +125,10 @@ fn made_up_handles_are_refused() {
         assert!(!rig.engine.is_in_flight(IoId::from_bits(made_up)));
         assert_eq!(rig.engine.io_segments(IoId::from_bits(made_up)).count(), 0);
     }
-    assert!(rig.engine.room(client) > 0, "who is there stays there");
+    assert!(
+        rig.engine.room(Nanos::ZERO, client) > 0,
+        "who is there stays there"
+    );
 }
 
 /// A client that vanishes and comes back as often as it likes, with requests in flight each time,

@@ -241,7 +241,7 @@ impl Lab {
                 positioning: terms.positioning,
                 bytes_per_s: terms.bytes_per_s,
             },
-            max_requests: 1024,
+            max_requests: 8192,
             max_pending_per_vm: 256,
             merge_limit: if terms.merge { MERGED_MOST } else { 0 },
             max_vms: 2 * GUESTS as u32,

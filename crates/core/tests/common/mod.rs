@@ -102,7 +102,7 @@ pub fn config(depth: u32, merge_limit: u32) -> EngineConfig {
             positioning: Nanos::ZERO,
             bytes_per_s: 0,
         },
-        max_requests: 4096,
+        max_requests: 16_384,
         max_pending_per_vm: 1024,
         merge_limit,
         max_vms: 128,

@@ -179,7 +179,9 @@ fn find_model(name: &str) -> Result<Entry, String> {
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
-    let mut scenario = scenario::read(text, file, &find_model, None)?.config;
+    let mut scenario = scenario::read(text, file, &find_model, None)?
+        .config
+        .unbounded();
     let scheduler = scheduler(key.scheduler, &scenario)?;
     let policy = match key.case {
         Case::Read | Case::ReadBackup => scheduler.policy_for_reads,

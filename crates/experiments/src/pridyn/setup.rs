@@ -208,7 +208,7 @@ pub(crate) fn scenario(
     basis: &Basis,
 ) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
-    let mut scenario = scenario::read(text, file, folder, None)?.config;
+    let mut scenario = scenario::read(text, file, folder, None)?.config.unbounded();
     let wrong = |what: String| ExperimentError::data(file, what);
     files::put_under(&mut scenario, &policy(key.scheduler, key.reading)?);
     change(&mut scenario, key, basis).map_err(wrong)?;

@@ -213,7 +213,9 @@ fn gather(scenario: &mut Scenario) {
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
-    let mut scenario = scenario::read(text, file, &find_model, None)?.config;
+    let mut scenario = scenario::read(text, file, &find_model, None)?
+        .config
+        .unbounded();
     folder::put_under(&mut scenario, &policy(key.scheduler, key.without)?);
     change(&mut scenario, key.change)?;
     if key.without == Without::Luns {

@@ -248,7 +248,9 @@ fn policy(name: &'static str, disk: Disk) -> Result<PolicySpec, ExperimentError>
 /// When a file of the experiment is not what it should be.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
-    let mut scenario = scenario::read(text, file, &Folder, None)?.config;
+    let mut scenario = scenario::read(text, file, &Folder, None)?
+        .config
+        .unbounded();
     put_on(&mut scenario, key.disk)?;
     let policy = policy(key.scheduler, key.disk)?;
     folder::put_under(&mut scenario, &policy);
@@ -375,7 +377,9 @@ pub(super) fn mix(reads: u8) -> Mix {
 /// What virtualisation adds, as it was calibrated.
 fn virtualisation() -> Result<Delay, ExperimentError> {
     let (file, text) = Case::NonBacklogged.file();
-    let scenario = scenario::read(text, file, &Folder, None)?.config;
+    let scenario = scenario::read(text, file, &Folder, None)?
+        .config
+        .unbounded();
     let vm = scenario.tenants.first();
     vm.map(|vm| vm.delay)
         .ok_or_else(|| ExperimentError::data(file, "there is no VM"))

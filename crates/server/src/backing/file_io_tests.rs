@@ -111,7 +111,7 @@ impl Bench {
     fn new() -> Bench {
         Bench {
             facts: FileFacts::for_test(SIZE, BLOCK),
-            pool: Pool::new(8 << 20, 0).unwrap(),
+            pool: Pool::new(8 << 20).unwrap(),
             region: Region::new(SIZE as usize).unwrap(),
             zeroes: Region::new(ZEROES).unwrap(),
             io: FileIo::new(),
@@ -137,7 +137,7 @@ impl Bench {
         let mut out = Vec::new();
         let outcome = loop {
             match self.io.step(&self.facts, &mut out) {
-                Step::Bounce(len) => self.io.give_bounce(self.pool.get_reserved(len)),
+                Step::Bounce(len) => self.io.give_bounce(self.pool.get(len)),
                 Step::Done(outcome) => break outcome,
                 step => {
                     let result = fake.call(step, &out);

@@ -1,4 +1,4 @@
-//! Buffers in size classes, bounded together, given back when nobody needs them.
+//! Buffers in size classes, given back when nobody needs them.
 //!
 //! Each class has addresses enough for the whole bound, so no mixture of sizes can fragment it;
 //! what is bounded is what may be committed: buffers in use and *warm* ones (free, but with
@@ -7,6 +7,8 @@
 //! likely in the cache, and what lies at the bottom is what [`Pool::trim`] gives back.
 
 use std::io;
+
+use tidegate_core::budget::buffer_bytes;
 
 use super::{Mem, Region};
 
@@ -65,16 +67,15 @@ impl Pool {
     /// Longest buffer there is: 32 MiB.
     pub const BUFFER_MAX: usize = 1 << LARGEST;
 
-    /// A pool of `limit` bytes for [`Pool::get`], with addresses for `reserve` more, which
-    /// [`Pool::get_reserved`] may hand out.
+    /// A pool for buffers of `limit` bytes in all, as [`buffer_bytes`] counts them.
     ///
     /// # Errors
     /// When the address space is exhausted.
-    pub fn new(limit: u64, reserve: u64) -> io::Result<Pool> {
+    pub fn new(limit: u64) -> io::Result<Pool> {
         let mut classes = Vec::with_capacity(CLASSES);
         for shift in SMALLEST..=LARGEST {
             let size = 1usize << shift;
-            let count = (limit + reserve) as usize / size + 2;
+            let count = limit as usize / size + 2;
             classes.push(Class {
                 region: Region::new(count * size)?,
                 size,
@@ -92,24 +93,10 @@ impl Pool {
         })
     }
 
-    /// What a buffer of at least `len` bytes counts for.
-    pub fn charge(len: usize) -> u64 {
-        1 << class_of(len).1
-    }
-
-    /// A buffer of at least `len` bytes, if the bound allows. A pool of which nothing is used
-    /// serves any one length, so that a small bound delays and never blocks.
-    pub fn get(&mut self, len: usize) -> Option<Buffer> {
-        if self.used > 0 && self.used + Pool::charge(len) > self.limit {
-            return None;
-        }
-        Some(self.get_reserved(len))
-    }
-
-    /// A buffer whatever the bound, for needs that are bounded elsewhere (by the reserve).
-    /// Panics when the reserve is exceeded.
-    pub fn get_reserved(&mut self, len: usize) -> Buffer {
-        let class = class_of(len).0;
+    /// A buffer of at least `len` bytes. Who may have how much is settled elsewhere (by the engine's
+    /// budgets, by the number of clients): panics when more are in use than the pool was made for.
+    pub fn get(&mut self, len: usize) -> Buffer {
+        let class = class_of(len);
         let size = self.classes[class].size as u64;
         let index = match self.classes[class].warm.pop() {
             Some(index) => {
@@ -155,11 +142,6 @@ impl Pool {
         self.warm
     }
 
-    /// True while another [`Pool::get`] of `len` would succeed.
-    pub fn has_room(&self, len: usize) -> bool {
-        self.used == 0 || self.used + Pool::charge(len) <= self.limit
-    }
-
     /// Gives back the pages of at most `most` buffers that were free since the last trim.
     pub fn trim(&mut self, most: usize) {
         let mut left = most;
@@ -193,11 +175,11 @@ impl Pool {
     }
 }
 
-/// The class that holds `len` bytes, and the logarithm of its size.
-fn class_of(len: usize) -> (usize, u32) {
+/// The class that holds `len` bytes.
+fn class_of(len: usize) -> usize {
     assert!(len <= Pool::BUFFER_MAX, "a buffer of {len} bytes");
-    let shift = len.max(PAGE).next_power_of_two().trailing_zeros();
-    ((shift - SMALLEST) as usize, shift)
+    let size = buffer_bytes(len.max(1) as u32);
+    (size.trailing_zeros() - SMALLEST) as usize
 }
 
 #[cfg(test)]
@@ -205,37 +187,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_holds_over_all_classes() {
-        let mut pool = Pool::new(64 << 10, 0).unwrap();
-        let a = pool.get(32 << 10).unwrap();
-        let b = pool.get(20_000).unwrap();
+    fn warm_memory_of_one_class_makes_room_for_another() {
+        let mut pool = Pool::new(64 << 10).unwrap();
+        let a = pool.get(32 << 10);
+        let b = pool.get(20_000);
         assert_eq!(pool.used(), 64 << 10);
-        assert!(pool.get(1).is_none());
         pool.put(a);
-        let small: Vec<_> = (0..8).map(|_| pool.get(1).unwrap()).collect();
-        assert!(pool.get(1).is_none());
-        assert!(pool.used() + pool.warm() <= 64 << 10, "warm memory counts");
+        let small: Vec<_> = (0..8).map(|_| pool.get(1)).collect();
+        assert_eq!(pool.used() + pool.warm(), 64 << 10, "warm memory counts");
         small.into_iter().for_each(|s| pool.put(s));
         pool.put(b);
         assert_eq!(pool.used(), 0);
     }
 
     #[test]
-    fn an_empty_pool_serves_any_one_length() {
-        let mut pool = Pool::new(4096, 0).unwrap();
-        let big = pool.get(Pool::BUFFER_MAX).unwrap();
-        assert!(pool.get(1).is_none());
-        pool.put(big);
-        assert!(pool.get(1).is_some());
+    fn buffers_are_as_large_as_they_are_counted() {
+        let mut pool = Pool::new(64 << 20).unwrap();
+        for len in [
+            1,
+            4095,
+            4096,
+            4097,
+            100_000,
+            1 << 20,
+            Pool::BUFFER_MAX as u32,
+        ] {
+            let buffer = pool.get(len as usize);
+            assert_eq!(buffer.size(), buffer_bytes(len), "{len}");
+            pool.put(buffer);
+        }
     }
 
     #[test]
     fn trimming_gives_back_only_what_lay_idle() {
-        let mut pool = Pool::new(1 << 20, 0).unwrap();
-        let many: Vec<_> = (0..10).map(|_| pool.get(4096).unwrap()).collect();
+        let mut pool = Pool::new(1 << 20).unwrap();
+        let many: Vec<_> = (0..10).map(|_| pool.get(4096)).collect();
         many.into_iter().for_each(|b| pool.put(b));
         pool.trim(usize::MAX); // Begins to watch.
-        let three: Vec<_> = (0..3).map(|_| pool.get(4096).unwrap()).collect();
+        let three: Vec<_> = (0..3).map(|_| pool.get(4096)).collect();
         three.into_iter().for_each(|b| pool.put(b));
         pool.trim(usize::MAX);
         assert_eq!(pool.warm(), 3 * 4096);
@@ -245,8 +234,8 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_apart() {
-        let mut pool = Pool::new(1 << 20, 0).unwrap();
-        let buffers: Vec<_> = (0..20).map(|_| pool.get(5000).unwrap()).collect();
+        let mut pool = Pool::new(1 << 20).unwrap();
+        let buffers: Vec<_> = (0..20).map(|_| pool.get(5000)).collect();
         let mut at: Vec<_> = buffers.iter().map(|b| b.mem().addr()).collect();
         at.sort_unstable();
         assert!(at.iter().all(|a| a % PAGE == 0));

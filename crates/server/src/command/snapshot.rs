@@ -1,6 +1,7 @@
 //! What a loop says of its device: everything as it stands.
 
 use tidegate_core::engine::DeviceFacts;
+use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{Honours, PolicySpec};
@@ -68,6 +69,10 @@ pub struct VmSnapshot {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
+    /// Request slots and payload memory that it holds, and its parts of them.
+    pub holdings: Holdings,
+    /// Connections that are not read from because it has no slot or memory left.
+    pub stalled: u32,
     /// Since it was added.
     pub stats: Box<VmStats>,
     /// What it moved in each of the last seconds.

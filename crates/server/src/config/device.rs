@@ -1,24 +1,15 @@
 //! `[[device]]`: what disks are made of, and how much is in flight.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tidegate_config::device::{self, Bounds, Steering};
 use tidegate_config::{Field, Names, Section, library};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
-use tidegate_device::{catalogue::Entry, units};
+use tidegate_device::catalogue::Entry;
 
 use super::parse::Context;
 use super::{DeviceConfig, DeviceKind};
-
-const MIB: u64 = 1 << 20;
-/// Room for the largest NBD request, 32 MiB, beside what receives the others.
-const BUFFERS: RangeInclusive<u64> = 64 * MIB..=1 << 40;
-/// A VM may exceed its own budget by its only request.
-const BUFFERS_PER_VM: RangeInclusive<u64> = MIB..=1 << 40;
-const DEFAULT_BUFFERS: u64 = 256 * MIB;
-const DEFAULT_BUFFERS_PER_VM: u64 = 64 * MIB;
 
 /// What a device's disks are made of, without the particulars.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,9 +90,8 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let limits = profile.zip(device::learn_cap(&mut section, has_profile));
     let bounds = Bounds::read(&mut section, spec);
     let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
-    let buffers = Buffers::read(&mut section);
     section.finish();
-    draft.config = complete(&draft, model, limits, bounds.zip(steering), buffers);
+    draft.config = complete(&draft, model, limits, bounds.zip(steering));
     draft
 }
 
@@ -110,9 +100,8 @@ fn complete(
     model: Option<Option<Entry>>,
     limits: Option<(Option<Arc<Profile>>, bool)>,
     bounds: Option<(Bounds, Steering)>,
-    buffers: Option<Buffers>,
 ) -> Option<DeviceConfig> {
-    let ((bounds, steering), buffers) = (bounds?, buffers?);
+    let (bounds, steering) = bounds?;
     let (profile, learn_cap) = limits?;
     let known = &draft.known;
     let kind = match (known.kind?, model?) {
@@ -134,8 +123,8 @@ fn complete(
         merge_limit: bounds.merge_limit,
         max_requests: bounds.max_requests,
         max_pending_per_vm: bounds.max_pending_per_vm,
-        buffer_memory: buffers.total,
-        buffer_memory_per_vm: buffers.per_vm,
+        buffer_memory: bounds.buffer_memory,
+        buffer_memory_per_vm: bounds.buffer_memory_per_vm,
         place: draft.field.place(),
     })
 }
@@ -164,28 +153,4 @@ fn model(
         }
     };
     library::model_from(&field, context.library).map(Some)
-}
-
-/// Memory for request payloads in bytes: over all VMs, and of one.
-struct Buffers {
-    total: u64,
-    per_vm: u64,
-}
-
-impl Buffers {
-    fn read(section: &mut Section<'_>) -> Option<Buffers> {
-        let total = section.read("buffer_memory", DEFAULT_BUFFERS, |field| {
-            field.bytes(BUFFERS)
-        });
-        let most = total.unwrap_or(u64::MAX);
-        let per_vm = DEFAULT_BUFFERS_PER_VM.min(most);
-        let per_vm = section.read("buffer_memory_per_vm", per_vm, |field| {
-            let bytes = field.bytes(BUFFERS_PER_VM)?;
-            device::at_most(field, bytes, most, "buffer_memory", units::format_bytes)
-        });
-        Some(Buffers {
-            total: total?,
-            per_vm: per_vm?,
-        })
-    }
 }

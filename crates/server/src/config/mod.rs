@@ -25,6 +25,7 @@ use crate::fault::Rule;
 mod device;
 pub mod fault;
 pub mod job;
+mod overcommit;
 mod parse;
 mod promise;
 #[cfg(test)]

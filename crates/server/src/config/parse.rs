@@ -9,7 +9,9 @@ use tidegate_config::{Field, Names, Section};
 use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
-use super::{Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, vm};
+use super::{
+    Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, overcommit, vm,
+};
 
 /// Where the control API listens unless the file says.
 pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
@@ -155,6 +157,10 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
                 "no VM has a disk on it",
                 "add a [[vm]], or one with `tidegate vm add` while it is served",
             );
+        }
+        if let Some(device) = &draft.config {
+            let vms = vms.iter().flatten().filter(|vm| vm.device == index);
+            overcommit::warn(&draft.field, device, &vms.collect::<Vec<_>>());
         }
     }
     Some(Config {

@@ -1,14 +1,13 @@
 //! From the engine to the socket: what has ended becomes replies, many to a send.
 
-use tidegate_core::request::{Done, IoError};
+use tidegate_core::request::{Done, IoError, Op};
 use tidegate_nbd::NbdError;
 use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
 
-use super::client::{Client, HEADS, RECEIVE, State};
-use super::places::Places;
+use super::client::{Client, HEADS, RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind, Slot};
 use super::{Loop, Token};
-use crate::buffer::{Mem, Pool, sub_ranges};
+use crate::buffer::{Mem, sub_ranges};
 
 /// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
 /// client can be told from one that takes nothing.
@@ -42,13 +41,13 @@ impl Loop {
 
     /// Queues a request's reply, or forgets it where nobody waits for it.
     pub(super) fn answer(&mut self, index: u32) {
-        self.freed = true;
         let slot = self.slots.get_mut(index);
         let who = slot.client;
         if slot.answer != Answer::Ok || slot.kind != Kind::Read && slot.kind != Kind::BlockStatus {
             // Nothing of its payload is sent.
-            release(slot, &mut self.pool, &mut self.vms);
+            self.release(index);
         }
+        let slot = self.slots.get(index);
         let bytes = HEAD_LEN as u64 + slot.buffer.as_ref().map_or(0, |_| u64::from(slot.len));
         match self.clients.resolve(who) {
             Some(client) if client.state != State::Gone => {
@@ -65,9 +64,28 @@ impl Loop {
 
     /// Gives a slot and its memory back.
     pub(super) fn forget(&mut self, index: u32) {
-        release(self.slots.get_mut(index), &mut self.pool, &mut self.vms);
+        self.release(index);
         self.slots.remove(index);
-        self.freed = true;
+    }
+
+    /// Gives a slot's memory back, and a claim that was never used.
+    fn release(&mut self, index: u32) {
+        let slot = self.slots.get_mut(index);
+        // A reply that the loop makes itself is the reads'.
+        let op = slot.kind.op().unwrap_or(Op::Read);
+        let (vm, now) = (self.vms[slot.vm as usize].id, self.now);
+        let claimed = std::mem::take(&mut slot.claimed);
+        let buffer = slot.buffer.take();
+        // A buffer counts for as much as it was claimed for: sizes are rounded up to powers of two.
+        let bytes = buffer.as_ref().map_or(0, |buffer| buffer.size() as u32);
+        if claimed {
+            self.engine.return_claim(now, vm, op, bytes);
+        } else if buffer.is_some() {
+            self.engine.return_payload(now, vm, op, bytes);
+        }
+        if let Some(buffer) = buffer {
+            self.pool.put(buffer);
+        }
     }
 
     /// Has a client looked at before the turn ends.
@@ -116,7 +134,7 @@ impl Loop {
     fn send_replies(&mut self, index: u32) {
         let client = self.clients.get(index).expect("it is there");
         if client.tx.heads.is_none() {
-            client.tx.heads = Some(self.plumbing.get_reserved(HEADS));
+            client.tx.heads = Some(self.plumbing.get(HEADS));
         }
         let heads = client.tx.heads.as_ref().expect("just taken").mem();
         let (mut used, mut bytes) = (0, 0u64);
@@ -146,6 +164,7 @@ impl Loop {
             bytes += size;
             client.tx.bytes -= size;
         }
+        (client.tx.began, client.tx.began_bytes) = (self.now, bytes);
         self.submit_send(index, bytes, bytes <= LINK_BYTES);
     }
 
@@ -168,7 +187,6 @@ impl Loop {
             && !rx.receiving
             && rx.payload.is_none()
             && rx.held.is_none()
-            && rx.waiting.is_none()
             && rx.start == rx.end)
             .then(|| {
                 (
@@ -177,7 +195,7 @@ impl Loop {
                 )
             });
         if then.is_some() {
-            (rx.start, rx.end, rx.receiving) = (0, 0, true);
+            rx.begin();
             client.tx.linked = true;
             self.linked.push(who);
         }
@@ -254,6 +272,10 @@ impl Loop {
         }
         let client = self.clients.get(index).expect("it is there");
         client.tx.sending = sent;
+        if client.stall == Some(Stall::Unsent) {
+            client.stall = None;
+            self.make_ready(index);
+        }
         self.touch(index);
     }
 }
@@ -276,13 +298,5 @@ fn push_joined(ranges: &mut Vec<Mem>, range: Mem) {
             *last = last.joined(range);
         }
         _ => ranges.push(range),
-    }
-}
-
-/// Gives a slot's memory back.
-fn release(slot: &mut Slot, pool: &mut Pool, vms: &mut Places<super::Vm>) {
-    if let Some(buffer) = slot.buffer.take() {
-        vms[slot.vm as usize].payload -= buffer.size();
-        pool.put(buffer);
     }
 }

@@ -60,12 +60,9 @@ pub(super) enum State {
 /// Why a client is not read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stall {
-    /// The engine is full, for its VM or at all.
-    Room,
-    /// Its VM's payload memory is used up.
-    VmMemory,
-    /// The payload memory of the device is used up.
-    Memory,
+    /// Its VM has no request slot or payload memory left for the next request. `first`: it goes on before
+    /// all others of its VM that wait for the same.
+    Intake { first: bool },
     /// Too many replies wait to be sent.
     Unsent,
 }
@@ -83,12 +80,14 @@ pub(super) struct Rx {
     pub(super) drained: bool,
     /// A write whose payload is coming in, and how much of it is there.
     pub(super) payload: Option<(u32, usize)>,
-    /// Since when that payload has not moved.
+    /// When that payload last moved, and when it began to come.
     pub(super) moved: Nanos,
-    /// A request that waits for memory.
+    pub(super) began: Nanos,
+    /// A request that waits for a slot or for memory.
     pub(super) held: Option<Request>,
-    /// A write that waits for the engine.
-    pub(super) waiting: Option<u32>,
+    /// First turn in which bytes that were received were not taken for lack of a slot or memory. What is
+    /// parsed of them has waited since.
+    pub(super) since: Option<Nanos>,
 }
 
 /// The sending side.
@@ -107,6 +106,20 @@ pub(super) struct Tx {
     pub(super) linked: bool,
     /// When the client last took something.
     pub(super) moved: Nanos,
+    /// When the send that is with the kernel began, and its bytes.
+    pub(super) began: Nanos,
+    pub(super) began_bytes: u64,
+}
+
+impl Rx {
+    /// A receive into the empty buffer is submitted.
+    pub(super) fn begin(&mut self) {
+        (self.start, self.end, self.receiving) = (0, 0, true);
+        if self.drained {
+            // What comes from here on has not waited.
+            self.since = None;
+        }
+    }
 }
 
 impl Client {

@@ -3,13 +3,16 @@
 
 use tidegate_core::time::Nanos;
 
-use super::client::{Stall, State};
+use super::client::State;
 use super::{Loop, Phase};
 
-/// A client that takes (or gives) nothing for so long is cut off.
-const STUCK: Nanos = Nanos::from_secs(60);
-/// The same while the daemon ends.
+/// A client that takes or gives nothing for so long is cut off while the daemon ends.
 const STUCK_AT_END: Nanos = Nanos::from_secs(5);
+/// Time that a client has for a transfer while its VM holds more than its part and another VM waits for
+/// that: so long, and what the bytes take at the pace below.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+/// Bytes per second that such a client moves at least: a slow network of 100 Mbit/s does more.
+const PACE: u64 = 8 << 20;
 
 impl Loop {
     /// The connection broke, or the client closed it without a word.
@@ -57,15 +60,12 @@ impl Loop {
 
     fn remove(&mut self, index: u32) {
         let mut client = self.clients.remove(index);
-        if client.stall == Some(Stall::Memory) {
-            self.memory_waiters -= 1;
+        let vm = self.device.vm_of(client.disk);
+        for queue in &mut self.vms[vm].stalled {
+            queue.retain(|&stalled| stalled != index);
         }
         let payload = client.rx.payload.take().map(|(slot, _)| slot);
-        for slot in payload
-            .into_iter()
-            .chain(client.rx.waiting)
-            .chain(client.tx.queue)
-        {
+        for slot in payload.into_iter().chain(client.tx.queue) {
             self.forget(slot);
         }
         if let Some(heads) = client.tx.heads {
@@ -73,16 +73,15 @@ impl Loop {
         }
         self.plumbing.put(client.rx.buffer);
         self.ring.remove_file(client.file);
-        self.freed = true;
     }
 
-    /// Ends clients that take none of their replies, or stop within a payload.
+    /// Ends clients that take none of their replies, or stop within a payload, once the daemon ends. Until
+    /// then nobody is cut off for being slow with what is its own.
     pub(super) fn cut_off_stuck(&mut self) {
-        let patience = if self.phase == Phase::Running {
-            STUCK
-        } else {
-            STUCK_AT_END
-        };
+        let patience = STUCK_AT_END;
+        if self.phase == Phase::Running {
+            return;
+        }
         for index in self.clients.indices() {
             let client = self.clients.get(index).expect("it is there");
             let what = if client.sending() && self.now.since(client.tx.moved) > patience {
@@ -100,6 +99,42 @@ impl Loop {
                 tracing::warn!(%export, peer = %client.peer, "client cut off: {what} for {patience}");
                 self.close(index);
             }
+        }
+    }
+
+    /// While a VM waits for what others hold beyond their parts, ends those clients of such VMs that are
+    /// slow to send a payload or to take replies. They may connect again; no request of theirs is answered
+    /// with an error.
+    pub(super) fn close_overdue(&mut self) {
+        if self.phase != Phase::Running || !self.engine.is_contended() {
+            return;
+        }
+        for index in self.clients.indices() {
+            let client = self.clients.get(index).expect("it is there");
+            let vm = self.device.vm_of(client.disk);
+            if client.state == State::Gone || !self.engine.holdings(self.vms[vm].id).borrows {
+                continue;
+            }
+            let late = |began: Nanos, bytes: u64| {
+                let takes = Nanos(bytes.saturating_mul(1_000_000_000) / PACE);
+                self.now.since(began) > PATIENCE + takes
+            };
+            let payload = client.rx.payload.map(|(slot, _)| self.slots.get(slot).len);
+            let what = if payload.is_some_and(|len| late(client.rx.began, len.into())) {
+                "slow to send a write's payload"
+            } else if client.sending() && late(client.tx.began, client.tx.began_bytes) {
+                "slow to take its replies"
+            } else {
+                continue;
+            };
+            let export = &self.device.disks[client.disk].disk.export;
+            tracing::warn!(
+                %export,
+                peer = %client.peer,
+                "connection closed: {what} while its VM holds more than its part of the payload \
+                 memory and another VM waits for some"
+            );
+            self.close(index);
         }
     }
 }

@@ -167,6 +167,8 @@ impl Loop {
                 .count() as u32,
             pending: self.engine.pending(vm.id),
             in_flight: self.engine.in_flight(vm.id),
+            holdings: self.engine.holdings(vm.id),
+            stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
             stats: Box::new(self.engine.vm_stats(vm.id).clone()),
             seconds: self.engine.vm_seconds(self.now, vm.id),
             tuning: self.engine.tuning(vm.id),
@@ -219,7 +221,7 @@ impl Loop {
                 return;
             }
         };
-        let buffer = self.plumbing.get_reserved(RECEIVE);
+        let buffer = self.plumbing.get(RECEIVE);
         buffer.mem().write(&adopted.leftover);
         self.clients.insert(Client {
             generation: who.generation,
@@ -239,8 +241,9 @@ impl Loop {
                 drained: false,
                 payload: None,
                 moved: self.now,
+                began: self.now,
                 held: None,
-                waiting: None,
+                since: None,
             },
             tx: Tx {
                 queue: Default::default(),
@@ -250,6 +253,8 @@ impl Loop {
                 heads: None,
                 linked: false,
                 moved: self.now,
+                began: self.now,
+                began_bytes: 0,
             },
             outstanding: 0,
             ready: false,

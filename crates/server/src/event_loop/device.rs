@@ -167,6 +167,9 @@ impl Loop {
         if let Some(model) = &mut self.device.model {
             model.submit(self.now, model_io(model.as_ref(), &io));
         }
+        if io.op == Op::Read {
+            self.take_read_buffers(io.id);
+        }
         if self.device.disks[disk].faults.is_some() {
             let Some(len) = self.inject(index, disk, &io) else {
                 return;
@@ -174,6 +177,16 @@ impl Loop {
             io.len = len;
         }
         self.begin(index, disk, &io);
+    }
+
+    /// Memory for the requests of a read that have none yet: the engine has seen to it that there is some.
+    fn take_read_buffers(&mut self, io: IoId) {
+        for segment in self.engine.io_segments(io) {
+            let slot = self.slots.get_mut(self.slots.by_tag(segment.tag));
+            if slot.buffer.is_none() {
+                slot.buffer = Some(self.pool.get(slot.len as usize));
+            }
+        }
     }
 
     /// Begins the work on an I/O's bytes. It may be shorter than it was started only where it
@@ -231,7 +244,7 @@ impl Loop {
                 return;
             }
             match step {
-                Step::Bounce(len) => entry.file.give_bounce(self.plumbing.get_reserved(len)),
+                Step::Bounce(len) => entry.file.give_bounce(self.plumbing.get(len)),
                 Step::Read(offset) => {
                     return self.ring.read(id, &self.scratch, offset, token);
                 }

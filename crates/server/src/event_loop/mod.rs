@@ -142,8 +142,9 @@ struct Vm {
     id: VmId,
     /// Its disks, as indices into the loop's.
     disks: Vec<usize>,
-    /// Bytes of payload memory its requests hold.
-    payload: u64,
+    /// Clients that are not read from because it has no slot or memory left, in the order in which they
+    /// stopped: for writes, and for all else.
+    stalled: [VecDeque<u32>; 2],
     /// It was removed.
     leaving: bool,
     /// What was said of whether the device does its target.
@@ -164,9 +165,10 @@ struct Loop {
     shrinking: Vec<Shrinking>,
     clients: Clients,
     slots: Slots,
-    /// Payloads.
+    /// The loop's number of each of the engine's VMs.
+    vm_by_id: Vec<usize>,
+    /// Payloads: the engine says who may have some.
     pool: Pool,
-    payload_per_vm: u64,
     /// Receive buffers, headers, bounce buffers: bounded by clients and depth.
     plumbing: Pool,
     zeroes: Region,
@@ -178,12 +180,6 @@ struct Loop {
     now: Nanos,
     /// Clients with something to parse.
     ready: VecDeque<u32>,
-    /// Clients that are not read from, in the order in which they stopped.
-    stalled: VecDeque<u32>,
-    /// How many of those wait for the device's payload memory.
-    memory_waiters: u32,
-    /// Something was freed since stalled clients were last tried.
-    freed: bool,
     /// Clients with something to send or to receive.
     touched: Vec<u32>,
     /// Clients with a linked send that was prepared in this turn.
@@ -198,6 +194,8 @@ struct Loop {
     /// A tick is on its way.
     ticking: bool,
     upkeep_due: bool,
+    /// Requests were handed in after this turn's dispatch.
+    handed_in_late: bool,
     phase: Phase,
     /// It ended with all that was asked answered, and every disk flushed.
     flushed: bool,
@@ -225,8 +223,10 @@ impl Loop {
             self.now = clock();
             self.take_completions();
             self.serve();
+            self.handed_in_late = false;
             self.dispatch();
             self.exchange();
+            self.serve_unblocked();
             self.end_jobs();
             self.leave_further();
             self.shrink_further();
@@ -240,7 +240,7 @@ impl Loop {
 
     /// How long the next turn may wait.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || (self.freed && !self.stalled.is_empty()) {
+        if !self.ready.is_empty() || self.handed_in_late {
             return Some(Duration::ZERO);
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
@@ -304,6 +304,7 @@ impl Loop {
         self.pool.trim(4096);
         self.plumbing.trim(4096);
         self.cut_off_stuck();
+        self.close_overdue();
         self.tell_notices();
         self.tell_adequacy();
         self.tell_jobs();

@@ -6,10 +6,10 @@ use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step, reply
 
 use super::client::{RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind};
-use super::turns::Served;
+use super::turns::{Served, queue_of};
 use super::{Loop, Token};
 use crate::backing::extents::EXTENTS_MAX;
-use crate::buffer::{Mem, Pool};
+use crate::buffer::Mem;
 use crate::ring::Completion;
 
 /// Requests of one client that are parsed before it is the next one's turn.
@@ -78,12 +78,6 @@ impl Loop {
             if client.state != State::Open {
                 return Served::Ended;
             }
-            if let Some(slot) = client.rx.waiting.take() {
-                if !self.hand_in(index, slot) {
-                    return Served::Stalled(Stall::Room);
-                }
-                continue;
-            }
             if client.rx.payload.is_some() {
                 bytes = bytes.saturating_sub(self.fill_payload(index));
                 let client = self.clients.get(index).expect("it is being served");
@@ -113,9 +107,7 @@ impl Loop {
         {
             return Some(Served::Stalled(Stall::Unsent));
         }
-        if self.engine.room(client.engine) == 0 {
-            return Some(Served::Stalled(Stall::Room));
-        }
+        let first = first && client.rx.held.is_some();
         let request = match client.rx.held.take() {
             Some(request) => request,
             None => match self.parse(index) {
@@ -134,14 +126,54 @@ impl Loop {
             }
             _ => 0,
         };
-        if len > 0
-            && let Err(stall) = self.payload_room(self.device.vm_of(disk), len, first)
-        {
-            let client = self.clients.get(index).expect("it is being served");
-            client.rx.held = Some(request);
-            return Some(Served::Stalled(stall));
+        match self.claim(index, disk, &request, len, first) {
+            Ok(claimed) => self.accept(index, disk, request, len, claimed),
+            Err(Refusal::Full) => {
+                let client = self.clients.get(index).expect("it is being served");
+                client.rx.held = Some(request);
+                Some(Served::Stalled(Stall::Intake { first }))
+            }
+            Err(_) => {
+                // Its VM or its disk has gone.
+                self.close(index);
+                Some(Served::Ended)
+            }
         }
-        self.accept(index, disk, request, len)
+    }
+
+    /// Takes what a request needs of its VM's slots and memory. Whether it has a slot of the engine. `first`:
+    /// it was the first of those that wait for the same.
+    fn claim(
+        &mut self,
+        index: u32,
+        disk: usize,
+        request: &Request,
+        len: usize,
+        first: bool,
+    ) -> Result<bool, Refusal> {
+        let vm = self.device.vm_of(disk);
+        if !first && !self.vms[vm].stalled[queue_of(request)].is_empty() {
+            return Err(Refusal::Full);
+        }
+        let client = self.clients.get(index).expect("it is being served").engine;
+        let op = match request.command {
+            Command::Read { .. } => engine::Op::Read,
+            Command::Write => engine::Op::Write,
+            Command::Flush => engine::Op::Flush,
+            Command::Trim => engine::Op::Discard,
+            Command::WriteZeroes { .. } => engine::Op::WriteZeroes,
+            Command::Cache if len > 0 => engine::Op::Read,
+            // Answered at once.
+            Command::Cache => return Ok(false),
+            Command::BlockStatus { .. } => {
+                return match self.engine.take_reply(self.now, client, len as u32) {
+                    true => Ok(false),
+                    false => Err(Refusal::Full),
+                };
+            }
+        };
+        self.engine.claim(self.now, client, op, len as u32)?;
+        Ok(true)
     }
 
     /// Lets the session look at the next bytes.
@@ -195,20 +227,15 @@ impl Loop {
         self.slots.insert(who, of, kind, cookie)
     }
 
-    /// Whether a VM may have a buffer for `len` bytes now.
-    fn payload_room(&self, vm: usize, len: usize, first: bool) -> Result<(), Stall> {
-        let held = self.vms[vm].payload;
-        if held > 0 && held + Pool::charge(len) > self.payload_per_vm {
-            return Err(Stall::VmMemory);
-        }
-        if !self.pool.has_room(len) || (self.memory_waiters > 0 && !first) {
-            return Err(Stall::Memory);
-        }
-        Ok(())
-    }
-
     /// Makes a request of the loop's own out of one that was parsed.
-    fn accept(&mut self, index: u32, disk: usize, request: Request, len: usize) -> Option<Served> {
+    fn accept(
+        &mut self,
+        index: u32,
+        disk: usize,
+        request: Request,
+        len: usize,
+        claimed: bool,
+    ) -> Option<Served> {
         let kind = match request.command {
             Command::Read { .. } => Kind::Read,
             Command::Write => Kind::Write,
@@ -221,20 +248,19 @@ impl Loop {
             Command::BlockStatus { .. } => Kind::BlockStatus,
         };
         let slot = self.insert(index, kind, request.cookie);
-        let vm = self.slots.get(slot).vm as usize;
         let entry = self.slots.get_mut(slot);
         (entry.offset, entry.len, entry.fua) = (request.offset, request.len, request.fua);
-        if len > 0 {
-            let buffer = self.pool.get(len).expect("room was seen");
-            self.vms[vm].payload += buffer.size();
-            self.slots.get_mut(slot).buffer = Some(buffer);
+        entry.claimed = claimed;
+        // A read gets its memory when it goes to the device.
+        if matches!(kind, Kind::Write | Kind::BlockStatus) {
+            entry.buffer = Some(self.pool.get(len));
         }
         match request.command {
             Command::Write => {
                 let now = self.now;
                 let client = self.clients.get(index).expect("it is being served");
                 client.rx.payload = Some((slot, 0));
-                client.rx.moved = now;
+                (client.rx.moved, client.rx.began) = (now, now);
                 return None;
             }
             Command::BlockStatus { one } => {
@@ -256,7 +282,8 @@ impl Loop {
             }
             _ => {}
         }
-        (!self.hand_in(index, slot)).then_some(Served::Stalled(Stall::Room))
+        self.hand_in(index, slot);
+        None
     }
 
     /// Copies what was received of a write's payload; hands the write in when all is there.
@@ -274,49 +301,53 @@ impl Loop {
         rx.start += n;
         if filled + n == entry.len as usize {
             rx.payload = None;
-            rx.waiting = Some(slot);
+            self.hand_in(index, slot);
         } else {
             rx.payload = Some((slot, filled + n));
         }
         n
     }
 
-    /// Gives a request to the engine. False: there is no room, it waits with its client.
-    fn hand_in(&mut self, index: u32, slot: u32) -> bool {
-        let entry = self.slots.get(slot);
-        let (op, keep_allocated) = match entry.kind {
-            Kind::Read | Kind::Cache => (engine::Op::Read, false),
-            Kind::Write => (engine::Op::Write, false),
-            Kind::Flush => (engine::Op::Flush, false),
-            Kind::Discard => (engine::Op::Discard, false),
-            Kind::WriteZeroes { keep_allocated } => (engine::Op::WriteZeroes, keep_allocated),
-            Kind::BlockStatus => unreachable!("the engine knows nothing of extents"),
-        };
+    /// Gives a request to the engine.
+    fn hand_in(&mut self, index: u32, slot: u32) {
+        let entry = self.slots.get_mut(slot);
+        let op = entry
+            .kind
+            .op()
+            .expect("the engine knows nothing of extents");
+        let keep_allocated = matches!(
+            entry.kind,
+            Kind::WriteZeroes {
+                keep_allocated: true
+            }
+        );
+        let (offset, len, fua) = (entry.offset, entry.len, entry.fua);
+        let tag = self.slots.tag(slot);
         let request = engine::Request {
             op,
-            offset: entry.offset,
-            len: entry.len,
-            fua: entry.fua,
+            offset,
+            len,
+            fua,
             keep_allocated,
-            tag: self.slots.tag(slot),
+            tag,
         };
         let client = self.clients.get(index).expect("it is being served");
-        let error = match self.engine.handle_request(self.now, client.engine, request) {
+        let since = client.rx.since.unwrap_or(self.now);
+        let taken = (self.engine).handle_claimed_request(self.now, client.engine, request, since);
+        let entry = self.slots.get_mut(slot);
+        entry.answer = match taken {
             Ok(_) => {
+                entry.claimed = false;
                 client.outstanding += 1;
-                return true;
-            }
-            Err(Refusal::Full) => {
-                client.rx.waiting = Some(slot);
-                return false;
+                return;
             }
             Err(Refusal::ReadOnly) => Answer::Error(NbdError::Eperm, "the disk is read-only"),
-            Err(Refusal::NotConnected) => Answer::Error(NbdError::Eshutdown, "the VM was removed"),
+            Err(Refusal::NotConnected | Refusal::Full) => {
+                Answer::Error(NbdError::Eshutdown, "the VM was removed")
+            }
             Err(Refusal::OutOfRange { .. } | Refusal::Empty) => entry.kind.beyond_end(),
         };
-        self.slots.get_mut(slot).answer = error;
         self.answer(slot);
-        true
     }
 
     /// Submits a receive for a client that has parsed everything.
@@ -329,7 +360,6 @@ impl Loop {
             || client.ready
             || rx.start != rx.end
             || rx.held.is_some()
-            || rx.waiting.is_some()
         {
             return;
         }
@@ -339,7 +369,7 @@ impl Loop {
         })
         .encode();
         let room = rx.buffer.mem().slice(0, RECEIVE);
-        (rx.start, rx.end, rx.receiving) = (0, 0, true);
+        rx.begin();
         match rx.payload {
             Some((slot, filled)) => {
                 let entry = self.slots.get(slot);

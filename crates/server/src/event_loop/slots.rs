@@ -1,5 +1,6 @@
 //! Requests inside the loop: what is needed to answer each of them.
 
+use tidegate_core::request::Op;
 use tidegate_nbd::NbdError;
 
 use crate::buffer::Buffer;
@@ -23,6 +24,8 @@ pub(super) struct Slot {
     pub(super) fua: bool,
     /// Its payload.
     pub(super) buffer: Option<Buffer>,
+    /// It holds a claim on a slot of the engine, and has not been handed in.
+    pub(super) claimed: bool,
     pub(super) answer: Answer,
     /// What its disk's fault rules make of it, once they were asked.
     pub(super) fault: Option<Verdict>,
@@ -45,6 +48,18 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// What it is to the engine; `None`: the engine never sees it.
+    pub(super) fn op(self) -> Option<Op> {
+        match self {
+            Kind::Read | Kind::Cache => Some(Op::Read),
+            Kind::Write => Some(Op::Write),
+            Kind::Flush => Some(Op::Flush),
+            Kind::Discard => Some(Op::Discard),
+            Kind::WriteZeroes { .. } => Some(Op::WriteZeroes),
+            Kind::BlockStatus => None,
+        }
+    }
+
     /// What is said of one that reaches beyond the end of its disk, as the protocol has it.
     pub(super) fn beyond_end(self) -> Answer {
         let error = match self {
@@ -103,6 +118,7 @@ impl Slots {
             len: 0,
             fua: false,
             buffer: None,
+            claimed: false,
             answer: Answer::Ok,
             fault: None,
         });

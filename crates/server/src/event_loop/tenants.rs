@@ -13,6 +13,7 @@
 //! again: of a disk that has become longer it sees the old part, of one that has become shorter
 //! what lies beyond the end is refused with the protocol's errors.
 
+use tidegate_core::request::VmId;
 use tidegate_nbd::Export;
 
 use super::setup::add_vm;
@@ -42,6 +43,7 @@ impl Loop {
             &new.objective,
         );
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
+        note_vm(&mut self.vm_by_id, self.vms[vm].id, vm);
         for disk in new.disks {
             if let Err(error) = self.place_disk(vm, disk) {
                 let removed = self.engine.remove_vm(self.now, self.vms[vm].id);
@@ -222,6 +224,14 @@ impl Loop {
             answer_ended(reply.send(Ok(resizing)));
         }
     }
+}
+
+/// Notes the loop's number of one of the engine's VMs.
+pub(super) fn note_vm(vm_by_id: &mut Vec<usize>, id: VmId, at: usize) {
+    if vm_by_id.len() <= id.index() {
+        vm_by_id.resize(id.index() + 1, usize::MAX);
+    }
+    vm_by_id[id.index()] = at;
 }
 
 /// What has to be given its size where a disk is to have so many bytes.

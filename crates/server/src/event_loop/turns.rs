@@ -1,5 +1,7 @@
-//! Whose requests are taken next: each client that has sent some has its turn, with a budget; who was
-//! stopped for lack of room or memory goes first once some is free.
+//! Whose requests are taken next: each client that has sent some has its turn, with a budget. Who was
+//! stopped because its VM has no slot or memory left goes on when the engine says that there is some.
+
+use tidegate_nbd::{Command, Request};
 
 use super::Loop;
 use super::client::Stall;
@@ -28,11 +30,9 @@ impl Loop {
         }
     }
 
-    /// Gives each ready client, stalled ones first, its turn.
+    /// Gives each ready client its turn.
     pub(super) fn serve(&mut self) {
-        if std::mem::take(&mut self.freed) {
-            self.serve_stalled();
-        }
+        self.serve_unblocked();
         for _ in 0..self.ready.len() {
             let index = self.ready.pop_front().expect("counted");
             let Some(client) = self.clients.get(index) else {
@@ -43,33 +43,28 @@ impl Loop {
         }
     }
 
-    /// Who has waited longest for memory takes first. While that one does not get what it wants
-    /// nobody behind it gets any: many short requests would pass over a long one for ever.
-    fn serve_stalled(&mut self) {
-        let mut refused = false;
-        for _ in 0..self.stalled.len() {
-            let index = self.stalled.pop_front().expect("counted");
-            let Some(client) = self.clients.get(index) else {
-                continue;
-            };
-            let Some(stall) = client.stall.take() else {
-                continue;
-            };
-            let wanted = client.rx.held;
-            let waited_for_memory = stall == Stall::Memory;
-            self.memory_waiters -= u32::from(waited_for_memory);
-            let first = waited_for_memory && !refused;
-            self.serve_client(index, first);
-            // Only a first one's refusal says that there is too little.
-            refused |= first
-                && self
-                    .clients
-                    .get(index)
-                    .is_some_and(|c| c.stall == Some(Stall::Memory) && c.rx.held == wanted);
+    /// Serves the stalled clients of VMs that have slots or memory again, each VM's in the order in which
+    /// they stopped, until one of them finds too little: nobody behind it passes it.
+    pub(super) fn serve_unblocked(&mut self) {
+        while let Some(id) = self.engine.poll_unblocked() {
+            let vm = self.vm_by_id[id.index()];
+            for kind in 0..self.vms[vm].stalled.len() {
+                while let Some(index) = self.vms[vm].stalled[kind].pop_front() {
+                    let Some(client) = self.clients.get(index) else {
+                        continue;
+                    };
+                    client.stall = None;
+                    self.handed_in_late = true;
+                    self.serve_client(index, true);
+                    if self.vms[vm].stalled[kind].front() == Some(&index) {
+                        break;
+                    }
+                }
+            }
         }
     }
 
-    /// `first`: those who wait for memory longer are behind this one.
+    /// `first`: it stopped before all that wait in its VM's queues.
     fn serve_client(&mut self, index: u32, first: bool) {
         let Some(client) = self.clients.get(index) else {
             return;
@@ -81,12 +76,30 @@ impl Loop {
             Served::Hungry => self.touch(index),
             Served::Again => self.make_ready(index),
             Served::Ended => {}
-            Served::Stalled(stall) => {
-                let client = self.clients.get(index).expect("it was just served");
-                client.stall = Some(stall);
-                self.memory_waiters += u32::from(stall == Stall::Memory);
-                self.stalled.push_back(index);
-            }
+            Served::Stalled(stall) => self.stall(index, stall),
         }
     }
+
+    fn stall(&mut self, index: u32, stall: Stall) {
+        let now = self.now;
+        let client = self.clients.get(index).expect("it was just served");
+        client.stall = Some(stall);
+        let Stall::Intake { first } = stall else {
+            return;
+        };
+        client.rx.since.get_or_insert(now);
+        let held = client.rx.held.as_ref().expect("a request waits");
+        let vm = self.device.vm_of(client.disk);
+        let queue = &mut self.vms[vm].stalled[queue_of(held)];
+        if first {
+            queue.push_front(index);
+        } else {
+            queue.push_back(index);
+        }
+    }
+}
+
+/// Which of its VM's queues a request waits in: writes wait for other memory than reads.
+pub(super) fn queue_of(request: &Request) -> usize {
+    usize::from(request.command != Command::Write)
 }

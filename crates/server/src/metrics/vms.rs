@@ -27,6 +27,31 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
         Read::Gauge(|vm| vm.in_flight.into()),
     ),
     plain(
+        "waiting_connections",
+        "Connections that are not read from because the VM has no request slot or payload memory left",
+        Read::Gauge(|vm| vm.stalled.into()),
+    ),
+    plain(
+        "request_slots",
+        "Request slots that the VM holds",
+        Read::Gauge(|vm| vm.holdings.slots as f64),
+    ),
+    plain(
+        "request_slots_part",
+        "The VM's guaranteed part of the device's request slots",
+        Read::Gauge(|vm| vm.holdings.slots_part as f64),
+    ),
+    bytes(
+        "payload",
+        "Payload memory that the VM holds",
+        Read::Gauge(|vm| vm.holdings.payload as f64),
+    ),
+    bytes(
+        "payload_part",
+        "The VM's guaranteed part of the payload memory for writes, and as much again for reads",
+        Read::Gauge(|vm| vm.holdings.payload_part as f64),
+    ),
+    plain(
         "disks_failed",
         "Disks that refuse requests because their backing failed",
         Read::Gauge(|vm| vm.disks.iter().filter(|disk| disk.failed.is_some()).count() as f64),

@@ -4,6 +4,7 @@
 //! into the engine beyond what every role may read, and it never panics over what it finds.
 
 pub mod answers;
+pub mod budgets;
 pub mod charges;
 pub mod content;
 pub mod credits;
@@ -35,6 +36,8 @@ pub type Verdict = Result<(), Broken>;
 pub enum Checker {
     /// [`answers`].
     Answers,
+    /// [`budgets`].
+    Budgets,
     /// [`charges`].
     Charges,
     /// [`content`].
@@ -64,6 +67,7 @@ impl Checker {
     pub const fn name(self) -> &'static str {
         match self {
             Checker::Answers => "answers",
+            Checker::Budgets => "budgets",
             Checker::Charges => "charges",
             Checker::Content => "content",
             Checker::Credits => "credits",

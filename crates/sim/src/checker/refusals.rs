@@ -1,12 +1,13 @@
-//! A request is refused exactly when the documented bounds say so, for the reason they say, and
-//! [`Engine::room`](tidegate_core::engine::Engine::room) tells beforehand how many fit.
+//! A request is refused for the reason that the documented bounds give, and for lack of room exactly
+//! where [`Engine::room`](tidegate_core::engine::Engine::room) says 0. There is room as long as a VM holds
+//! less than its part, and never beyond the bounds.
 
 use super::ledger::Ledger;
 use super::{Verdict, ensure};
 use tidegate_core::engine::Refusal;
 use tidegate_core::request::{ClientId, Op, Request};
 
-/// How many requests a client may hand in.
+/// How many requests a client may hand in at most.
 pub fn room(ledger: &Ledger, client: ClientId) -> u32 {
     let Some(disk) = ledger.disk_of(client) else {
         return 0;
@@ -18,8 +19,13 @@ pub fn room(ledger: &Ledger, client: ClientId) -> u32 {
     room.min(config.max_requests - of_all)
 }
 
-/// What the bounds say of a request.
-pub fn expected(ledger: &Ledger, client: ClientId, request: &Request) -> Option<Refusal> {
+/// What the bounds say of a request, where the engine said that there is room for `said`.
+pub fn expected(
+    ledger: &Ledger,
+    client: ClientId,
+    request: &Request,
+    said: u32,
+) -> Option<Refusal> {
     let Some(disk) = ledger.disk_of(client) else {
         return Some(Refusal::NotConnected);
     };
@@ -40,10 +46,11 @@ pub fn expected(ledger: &Ledger, client: ClientId, request: &Request) -> Option<
             return Some(Refusal::ReadOnly);
         }
     }
-    (room(ledger, client) == 0).then_some(Refusal::Full)
+    (said == 0).then_some(Refusal::Full)
 }
 
-/// The engine has taken or refused a request, and had said so much of its room before.
+/// The engine has taken or refused a request, and had said so much of its room before. `part`: the
+/// guaranteed part of its VM. `has_memory`: false for a write that need not find payload memory.
 ///
 /// # Errors
 /// When the bounds say otherwise.
@@ -52,17 +59,33 @@ pub fn check(
     client: ClientId,
     request: &Request,
     said: u32,
+    part: u64,
+    has_memory: bool,
     refused: Option<Refusal>,
 ) -> Verdict {
-    let (room, expected) = (room(ledger, client), expected(ledger, client, request));
+    let (room, expected) = (
+        room(ledger, client),
+        expected(ledger, client, request, said),
+    );
+    let inside = ledger.disk_of(client).map_or(0, |disk| {
+        let vm = ledger.disks[disk as usize].vm;
+        ledger.inside(vm).0
+    });
+    let left = part.saturating_sub(inside.into()).min(room.into());
     ensure!(
         Refusals,
-        said == room,
-        "{client:?} is told there is room for {said}; there is for {room}"
+        said <= room,
+        "{client:?} is told there is room for {said}; the bounds leave {room}"
     );
     ensure!(
+        Budgets,
+        u64::from(said) >= left,
+        "{client:?} is told there is room for {said}; {left} of its VM's part of {part} are free"
+    );
+    let lacks_memory = !has_memory && expected.is_none() && refused == Some(Refusal::Full);
+    ensure!(
         Refusals,
-        refused == expected,
+        refused == expected || lacks_memory,
         "{request:?} of {client:?} met {refused:?}; the bounds say {expected:?}"
     );
     Ok(())

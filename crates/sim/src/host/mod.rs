@@ -165,9 +165,10 @@ pub struct Host {
     changes: Vec<Change>,
     pending: Vec<Pending>,
     free: Vec<u32>,
-    /// Guests with refused requests, in the order of their turns. Who has used up its own room
-    /// waits outside until one of its requests is answered.
+    /// Guests with refused requests that may be taken now, in the order of their turns.
     line: VecDeque<u32>,
+    /// The guest of each of an engine's VMs, by engine.
+    by_vm: Vec<Vec<u32>>,
     device: DeviceTally,
     distances: Distances,
     answered: u64,
@@ -318,6 +319,9 @@ impl Host {
         let disk = disk.expect("the VM has just come, and its disk fits the device");
         let client = engine.connect(disk).expect("the disk has just come");
         this.engine = Some((vm, client));
+        let by_vm = &mut self.by_vm[this.host];
+        by_vm.resize(by_vm.len().max(vm.index() + 1), u32::MAX);
+        by_vm[vm.index()] = guest;
         for worker in this.workers.clone() {
             let of = &self.workers[worker as usize];
             let start = self.now + of.start;

@@ -64,15 +64,11 @@ impl Host {
             // Its tenant was removed while it was on its way.
             return self.end(slot);
         }
-        // Nobody overtakes those who wait.
-        let first = guest.refused.is_empty();
-        if first && self.line.is_empty() && self.hand_in(slot) {
+        // Nothing of its own is overtaken.
+        if guest.refused.is_empty() && self.hand_in(slot) {
             return;
         }
         self.guests[tenant as usize].refused.push_back(slot);
-        if first {
-            self.line_up(tenant);
-        }
     }
 
     fn line_up(&mut self, tenant: u32) {
@@ -103,31 +99,29 @@ impl Host {
         }
     }
 
-    /// There may be room again: those who wait hand in one request each by turns.
+    /// There may be room again: those whom the engine would take now hand in one request each by turns.
     pub(super) fn try_again(&mut self) {
-        // Those whose host has no room stay where they are.
-        let mut in_vain = 0;
-        while in_vain < self.line.len() {
-            let Some(tenant) = self.line.pop_front() else {
-                return;
-            };
-            let engine = &self.engines[self.guests[tenant as usize].host];
-            if engine.view().device().requests >= engine.config().max_requests {
-                self.line.push_back(tenant);
-                in_vain += 1;
-                continue;
+        loop {
+            for host in 0..self.engines.len() {
+                while let Some(vm) = self.engines[host].poll_unblocked() {
+                    self.line_up(self.by_vm[host][vm.index()]);
+                }
             }
-            in_vain = 0;
-            let guest = &mut self.guests[tenant as usize];
-            guest.in_line = false;
-            let Some(&slot) = guest.refused.front() else {
-                continue;
-            };
-            if self.hand_in(slot) {
+            if self.line.is_empty() {
+                return;
+            }
+            while let Some(tenant) = self.line.pop_front() {
                 let guest = &mut self.guests[tenant as usize];
-                guest.refused.pop_front();
-                if !guest.refused.is_empty() {
-                    self.line_up(tenant);
+                guest.in_line = false;
+                let Some(&slot) = guest.refused.front() else {
+                    continue;
+                };
+                if self.hand_in(slot) {
+                    let guest = &mut self.guests[tenant as usize];
+                    guest.refused.pop_front();
+                    if !guest.refused.is_empty() {
+                        self.line_up(tenant);
+                    }
                 }
             }
         }
@@ -139,10 +133,11 @@ impl Host {
         let pending = &mut self.pending[slot as usize];
         pending.ended = done.outcome;
         let tenant = self.workers[pending.worker as usize].tenant;
-        if !self.guests[tenant as usize].refused.is_empty() {
-            self.line_up(tenant);
-        }
         let guest = &mut self.guests[tenant as usize];
+        if done.payload > 0 {
+            let engine = &mut self.engines[guest.host];
+            engine.return_payload(self.now, done.vm, done.op, done.payload);
+        }
         if guest.engine.is_none() || done.outcome == Err(IoError::Cancelled) {
             // Its tenant was removed.
             return self.end(slot);

@@ -19,6 +19,12 @@ use tidegate_workload::source::Source;
 fn host_engine(device: &Device, tenants: usize, shared: bool) -> Engine {
     let mut engine =
         Engine::new(device.engine(tenants), &device.policy).expect("the scenario was checked");
+    if let Some(payload) = &device.payload {
+        engine.bound_payload(payload);
+    }
+    if !device.divided {
+        engine.leave_undivided();
+    }
     engine.set_profile(device.profile.clone());
     // What others take of the device looks like a cap to a host that does not see them.
     engine.learn_cap(device.learn_cap && !shared);
@@ -52,6 +58,7 @@ impl Host {
             pending: Vec::new(),
             free: Vec::new(),
             line: VecDeque::new(),
+            by_vm: vec![Vec::new(); hosts as usize],
             device: DeviceTally::default(),
             distances: Distances::new(&of_device.distances),
             answered: 0,

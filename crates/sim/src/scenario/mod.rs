@@ -16,8 +16,8 @@ pub use read::read;
 
 use core::ops::Range;
 use std::sync::Arc;
-use tidegate_config::device::Steering;
-use tidegate_core::engine::{DeviceSpec, EngineConfig};
+use tidegate_config::device::{DEFAULT_BUFFERS, DEFAULT_BUFFERS_PER_VM, Steering};
+use tidegate_core::engine::{DeviceSpec, EngineConfig, PayloadBounds};
 use tidegate_core::objective::{Objective, ObjectiveError};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
@@ -83,6 +83,10 @@ pub struct Device {
     pub max_requests: u32,
     /// Requests one tenant may have inside the engine.
     pub max_pending_per_vm: u32,
+    /// Payload memory; `None`: it is not bounded.
+    pub payload: Option<PayloadBounds>,
+    /// Request slots are divided among tenants, as the daemon does; else whoever comes first has them.
+    pub divided: bool,
     /// Distances between one I/O's end and the next one's start, in bytes, in ascending order:
     /// the report tells how many I/Os went no farther than each.
     pub distances: Vec<u64>,
@@ -284,6 +288,18 @@ impl Device {
     }
 }
 
+/// Largest request of the daemon's protocol, in bytes: NBD carries no more.
+const LARGEST_REQUEST: u32 = 32 << 20;
+
+/// Payload memory of the daemon where nothing is said.
+pub fn default_payload() -> PayloadBounds {
+    PayloadBounds {
+        total: DEFAULT_BUFFERS,
+        per_vm: DEFAULT_BUFFERS_PER_VM,
+        largest: LARGEST_REQUEST,
+    }
+}
+
 /// Where deadlines may be.
 const DEADLINE: &str = "a deadline of the only job of a VM: all that the VM moves counts";
 
@@ -298,6 +314,17 @@ fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static
 }
 
 impl Scenario {
+    /// The scenario without the daemon's bounds on payload memory and with request slots undivided, as
+    /// the systems of published experiments have it.
+    #[must_use]
+    pub fn unbounded(mut self) -> Scenario {
+        for device in &mut self.devices {
+            device.payload = None;
+            device.divided = false;
+        }
+        self
+    }
+
     /// Hosts that share a device: one more than the last that a tenant is on.
     pub(crate) fn hosts(&self, device: usize) -> usize {
         let on = self.tenants.iter().filter(|t| t.device == device);

@@ -15,6 +15,7 @@ use tidegate_config::library::{self, Library};
 use tidegate_config::{
     ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, objective, policy,
 };
+use tidegate_core::engine::PayloadBounds;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
@@ -164,6 +165,12 @@ fn read_device(
         merge_limit: bounds.merge_limit,
         max_requests: bounds.max_requests,
         max_pending_per_vm: bounds.max_pending_per_vm,
+        payload: Some(PayloadBounds {
+            total: bounds.buffer_memory,
+            per_vm: bounds.buffer_memory_per_vm,
+            largest: super::LARGEST_REQUEST,
+        }),
+        divided: true,
         distances: distances?,
     })
 }

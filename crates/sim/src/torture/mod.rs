@@ -114,6 +114,11 @@ pub trait Plant {
         heard.push(end);
     }
 
+    /// Whether request slots and payload memory are divided.
+    fn divides(&self) -> bool {
+        true
+    }
+
     /// What to put around the roles of every policy.
     fn roles(&self) -> Option<fn(Roles) -> Roles> {
         None

@@ -11,10 +11,12 @@ mod show;
 use super::Dice;
 use crate::checker::ledger::SECTOR;
 use crate::fault::Plan;
-use device::{CapPlan, draw_cap, draw_config, draw_speed, draw_steering, draw_timing};
+use device::{
+    CapPlan, draw_cap, draw_config, draw_payload, draw_speed, draw_steering, draw_timing,
+};
 use promises::Promises;
 use std::sync::Arc;
-use tidegate_core::engine::EngineConfig;
+use tidegate_core::engine::{EngineConfig, PayloadBounds};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
 use tidegate_core::profile::Profile;
@@ -80,6 +82,10 @@ pub struct VmPlan {
 pub struct Swarm {
     /// The engine's configuration.
     pub config: EngineConfig,
+    /// Payload memory; `None`: it is not bounded.
+    pub payload: Option<PayloadBounds>,
+    /// How long a reply is on its way to its client, and holds its memory, at most.
+    pub replies: Nanos,
     /// The first policy.
     pub policy: PolicySpec,
     /// What the engine is told the device can do at most, true or not.
@@ -124,6 +130,7 @@ impl Swarm {
         let mut config = draw_config(dice, timing);
         draw_speed(&mut Dice::new(seed, 8), &mut config.device);
         let (adapts_depth, shared_io) = draw_steering(&mut Dice::new(seed, 11), config.device);
+        let (payload, replies) = draw_payload(&mut Dice::new(seed, 18));
         let requests = dice.octaves(200, 4000) as u32;
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
@@ -143,6 +150,8 @@ impl Swarm {
         };
         let mut swarm = Swarm {
             config,
+            payload,
+            replies,
             policy: policy(policies, among),
             profile: profile(&mut Dice::new(seed, 9)),
             among: among.to_vec(),

@@ -67,6 +67,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         clients: 1,
         pending: 0,
         in_flight: 0,
+        holdings: Default::default(),
+        stalled: 0,
         stats: Box::new(VmStats::default()),
         seconds: Default::default(),
         tuning: None,

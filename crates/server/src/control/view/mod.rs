@@ -111,6 +111,21 @@ pub struct PartView {
     pub enforced_by: Vec<String>,
 }
 
+/// Request slots and payload memory of a VM.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct IntakeView {
+    /// Request slots held.
+    pub slots: u64,
+    /// Guaranteed part of the device's request slots.
+    pub slots_part: u64,
+    /// Payload memory held, in bytes.
+    pub payload_bytes: u64,
+    /// Guaranteed part of the payload memory for writes in bytes, and as much again for reads.
+    pub payload_part_bytes: u64,
+    /// Connections that are not read from because the VM has no slot or memory left.
+    pub waiting_connections: u32,
+}
+
 /// A VM as it stands.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VmView {
@@ -137,6 +152,9 @@ pub struct VmView {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
+    /// Request slots and payload memory; absent from daemons that did not divide them.
+    #[serde(default)]
+    pub intake: IntakeView,
     /// How it is tuned to its target; absent where nothing tunes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
@@ -233,6 +251,13 @@ impl VmView {
             clients: snapshot.clients,
             pending: snapshot.pending,
             in_flight: snapshot.in_flight,
+            intake: IntakeView {
+                slots: snapshot.holdings.slots,
+                slots_part: snapshot.holdings.slots_part,
+                payload_bytes: snapshot.holdings.payload,
+                payload_part_bytes: snapshot.holdings.payload_part,
+                waiting_connections: snapshot.stalled,
+            },
             tuning: snapshot.tuning.as_ref().map(TuningView::new),
             job: None,
             notes: Vec::new(),

@@ -34,7 +34,7 @@ pub(in super::super) fn add_vm(
         name: name.to_owned(),
         id,
         disks: Vec::new(),
-        payload: 0,
+        stalled: Default::default(),
         leaving: false,
         adequacy: Default::default(),
         jobs: Default::default(),

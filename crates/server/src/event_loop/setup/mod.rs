@@ -8,7 +8,7 @@ mod start;
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError};
+use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 use tidegate_nbd::Export;
@@ -121,7 +121,6 @@ pub struct Prepared {
     device: Device,
     vms: Places<Vm>,
     buffer_memory: u64,
-    payload_per_vm: u64,
     plumbing: u64,
 }
 
@@ -167,6 +166,12 @@ impl Prepared {
         };
         let engine_config = engine_config(device, &disks, spec, tenants.len());
         let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
+        let payload = PayloadBounds {
+            total: device.buffer_memory,
+            per_vm: device.buffer_memory_per_vm,
+            largest: PAYLOAD_MAX,
+        };
+        engine.bound_payload(&payload);
         engine.set_profile(device.profile.clone());
         engine.say_best_bandwidth(spec.map_or(0, |spec| spec.bytes_per_s_max));
         engine.learn_cap(device.learn_cap);
@@ -200,8 +205,7 @@ impl Prepared {
             engine,
             device: own,
             vms,
-            buffer_memory: device.buffer_memory,
-            payload_per_vm: device.buffer_memory_per_vm,
+            buffer_memory: payload.most(),
             plumbing: u64::from(depth) * bounce.max(ZEROES as u64)
                 + (CLIENTS_MAX * (RECEIVE + HEADS)) as u64,
         })

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
+use super::super::tenants::note_vm;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::backing::file_io::ZEROES;
@@ -85,7 +86,11 @@ impl Prepared {
             state.register(&mut ring)?;
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
-        let mut plumbing = Pool::new(self.plumbing, 0)?;
+        let mut plumbing = Pool::new(self.plumbing)?;
+        let mut vm_by_id = Vec::new();
+        for (at, vm) in self.vms.iter() {
+            note_vm(&mut vm_by_id, vm.id, at);
+        }
         Ok(Loop {
             name: self.name,
             ring,
@@ -96,9 +101,9 @@ impl Prepared {
             shrinking: Vec::new(),
             clients: Default::default(),
             slots: Default::default(),
-            pool: Pool::new(self.buffer_memory, 0)?,
-            payload_per_vm: self.payload_per_vm,
-            wake_buffer: plumbing.get_reserved(8),
+            vm_by_id,
+            pool: Pool::new(self.buffer_memory)?,
+            wake_buffer: plumbing.get(8),
             plumbing,
             zeroes: Region::new(ZEROES)?,
             commands,
@@ -107,9 +112,6 @@ impl Prepared {
             surveyor: None,
             now: clock(),
             ready: Default::default(),
-            stalled: Default::default(),
-            memory_waiters: 0,
-            freed: false,
             touched: Vec::new(),
             linked: Vec::new(),
             completions: Vec::new(),
@@ -119,6 +121,7 @@ impl Prepared {
             news,
             ticking: false,
             upkeep_due: false,
+            handed_in_late: false,
             phase: Phase::Running,
             flushed: false,
         })

@@ -40,7 +40,7 @@ use draws::Chances;
 use shares::Passed;
 use slices::Turns;
 use tidegate_core::engine::Engine;
-use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::request::{DeviceIo, Lane, Op};
 use tidegate_core::starvation::{Bound, Due};
 
 /// The checker.
@@ -115,6 +115,9 @@ impl Starvation {
         if let Some(due) = &self.due {
             due::background_kept(due, engine, io)?;
         }
+        // What was picked and found no payload memory could not go.
+        let lacks = |p: &Promise| p.lane == Lane::Read && engine.view().lacks_memory(p.vm);
+        let promise = promise.filter(|promise| !lacks(promise));
         if io.op != Op::Flush
             && let Some(promise) = promise
         {

@@ -2,7 +2,7 @@
 
 use super::super::Dice;
 use std::sync::{Arc, OnceLock};
-use tidegate_core::engine::{DeviceSpec, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig, PayloadBounds};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -93,6 +93,22 @@ pub(super) fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
         },
         max_vms: 1,
     }
+}
+
+/// Payload memory, often scarce, and how long replies take at most.
+pub(super) fn draw_payload(dice: &mut Dice) -> (Option<PayloadBounds>, Nanos) {
+    let bounded = dice.chance(400);
+    let total = dice.octaves(8 << 10, 8 << 20);
+    let bounds = PayloadBounds {
+        total,
+        per_vm: dice.octaves(4 << 10, total),
+        largest: 1 << 20,
+    };
+    let replies = match dice.chance(500) {
+        true => Nanos(dice.octaves(1_000, 20_000_000)),
+        false => Nanos::ZERO,
+    };
+    (bounded.then_some(bounds), replies)
 }
 
 /// A cap slows a run down to seconds, so that it can be learnt.

@@ -60,6 +60,13 @@ impl fmt::Display for Swarm {
             "engine     {} requests, {} a VM, {} VMs, merging up to {}",
             config.max_requests, config.max_pending_per_vm, config.max_vms, config.merge_limit
         )?;
+        if let Some(payload) = &self.payload {
+            writeln!(
+                f,
+                "payload    {} bytes, {} a VM, requests up to {}; replies take up to {}",
+                payload.total, payload.per_vm, payload.largest, self.replies
+            )?;
+        }
         writeln!(f, "requests   {}, in about {}", self.requests, self.span)?;
         if let Some(cap) = &self.cap {
             writeln!(f, "cap        {cap:?}")?;

@@ -72,6 +72,7 @@ impl World<'_, '_> {
             return Ok(());
         }
         self.ledger.vm_removed(vm);
+        self.give_up_replies(Some(vm))?;
         self.jobs.cancelled(self.engine.view().now(), vm);
         self.somebody_has_gone();
         self.limits.removed(vm);

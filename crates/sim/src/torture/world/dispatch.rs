@@ -33,6 +33,11 @@ impl World<'_, '_> {
         }
         while self.engine.poll_notice().is_some() {}
         self.credits.check(&self.engine)?;
+        self.nobody_lacks_its_part()?;
+        if self.replies_are_out() {
+            // Reads may wait for the memory that these hold: their ends are events of this world.
+            return Ok(());
+        }
         progress::wakes_up(&self.engine)
     }
 
@@ -72,6 +77,7 @@ impl World<'_, '_> {
         )?;
         charges::started(&mut self.ledger, &io, &parts)?;
         answers::started(&mut self.ledger, io.op, &parts);
+        self.reads_fed(io.op, &parts)?;
         let now = self.engine.view().now();
         self.limits.started(now, &self.swarm.config.device, &io)?;
         let facts = self.engine.view();

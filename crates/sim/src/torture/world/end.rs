@@ -13,6 +13,7 @@ impl World<'_, '_> {
         let open = self.ledger.open.len() as u64;
         self.write(What::Drain, [open, 0, 0, 0, 0]);
         let (begun, bound) = (self.now, self.drain_bound());
+        self.give_up_replies(None)?;
         loop {
             self.dispatch()?;
             self.take_answers()?;
@@ -112,8 +113,12 @@ impl World<'_, '_> {
                 }
             }
         }
-        let fit = config.max_requests as u64;
-        let fit = fit.min(config.max_pending_per_vm as u64 * config.max_vms as u64);
+        // Nobody has returned anything yet, so nothing is lent: each has its part.
+        let parts = (first..self.clients.len()).map(|client| {
+            let part = self.part_of(client as u32);
+            part.min(config.max_pending_per_vm.into())
+        });
+        let fit = parts.sum::<u64>().min(config.max_requests.into());
         ensure!(
             Progress,
             fitted == fit,

@@ -17,12 +17,14 @@ mod end;
 mod faults;
 mod guests;
 mod jobs;
+mod payload;
 mod requests;
 
 use super::fickle::Fickle;
 use super::journal::{Journal, What};
 use super::swarm::Swarm;
 use super::{Dice, Plant, Window};
+use crate::checker::budgets::Budgets;
 use crate::checker::charges::Charges;
 use crate::checker::credits::Credits;
 use crate::checker::jobs::Jobs;
@@ -60,6 +62,8 @@ enum Event {
     NewVm,
     /// A VM's job begins, or is cancelled.
     Job,
+    /// A reply in this place has reached its client.
+    Sent(u32),
 }
 
 /// See the [module](self).
@@ -83,6 +87,12 @@ pub(super) struct World<'a, 'j> {
     askers: Vec<u32>,
     floors: Vec<Vec<u64>>,
     spare_floors: Vec<Vec<u64>>,
+    /// By request: it holds, or held, payload memory.
+    fed: Vec<bool>,
+    replies: Vec<Option<payload::Reply>>,
+    budgets: Budgets,
+    /// Memory was given back since the device was last given work.
+    memory_came_back: bool,
     next_base: u64,
     running: bool,
 
@@ -107,6 +117,7 @@ pub(super) struct World<'a, 'j> {
     profiles: Dice,
     resizes: Dice,
     job_dice: Dice,
+    reply_dice: Dice,
     /// How much it was.
     pub(super) tally: Tally,
 }
@@ -131,6 +142,12 @@ impl<'a, 'j> World<'a, 'j> {
     ) -> World<'a, 'j> {
         let config = swarm.config;
         let mut engine = Engine::new(config, &swarm.policy).expect("the configuration is sound");
+        if let Some(payload) = &swarm.payload {
+            engine.bound_payload(payload);
+        }
+        if !plant.divides() {
+            engine.leave_undivided();
+        }
         engine.set_profile(swarm.profile.clone());
         engine.learn_costs(seed.is_multiple_of(2));
         let (window, fickle, wrap) = (swarm.window, swarm.fickle, plant.roles());
@@ -175,6 +192,10 @@ impl<'a, 'j> World<'a, 'j> {
             askers: Vec::new(),
             floors: Vec::new(),
             spare_floors: Vec::new(),
+            fed: Vec::new(),
+            replies: Vec::new(),
+            budgets: Budgets::new(swarm.payload),
+            memory_came_back: false,
             next_base: swarm.base,
             running: true,
             device: Device::new(&swarm, Dice::new(seed, 3)),
@@ -195,6 +216,7 @@ impl<'a, 'j> World<'a, 'j> {
             profiles: Dice::new(seed, 10),
             resizes: Dice::new(seed, 12),
             job_dice: Dice::new(seed, 17),
+            reply_dice: Dice::new(seed, 19),
             tally: Tally::default(),
             swarm,
         }
@@ -280,11 +302,15 @@ impl<'a, 'j> World<'a, 'j> {
                 _ => break,
             }
         }
-        if self.chance.chance(300) {
+        // Answers hold memory that reads wait for, until they are taken.
+        if self.chance.chance(300) || self.budgets.is_bounded() {
             self.take_answers()?;
         }
         self.dispatch()?;
         self.take_answers()?;
+        if core::mem::take(&mut self.memory_came_back) {
+            self.dispatch()?;
+        }
         Ok(true)
     }
 
@@ -301,6 +327,7 @@ impl<'a, 'j> World<'a, 'j> {
                 self.add_vm(&plan)
             }
             Event::Job => self.change_job(),
+            Event::Sent(place) => self.sent(place),
         }
     }
 
@@ -308,6 +335,7 @@ impl<'a, 'j> World<'a, 'j> {
         let mut any = false;
         while let Some(done) = self.engine.poll_done() {
             any = true;
+            self.reply(&done)?;
             let mut dones = std::mem::take(&mut self.dones);
             dones.clear();
             self.plant.answers(done, &mut dones);

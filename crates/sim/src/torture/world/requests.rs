@@ -140,11 +140,13 @@ impl World<'_, '_> {
             (request.offset, request.len) = (0, 0);
         }
         let id = self.clients[number as usize].id;
-        let said = self.engine.room(id);
         let clock = self.clock();
+        let said = self.engine.room(clock, id);
+        let part = self.part_of(number);
+        let has_memory = self.has_memory(number, &request);
         let taken = self.engine.handle_request(clock, id, request);
         let refused = taken.err();
-        refusals::check(&self.ledger, id, &request, said, refused)?;
+        refusals::check(&self.ledger, id, &request, said, part, has_memory, refused)?;
         let (op, fua) = (request.op as u64, (request.fua as u64) << 4);
         let figures = [
             request.tag,
@@ -170,8 +172,14 @@ impl World<'_, '_> {
         let guest = &mut self.guests[disk.guest];
         guest.asked.0 += 1;
         guest.asked.1 += request.len as u64;
+        let vm = entry.vm;
         self.floors.push(floors);
         self.askers.push(number);
+        let holds = self.budgets.is_bounded() && request.op == Op::Write;
+        self.fed.push(holds);
+        if holds {
+            self.budgets.taken(vm, Op::Write, request.len)?;
+        }
         Ok(None)
     }
 

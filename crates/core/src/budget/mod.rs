@@ -1,0 +1,587 @@
+//! Division of something scarce that requests hold for a while: request slots, payload memory.
+//!
+//! ```text
+//!   total = guaranteed (half)             each member's part, by reservation and weight
+//!         + lendable   (the other half)   lent for what a member returns in 100 ms
+//!         + reserve                       for a request that is larger than its member's part
+//! ```
+//!
+//! - A member's part is never lent: a claim inside the part waits for nobody else.
+//! - Beyond its part a member borrows, at most as much as it gave back in the last 100 ms: whoever
+//!   returns slowly cannot take away what others would use.
+//! - A request that fits neither part nor loan is held in the reserve, once its member holds nothing
+//!   else. So a part may be smaller than one request, and a thousand members fit a small total.
+//! - Loans and the reserve are given in the order of start-time fair queueing (Goyal, Vin, Cheng:
+//!   "Start-time Fair Queueing", SIGCOMM 1996) by weight.
+//!
+//! A budget knows no clock, request or memory: a frontend without payload memory uses one for slots
+//! alone. What it says is deterministic.
+
+mod division;
+#[cfg(test)]
+mod tests;
+
+pub use division::Shares;
+
+use crate::heap::IndexedHeap;
+use crate::time::Nanos;
+use division::Division;
+use std::collections::VecDeque;
+
+/// A member may borrow what it gave back in this time.
+const LENT_FOR: Nanos = Nanos::from_millis(100);
+
+/// Smallest buffer for a payload, in bytes: one page.
+const SMALLEST_BUFFER: u64 = 4096;
+
+/// Bytes of memory that a payload of `len` bytes counts for: buffers come in powers of two from one
+/// page on. 0 for no bytes.
+#[inline]
+pub const fn buffer_bytes(len: u32) -> u64 {
+    match len {
+        0 => 0,
+        len if len as u64 <= SMALLEST_BUFFER => SMALLEST_BUFFER,
+        len => (len as u64).next_power_of_two(),
+    }
+}
+
+/// Bounds of a [`Budget`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Amount that all members may hold together, without the reserve.
+    pub total: u64,
+    /// Amount that one member may hold; a single request may be larger.
+    pub per_member: u64,
+    /// Amount for requests larger than their member's part; 0: no request is.
+    pub reserve: u64,
+    /// False: nothing is guaranteed or lent, and whoever comes first has what there is.
+    pub divided: bool,
+}
+
+/// What a member that was refused waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wait {
+    None,
+    /// Its own returns: it holds as much as it may.
+    Own,
+    /// Room for its part: others hold more than fits beside it, since parts became smaller.
+    Part,
+    /// Its turn among those who borrow.
+    Loan,
+    /// Its turn for the reserve.
+    Reserve,
+}
+
+/// Where a claim would be taken from.
+enum Source {
+    Own,
+    Borrowed { own: u64 },
+    Reserve,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    shares: Shares,
+    /// Its part, as of the division's `epoch`.
+    part: u64,
+    epoch: u32,
+    /// Held: of its part, borrowed, of the reserve.
+    own: u64,
+    loan: u64,
+    reserved: u64,
+    /// Given back since `since`, and in the 100 ms before that.
+    returned: u64,
+    returned_before: u64,
+    since: Nanos,
+    /// Where its next turn begins, in virtual time.
+    turn: u64,
+    wait: Wait,
+    /// What it was refused.
+    want: u64,
+    /// It is among those that are ready.
+    told: bool,
+    /// It was the last to be called, and nobody is before it.
+    called: bool,
+}
+
+const VACANT: Member = Member {
+    shares: Shares {
+        weight: 0,
+        reservation: 0,
+    },
+    part: 0,
+    epoch: 0,
+    own: 0,
+    loan: 0,
+    reserved: 0,
+    returned: 0,
+    returned_before: 0,
+    since: Nanos::ZERO,
+    turn: 0,
+    wait: Wait::None,
+    want: 0,
+    told: false,
+    called: false,
+};
+
+impl Member {
+    fn held(&self) -> u64 {
+        self.own + self.loan + self.reserved
+    }
+
+    /// Counts what was given back, in windows of 100 ms.
+    #[inline]
+    fn pass(&mut self, now: Nanos) {
+        let passed = now.since(self.since);
+        if passed >= LENT_FOR {
+            self.close_window(now, passed);
+        }
+    }
+
+    #[cold]
+    fn close_window(&mut self, now: Nanos, passed: Nanos) {
+        let returned = u128::from(self.returned) * u128::from(LENT_FOR.0) / u128::from(passed.0);
+        self.returned_before = returned as u64;
+        self.returned = 0;
+        self.since = now;
+    }
+
+    /// How much it may borrow at most.
+    fn credit(&self) -> u64 {
+        self.returned.max(self.returned_before)
+    }
+}
+
+/// Scheduler of one scarce thing; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Budget {
+    bounds: Bounds,
+    lendable: u64,
+    division: Division,
+    members: Vec<Member>,
+    /// Held of all parts and loans; of that, loans; held of the reserve.
+    used: u64,
+    lent: u64,
+    reserved: u64,
+    /// Members that wait for room for their parts, in the order in which they came, and behind them those
+    /// that wait for a loan; members that wait for the reserve; by their turns.
+    loans: IndexedHeap<u64>,
+    reserves: IndexedHeap<u64>,
+    /// Members whose own returns made room for what they were refused.
+    ready: VecDeque<u32>,
+    /// Waits for a part so far.
+    waits: u64,
+    /// Start of the last turn that was given.
+    virtual_time: u64,
+}
+
+/// Virtual time that one unit takes at weight 1.
+const TURN_SCALE: u64 = 1 << 16;
+
+/// Set in the keys of members that borrow.
+const BORROWS: u64 = 1 << 63;
+
+impl Budget {
+    /// A budget without members, for at most `members` of them.
+    pub fn new(bounds: Bounds, members: usize) -> Budget {
+        let guaranteed = match bounds.divided {
+            true => bounds.total / 2,
+            false => bounds.total,
+        };
+        Budget {
+            bounds,
+            lendable: bounds.total - guaranteed,
+            division: Division::new(guaranteed),
+            members: Vec::new(),
+            used: 0,
+            lent: 0,
+            reserved: 0,
+            loans: IndexedHeap::with_capacity(members),
+            reserves: IndexedHeap::with_capacity(members),
+            ready: VecDeque::new(),
+            waits: 0,
+            virtual_time: 0,
+        }
+    }
+
+    /// Adds a member in a slot that is free. Panics where one is.
+    pub fn add(&mut self, who: usize, shares: Shares) {
+        if self.members.len() <= who {
+            self.members.resize(who + 1, VACANT);
+            // No allocation when members wait: each is in there once at most.
+            let room = self.members.len() - self.ready.len();
+            self.ready.reserve(room);
+        }
+        assert!(self.members[who].epoch == 0, "member {who} is there");
+        self.division.add(&shares);
+        self.members[who] = Member {
+            shares,
+            // Its part is looked up when it is first needed.
+            epoch: self.division.epoch.wrapping_sub(1).max(1),
+            turn: self.virtual_time,
+            ..VACANT
+        };
+    }
+
+    /// Changes a member's shares. What it holds stays its own.
+    pub fn change(&mut self, who: usize, shares: Shares) {
+        let before = self.members[who].shares;
+        if before != shares {
+            self.division.remove(&before);
+            self.division.add(&shares);
+            self.members[who].shares = shares;
+        }
+    }
+
+    /// Removes a member, which must hold nothing.
+    pub fn remove(&mut self, who: usize) {
+        let member = &self.members[who];
+        assert_eq!(member.held(), 0, "member {who} leaves with what it holds");
+        let shares = member.shares;
+        self.division.remove(&shares);
+        self.stop_waiting(who);
+        self.ready.retain(|&ready| ready as usize != who);
+        self.members[who] = VACANT;
+        let needed = self.members.iter().rposition(|member| member.epoch != 0);
+        self.members.truncate(needed.map_or(0, |last| last + 1));
+        if self.members.capacity() > 4 * self.members.len().max(16) {
+            self.members.shrink_to(2 * self.members.len());
+        }
+    }
+
+    /// Takes `amount` for a member if it may have it now. Otherwise the member waits: see
+    /// [`Budget::next_ready`].
+    #[inline]
+    pub fn take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
+        let (epoch, quick) = (self.division.epoch, self.is_quick());
+        let member = &mut self.members[who];
+        let inside = member.own + amount <= member.part
+            && member.held() + amount <= self.bounds.per_member
+            && self.used + amount <= self.bounds.total;
+        if member.epoch == epoch && inside && member.wait == Wait::None && quick {
+            member.own += amount;
+            self.used += amount;
+            return true;
+        }
+        self.take_slowly(now, who, amount)
+    }
+
+    /// As [`Budget::take`], but a member that is refused does not wait.
+    pub fn try_take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
+        self.members[who].pass(now);
+        let source = self.source(who, amount).ok();
+        source
+            .map(|source| self.grant(who, amount, source))
+            .is_some()
+    }
+
+    /// Whether a claim inside its part need look at nobody else.
+    #[inline]
+    fn is_quick(&self) -> bool {
+        self.bounds.divided || self.loans.is_empty()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_slowly(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
+        self.members[who].pass(now);
+        let source = self.source(who, amount);
+        self.members[who].called = false;
+        match source {
+            Ok(source) => {
+                self.stop_waiting(who);
+                self.grant(who, amount, source);
+                true
+            }
+            Err(wait) => {
+                self.wait(who, amount, wait);
+                false
+            }
+        }
+    }
+
+    /// A member's part now.
+    fn part_of(&mut self, who: usize) -> u64 {
+        let epoch = self.division.epoch;
+        let member = &mut self.members[who];
+        if member.epoch != epoch {
+            member.part = match self.bounds.divided {
+                true => self.division.part(&member.shares),
+                false => self.bounds.total,
+            };
+            member.epoch = epoch;
+        }
+        member.part
+    }
+
+    /// Where a claim could be taken from now, or what it has to wait for.
+    fn source(&mut self, who: usize, amount: u64) -> Result<Source, Wait> {
+        let part = self.part_of(who);
+        let member = &self.members[who];
+        let held = member.held();
+        if held > 0 && held + amount > self.bounds.per_member {
+            return Err(Wait::Own);
+        }
+        let fits = self.used + amount <= self.bounds.total;
+        let own = part.saturating_sub(member.own).min(amount);
+        let borrowed = amount - own;
+        if borrowed == 0 {
+            // Undivided, nobody overtakes those that wait. Divided, there is less than all parts only right
+            // after they became smaller.
+            let first = self.bounds.divided || member.called || self.loans.is_empty();
+            return match fits && first {
+                true => Ok(Source::Own),
+                false => Err(Wait::Part),
+            };
+        }
+        let may_borrow = member.loan + borrowed <= member.credit();
+        let mut wait = if may_borrow { Wait::Loan } else { Wait::Own };
+        if may_borrow
+            && fits
+            && self.lent + borrowed <= self.lendable
+            && self.is_first(&self.loans, who)
+        {
+            return Ok(Source::Borrowed { own });
+        }
+        if held == 0 {
+            let free = self.reserved == 0 || self.reserved + amount <= self.bounds.reserve;
+            if self.bounds.reserve > 0 && free && self.is_first(&self.reserves, who) {
+                return Ok(Source::Reserve);
+            }
+            wait = match self.bounds.reserve {
+                0 => Wait::Loan,
+                _ => Wait::Reserve,
+            };
+        }
+        Err(wait)
+    }
+
+    /// Whether nobody's turn in a queue comes before this member's.
+    fn is_first(&self, queue: &IndexedHeap<u64>, who: usize) -> bool {
+        let key = self.key(who);
+        queue
+            .peek()
+            .is_none_or(|(first, member)| member == who || key <= first)
+    }
+
+    /// A member's place among those that borrow: behind all that wait for their parts.
+    fn key(&self, who: usize) -> u64 {
+        self.members[who].turn.max(self.virtual_time) | BORROWS
+    }
+
+    fn grant(&mut self, who: usize, amount: u64, source: Source) {
+        let virtual_time = self.virtual_time;
+        let member = &mut self.members[who];
+        let out_of_turn = match source {
+            Source::Own => {
+                member.own += amount;
+                self.used += amount;
+                return;
+            }
+            Source::Borrowed { own } => {
+                let borrowed = amount - own;
+                member.own += own;
+                member.loan += borrowed;
+                self.used += amount;
+                self.lent += borrowed;
+                borrowed
+            }
+            Source::Reserve => {
+                member.reserved += amount;
+                self.reserved += amount;
+                amount
+            }
+        };
+        let start = member.turn.max(virtual_time);
+        let takes = out_of_turn.saturating_mul(TURN_SCALE).min(BORROWS / 2)
+            / member.shares.counted_weight();
+        member.turn = (start + takes.max(1)).min(BORROWS - 1);
+        self.virtual_time = start;
+    }
+
+    fn wait(&mut self, who: usize, amount: u64, wait: Wait) {
+        let (turn, key) = (self.members[who].turn.max(self.virtual_time), self.key(who));
+        if self.members[who].wait != wait {
+            self.stop_waiting(who);
+            match wait {
+                Wait::Part => {
+                    self.loans.set(who, self.waits);
+                    self.waits += 1;
+                }
+                Wait::Loan => self.loans.set(who, key),
+                Wait::Reserve => self.reserves.set(who, key),
+                Wait::Own | Wait::None => {}
+            }
+        }
+        let member = &mut self.members[who];
+        // The turn is kept while it waits.
+        member.turn = turn;
+        member.wait = wait;
+        member.want = amount;
+    }
+
+    /// A member wants nothing any more. Harmless for one that does not wait.
+    pub fn stop_waiting(&mut self, who: usize) {
+        match self.members[who].wait {
+            Wait::Part | Wait::Loan => {
+                self.loans.remove(who);
+            }
+            Wait::Reserve => {
+                self.reserves.remove(who);
+            }
+            Wait::Own | Wait::None => {}
+        }
+        self.members[who].wait = Wait::None;
+    }
+
+    /// Gives back `amount` of what a member holds. Panics when it holds less.
+    #[inline]
+    pub fn give_back(&mut self, now: Nanos, who: usize, amount: u64) {
+        let member = &mut self.members[who];
+        member.pass(now);
+        member.returned += amount;
+        if member.loan == 0 && member.reserved == 0 && member.wait == Wait::None {
+            assert!(member.own >= amount, "member {who} gives back too much");
+            member.own -= amount;
+            self.used -= amount;
+            return;
+        }
+        self.give_back_slowly(who, amount);
+    }
+
+    /// Undoes a claim that came to nothing: given back without counting as service. Panics when the
+    /// member holds less.
+    pub fn undo(&mut self, who: usize, amount: u64) {
+        self.give_back_slowly(who, amount);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back_slowly(&mut self, who: usize, amount: u64) {
+        let member = &mut self.members[who];
+        let of_reserve = member.reserved.min(amount);
+        let of_loan = member.loan.min(amount - of_reserve);
+        let of_own = amount - of_reserve - of_loan;
+        assert!(member.own >= of_own, "member {who} gives back too much");
+        member.reserved -= of_reserve;
+        member.loan -= of_loan;
+        member.own -= of_own;
+        self.reserved -= of_reserve;
+        self.lent -= of_loan;
+        self.used -= of_loan + of_own;
+        let (wait, want) = (self.members[who].wait, self.members[who].want);
+        if wait == Wait::None {
+            return;
+        }
+        match self.source(who, want) {
+            Ok(_) => {
+                self.stop_waiting(who);
+                if !core::mem::replace(&mut self.members[who].told, true) {
+                    self.ready.push_back(who as u32);
+                }
+            }
+            Err(now_for) => self.wait(who, want, now_for),
+        }
+    }
+
+    /// The next member that waited and would get now what it was refused; to be asked after returns and
+    /// grants until `None`. It waits no more: who still wants something takes it, or is refused and keeps
+    /// its turn.
+    #[inline]
+    pub fn next_ready(&mut self) -> Option<usize> {
+        if self.ready.is_empty() && self.loans.is_empty() && self.reserves.is_empty() {
+            return None;
+        }
+        self.find_ready()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_ready(&mut self) -> Option<usize> {
+        if let Some(who) = self.ready.pop_front() {
+            self.members[who as usize].told = false;
+            self.members[who as usize].called = true;
+            return Some(who as usize);
+        }
+        for of_reserve in [false, true] {
+            let queue = if of_reserve {
+                &self.reserves
+            } else {
+                &self.loans
+            };
+            let Some((_, who)) = queue.peek() else {
+                continue;
+            };
+            let want = self.members[who].want;
+            self.members[who].called = true;
+            match self.source(who, want) {
+                Ok(_) => {
+                    self.stop_waiting(who);
+                    return Some(who);
+                }
+                // What it waits for may have become another thing: parts change.
+                Err(wait) => {
+                    self.members[who].called = false;
+                    self.wait(who, want, wait);
+                }
+            }
+        }
+        None
+    }
+
+    /// Amount that a member holds.
+    pub fn held(&self, who: usize) -> u64 {
+        self.members.get(who).map_or(0, Member::held)
+    }
+
+    /// A member's guaranteed part.
+    pub fn part(&self, who: usize) -> u64 {
+        match self.bounds.divided {
+            true => self.division.part(&self.members[who].shares),
+            false => self.bounds.total,
+        }
+    }
+
+    /// How much a member may take now at least, in one piece, without the reserve.
+    pub fn room(&mut self, now: Nanos, who: usize) -> u64 {
+        self.members[who].pass(now);
+        let part = self.part_of(who);
+        let member = &self.members[who];
+        let own = part.saturating_sub(member.own);
+        let lent = (self.lendable - self.lent).min(member.credit().saturating_sub(member.loan));
+        let lent = if self.is_first(&self.loans, who) {
+            lent
+        } else {
+            0
+        };
+        (own + lent)
+            .min(self.bounds.total - self.used)
+            .min(self.bounds.per_member.saturating_sub(member.held()))
+    }
+
+    /// Whether a member holds more than its part: what it borrowed, or the reserve.
+    pub fn exceeds_part(&self, who: usize) -> bool {
+        let member = &self.members[who];
+        member.loan > 0 || member.reserved > 0
+    }
+
+    /// Whether a member waits for its turn with what others hold.
+    pub fn is_contended(&self) -> bool {
+        !self.loans.is_empty() || !self.reserves.is_empty()
+    }
+
+    /// Whether a member waits, for whatever reason.
+    pub fn is_waiting(&self, who: usize) -> bool {
+        self.members[who].wait != Wait::None
+    }
+
+    /// Bounds that the budget was made with.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Amount held by all members, the reserve included.
+    pub fn used(&self) -> u64 {
+        self.used + self.reserved
+    }
+}

@@ -1,0 +1,110 @@
+//! Nobody waits for a slot or for memory while it holds less than its part and others hold more than
+//! theirs. What all hold together stays within the bounds.
+//!
+//! Parts are worked out here once more, from the documented rule: of the guaranteed half a quarter is
+//! divided equally, half of the rest by reservation if anybody has one, and what is left by weight.
+
+use super::{Verdict, ensure};
+use tidegate_core::budget::{Shares, buffer_bytes};
+use tidegate_core::engine::PayloadBounds;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::{Op, VmId};
+
+/// Each member's part of a total, as the documented rule has it.
+pub fn parts(total: u64, members: &[Shares]) -> Vec<u64> {
+    let guaranteed = total / 2;
+    let equally = guaranteed / 4;
+    let reserved: u128 = members.iter().map(|of| u128::from(of.reservation)).sum();
+    let weights: u128 = members.iter().map(|of| u128::from(of.weight.max(1))).sum();
+    let by_reservation = match reserved {
+        0 => 0,
+        _ => (guaranteed - equally) / 2,
+    };
+    let by_weight = guaranteed - equally - by_reservation;
+    let share = |amount: u64, of: u64, sum: u128| match sum {
+        0 => 0,
+        sum => (u128::from(amount) * u128::from(of) / sum) as u64,
+    };
+    let part = |of: &Shares| {
+        let part = share(equally, 1, members.len() as u128)
+            + share(by_weight, of.weight.max(1), weights)
+            + share(by_reservation, of.reservation, reserved);
+        part.max(1)
+    };
+    members.iter().map(part).collect()
+}
+
+/// Payload memory that VMs hold, by what a driver saw.
+#[derive(Clone, Default, Debug)]
+pub struct Budgets {
+    bounds: Option<PayloadBounds>,
+    /// By the slot of the VM: of writes, and of reads.
+    held: Vec<[u64; 2]>,
+    all: [u64; 2],
+}
+
+fn kind_of(op: Op) -> usize {
+    usize::from(op != Op::Write)
+}
+
+impl Budgets {
+    /// Memory within these bounds; `None`: without any.
+    pub fn new(bounds: Option<PayloadBounds>) -> Budgets {
+        Budgets {
+            bounds,
+            ..Budgets::default()
+        }
+    }
+
+    /// Whether memory is bounded.
+    pub fn is_bounded(&self) -> bool {
+        self.bounds.is_some()
+    }
+
+    /// Bytes that a VM's writes, or reads, hold.
+    fn held(&self, vm: VmId, op: Op) -> u64 {
+        let held = self.held.get(vm.index());
+        held.map_or(0, |held| held[kind_of(op)])
+    }
+
+    /// A request of `len` bytes got its memory.
+    ///
+    /// # Errors
+    /// When there is more in use than the bounds allow.
+    pub fn taken(&mut self, vm: VmId, op: Op, len: u32) -> Verdict {
+        let Some(bounds) = self.bounds else {
+            return Ok(());
+        };
+        if self.held.len() <= vm.index() {
+            self.held.resize(vm.index() + 1, [0; 2]);
+        }
+        self.held[vm.index()][kind_of(op)] += buffer_bytes(len);
+        self.all[kind_of(op)] += buffer_bytes(len);
+        let (used, most) = (self.all.iter().sum::<u64>(), bounds.most());
+        ensure!(
+            Budgets,
+            used <= most,
+            "{used} bytes of payload memory are in use; the bounds are {most}"
+        );
+        Ok(())
+    }
+
+    /// A request of `len` bytes gave its memory back.
+    pub fn returned(&mut self, vm: VmId, op: Op, len: u32) {
+        self.held[vm.index()][kind_of(op)] -= buffer_bytes(len);
+        self.all[kind_of(op)] -= buffer_bytes(len);
+    }
+
+    /// Whether a VM could certainly take memory for requests that need `need` bytes together: they fit
+    /// its part beside what it holds, and the total beside what all hold. `objectives`: of all VMs, this
+    /// one's first.
+    pub fn fits(&self, vm: VmId, op: Op, need: u64, objectives: &[Objective]) -> bool {
+        let Some(bounds) = self.bounds else {
+            return true;
+        };
+        let each = bounds.each();
+        let shares: Vec<Shares> = objectives.iter().map(Shares::of_memory).collect();
+        let part = parts(each, &shares)[0].min(bounds.per_vm / 2);
+        self.held(vm, op) + need <= part && self.all[kind_of(op)] + need <= each
+    }
+}
