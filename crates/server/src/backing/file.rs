@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::dsync::Durably;
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::ring::sys;
@@ -41,6 +42,8 @@ pub struct FileFacts {
     pub in_memory: bool,
     /// Not a regular file.
     pub block_device: bool,
+    /// How a write with FUA is made durable.
+    pub durably: Durably,
     /// Holes can be punched, as far as is known.
     pub can_punch: bool,
     /// Ranges can be zeroed and stay allocated, as far as is known.
@@ -100,6 +103,7 @@ impl FileFacts {
             direct: align > 1,
             in_memory: false,
             block_device: false,
+            durably: Durably::Flag,
             can_punch: true,
             can_zero: true,
             failed: None,
@@ -174,6 +178,7 @@ impl OpenFile {
             direct: direct.is_some(),
             in_memory,
             block_device,
+            durably: Durably::of(&file, path, block_device),
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             failed: None,

@@ -4,6 +4,7 @@
 //!   read, write, zeroes by writing:  [Head] -> [Tail] -> Transfer (again after a short one) -+
 //!   discard, zeroes:                 Allocate -(cannot)-> Transfer of zeroes, or nothing     |
 //!   flush:                           Sync                          with fua: Sync <----------+
+//!                                                    (writes: where RWF_DSYNC is not trusted)
 //! ```
 //!
 //! Where direct I/O wants an alignment that the request does not have, a bounce buffer over the
@@ -12,6 +13,7 @@
 
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 
+use super::dsync::Durably;
 use super::file::FileFacts;
 use crate::buffer::{Buffer, Mem, copy_ranges, sub_ranges};
 use crate::ring::RANGES_MAX;
@@ -283,7 +285,7 @@ impl FileIo {
             Op::Read => Step::Read(at),
             _ => Step::Write {
                 offset: at,
-                dsync: self.fua,
+                dsync: self.fua && facts.durably == Durably::Flag,
             },
         })
     }
@@ -374,7 +376,11 @@ impl FileIo {
         if self.op == Op::WriteZeroes && written_to < self.end {
             return self.next_zeroes(facts, written_to);
         }
-        self.stage = Stage::Done(if self.fua { durably(facts) } else { Ok(()) });
+        self.stage = match (self.fua, facts.durably) {
+            (false, _) => Stage::Done(Ok(())),
+            (true, Durably::Flag) => Stage::Done(durably(facts)),
+            (true, Durably::Sync) => Stage::Sync,
+        };
     }
 
     /// The next piece of zeroes by writing. Pieces end on a block, so that only the first and
@@ -441,17 +447,16 @@ impl FileIo {
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoError::NoSpace,
             _ => IoError::Io,
         };
-        let durable = self.stage == Stage::Sync || (self.fua && self.stage == Stage::Transfer);
+        // What a plain write could not write is not promised to anybody; the sync behind it is not reached.
+        let flagged = self.fua && facts.durably == Durably::Flag && self.stage == Stage::Transfer;
+        let durable = self.stage == Stage::Sync || flagged;
         if durable && self.op != Op::Read && (self.stage == Stage::Sync || outcome == IoError::Io) {
             // What the kernel could not write it may have forgotten: a later success would lie.
-            facts.fail(
-                errno,
-                if self.stage == Stage::Sync {
-                    "flush"
-                } else {
-                    "durable write"
-                },
-            );
+            let what = match self.op {
+                Op::Flush => "flush",
+                _ => "durable write",
+            };
+            facts.fail(errno, what);
             self.stage = Stage::Done(Err(IoError::Io));
             return;
         }

@@ -15,6 +15,8 @@ struct Fake {
     faults: Vec<Fault>,
     synced: u32,
     calls: u32,
+    /// What a power cut would lose: offsets that were written since without a flag or a sync behind them.
+    volatile: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,7 @@ impl Fake {
             faults: faults.to_vec(),
             synced: 0,
             calls: 0,
+            volatile: Vec::new(),
         }
     }
 
@@ -45,12 +48,19 @@ impl Fake {
         };
         match step {
             Step::Read(offset) => Ok(self.transfer(offset, ranges, most, false)),
-            Step::Write { offset, .. } => Ok(self.transfer(offset, ranges, most, true)),
+            Step::Write { offset, dsync } => {
+                if !dsync {
+                    self.volatile.push(offset);
+                }
+                Ok(self.transfer(offset, ranges, most, true))
+            }
             Step::Sync => {
                 self.synced += 1;
+                self.volatile.clear();
                 Ok(0)
             }
             Step::Allocate { offset, len, .. } => {
+                self.volatile.push(offset);
                 self.bytes[offset as usize..(offset + len) as usize].fill(0);
                 Ok(0)
             }
@@ -404,6 +414,59 @@ fn a_durable_hole_is_synced() {
         .run(&mut fake, io(Op::WriteZeroes, 0, 4096, true))
         .unwrap();
     assert_eq!(fake.synced, 1);
+}
+
+/// Where `RWF_DSYNC` is not trusted, a sync comes last, after every piece and every repetition; where it is, none comes.
+#[test]
+fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
+    for durably in [Durably::Flag, Durably::Sync] {
+        for (op, offset, len) in [
+            (Op::Write, 0, 4096),
+            (Op::Write, 100, 9000),
+            (Op::WriteZeroes, 100, 60_000),
+            (Op::Discard, 0, 8192),
+        ] {
+            for can_punch in [true, false] {
+                let mut bench = Bench::new();
+                bench.facts.durably = durably;
+                (bench.facts.can_punch, bench.facts.can_zero) = (can_punch, can_punch);
+                let mut fake = Fake::new(&[Fault::Short(4096), Fault::Error(libc::EINTR)]);
+                let outcome = bench.run(&mut fake, io(op, offset, len, true));
+                assert_eq!(outcome, Ok(()), "{op:?} {durably:?}");
+                assert!(fake.volatile.is_empty(), "{op:?} {durably:?} {can_punch}");
+                let allocated = op != Op::Write && can_punch;
+                let nothing = op == Op::Discard && !can_punch;
+                let by_sync = allocated || (durably == Durably::Sync && !nothing);
+                assert_eq!(
+                    fake.synced,
+                    u32::from(by_sync),
+                    "{op:?} {durably:?} {can_punch}"
+                );
+            }
+        }
+        let mut bench = Bench::new();
+        bench.facts.durably = durably;
+        let mut fake = Fake::new(&[]);
+        bench.run(&mut fake, io(Op::Write, 0, 4096, false)).unwrap();
+        assert_eq!((fake.synced, fake.calls), (0, 1), "nobody asked for more");
+    }
+}
+
+#[test]
+fn a_durable_write_whose_sync_fails_fails_the_disk() {
+    for (faults, fails) in [
+        // Taken from the end: the write, then its sync.
+        (vec![Fault::Error(libc::EIO), Fault::None], true),
+        (vec![Fault::Error(libc::ENOSPC), Fault::None], true),
+        (vec![Fault::Error(libc::EIO)], false),
+    ] {
+        let mut bench = Bench::new();
+        bench.facts.durably = Durably::Sync;
+        let mut fake = Fake::new(&faults);
+        let outcome = bench.run(&mut fake, io(Op::Write, 0, 4096, true));
+        assert_eq!(outcome, Err(IoError::Io));
+        assert_eq!(bench.facts.failed.is_some(), fails, "{faults:?}");
+    }
 }
 
 #[test]

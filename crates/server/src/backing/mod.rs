@@ -1,5 +1,6 @@
 //! Where a disk's bytes are: files, block devices, memory.
 
+pub mod dsync;
 pub mod extents;
 pub mod file;
 pub mod file_io;
