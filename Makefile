@@ -71,6 +71,11 @@ soak: build ## Soak the daemon: verified I/O while clients are killed and polici
 	@scripts/setup bench
 	@scripts/soak --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: durability
+durability: build ## Cut the power under the daemon's disk: FUSE, and as root ext4, xfs and btrfs, twenty times each
+	@scripts/setup bench
+	@scripts/durability --tidegate $(TIDEGATE) $(ARGS)
+
 ##@ Measuring it
 
 .PHONY: bench

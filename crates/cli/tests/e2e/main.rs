@@ -18,6 +18,7 @@ mod guest_linux;
 mod jobs;
 mod listing;
 mod patterns;
+mod power;
 mod resizing;
 mod schedules;
 mod tenants;
