@@ -107,6 +107,15 @@ pub enum Fatal {
         /// [`Limits::options_max`](crate::Limits::options_max).
         max: u32,
     },
+    /// `NBD_OPT_EXPORT_NAME` of an export to which [`Exports::admit`](crate::Exports::admit) refused
+    /// the client; the option has no error reply.
+    #[error("handshake: export {name:?} refused: {why}")]
+    NotAdmitted {
+        /// The export's name, as the client gave it.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// `NBD_OPT_EXPORT_NAME` with a name that is no protocol string; the option has no error
     /// reply.
     #[error("handshake: NBD_OPT_EXPORT_NAME: {reason}; a name is UTF-8 of at most 4096 bytes")]

@@ -10,6 +10,15 @@ pub trait Exports {
     /// (`NBD_OPT_EXPORT_NAME`).
     fn lookup(&self, name: &str) -> Option<Export>;
 
+    /// Admits a client to the export it has chosen (`NBD_OPT_GO`, `NBD_OPT_EXPORT_NAME`), just before
+    /// transmission begins. `Err` refuses it with a message for a human reader: `NBD_OPT_GO` is answered
+    /// with `NBD_REP_ERR_POLICY` and the handshake goes on; `NBD_OPT_EXPORT_NAME` has no error reply,
+    /// so the connection ends.
+    fn admit(&self, export: &Export) -> Result<(), String> {
+        let _ = export;
+        Ok(())
+    }
+
     /// Calls `f` with the name and the description (may be empty) of each export that
     /// `NBD_OPT_LIST` is to show.
     fn list(&self, f: &mut dyn FnMut(&str, &str));

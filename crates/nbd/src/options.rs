@@ -67,6 +67,10 @@ impl Context<'_> {
                 name: name.to_owned(),
             });
         }
+        if let Err(why) = self.exports.admit(&export) {
+            let name = name.to_owned();
+            return Err(Fatal::NotAdmitted { name, why });
+        }
         let flags = export.abilities.transmission_flags(self.agreed.style);
         self.output.put(&export.size.to_be_bytes());
         self.output.put(&flags.to_be_bytes());
@@ -138,6 +142,11 @@ impl Context<'_> {
         if requires_block_size(&export) && !knows_block_size {
             let why = "this export needs clients that ask for NBD_INFO_BLOCK_SIZE and keep it";
             return Err(Refusal(NBD_REP_ERR_BLOCK_SIZE_REQD, why.to_owned()));
+        }
+        // `NBD_OPT_INFO` only asks: it takes no connection from anybody.
+        if option == NBD_OPT_GO {
+            let admitted = self.exports.admit(&export);
+            admitted.map_err(|why| Refusal(NBD_REP_ERR_POLICY, why))?;
         }
         let flags = export.abilities.transmission_flags(self.agreed.style);
         let (size, flags) = (export.size.to_be_bytes(), flags.to_be_bytes());
@@ -428,6 +437,22 @@ mod tests {
         }
         // And the handshake goes on.
         assert_eq!(bench.open("disk", &[]).export.id, 1);
+    }
+
+    #[test]
+    fn an_export_that_admits_nobody_can_be_looked_at_and_not_be_opened() {
+        let mut bench = Bench::new();
+        let looked = bench.option(NBD_OPT_INFO, &go("full", &[]));
+        assert_eq!(looked.last(), Some(&ACK));
+        let replies = bench.option(NBD_OPT_GO, &go("full", &[]));
+        let why = b"it has 64 connections".to_vec();
+        assert_eq!(replies, [(NBD_REP_ERR_POLICY, why)]);
+        // And the handshake goes on.
+        assert_eq!(bench.open("disk", &[]).export.id, 1);
+        let ended = Bench::new().try_option(NBD_OPT_EXPORT_NAME, b"full");
+        let refused = ended.expect_err("refused");
+        let said = refused.to_string();
+        assert!(said.contains("\"full\" refused: it has 64"), "{said}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) const ALL: Abilities = Abilities {
 
 /// `disk` can do everything and is the default, `plain` nothing, `ro` is read-only, `strict`
 /// requires clients that know its blocks of 512 bytes and 64 KiB at most, `lax` has the same
-/// blocks and does not.
+/// blocks and does not, `full` admits nobody.
 pub(crate) struct Shelf;
 
 impl Exports for Shelf {
@@ -41,6 +41,7 @@ impl Exports for Shelf {
                 ..disk
             },
             "plain" => Export::new(2, "plain", SIZE),
+            "full" => Export::new(4, "full", SIZE),
             "ro" => Export {
                 abilities: Abilities {
                     read_only: true,
@@ -61,6 +62,13 @@ impl Exports for Shelf {
             },
             _ => return None,
         })
+    }
+
+    fn admit(&self, export: &Export) -> Result<(), String> {
+        match export.name.as_str() {
+            "full" => Err("it has 64 connections".into()),
+            _ => Ok(()),
+        }
     }
 
     fn list(&self, f: &mut dyn FnMut(&str, &str)) {

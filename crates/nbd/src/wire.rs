@@ -35,6 +35,7 @@ pub(crate) const NBD_REP_INFO: u32 = 3;
 pub(crate) const NBD_REP_META_CONTEXT: u32 = 4;
 pub(crate) const NBD_REP_FLAG_ERROR: u32 = 1 << 31;
 pub(crate) const NBD_REP_ERR_UNSUP: u32 = NBD_REP_FLAG_ERROR | 1;
+pub(crate) const NBD_REP_ERR_POLICY: u32 = NBD_REP_FLAG_ERROR | 2;
 pub(crate) const NBD_REP_ERR_INVALID: u32 = NBD_REP_FLAG_ERROR | 3;
 pub(crate) const NBD_REP_ERR_UNKNOWN: u32 = NBD_REP_FLAG_ERROR | 6;
 pub(crate) const NBD_REP_ERR_SHUTDOWN: u32 = NBD_REP_FLAG_ERROR | 7;
