@@ -39,6 +39,8 @@ pub struct NewVm {
     pub background: bool,
     /// What it is promised.
     pub objective: Objective,
+    /// Most clients that may be connected to it at a time.
+    pub max_connections: u32,
     /// Its disks.
     pub disks: Vec<NewDisk>,
 }

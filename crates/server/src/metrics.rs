@@ -6,6 +6,7 @@
 //! what they count anyway.
 
 mod devices;
+mod handshakes;
 mod jobs;
 mod schedules;
 mod vms;
@@ -21,6 +22,7 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot};
+use crate::reception::HandshakeCounts;
 use devices::OF_DEVICE;
 pub(crate) use schedules::Scheduled;
 use vms::OF_VM;
@@ -107,9 +109,17 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
 ];
 
 /// Everything, as OpenMetrics text.
-pub(crate) fn render(devices: Vec<DeviceSnapshot>, scheduled: Vec<Scheduled>) -> String {
+pub(crate) fn render(
+    devices: Vec<DeviceSnapshot>,
+    scheduled: Vec<Scheduled>,
+    handshakes: HandshakeCounts,
+) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshots { devices, scheduled }));
+    registry.register_collector(Box::new(Snapshots {
+        devices,
+        scheduled,
+        handshakes,
+    }));
     let mut out = String::new();
     // Writing into a string does not fail.
     let _ = text::encode(&mut out, &registry);
@@ -120,6 +130,7 @@ pub(crate) fn render(devices: Vec<DeviceSnapshot>, scheduled: Vec<Scheduled>) ->
 struct Snapshots {
     devices: Vec<DeviceSnapshot>,
     scheduled: Vec<Scheduled>,
+    handshakes: HandshakeCounts,
 }
 
 impl Collector for Snapshots {
@@ -170,6 +181,10 @@ impl Collector for Snapshots {
             });
             encode_all(&mut encoder, "disk", metric, disks)?;
         }
+        for metric in handshakes::OF_DAEMON {
+            let daemon = std::iter::once((Labels::new(), &self.handshakes));
+            encode_all(&mut encoder, "handshakes", metric, daemon)?;
+        }
         Ok(())
     }
 }
@@ -194,6 +209,8 @@ fn encode_all<'a, T: 'a>(
                 .collect::<Labels>()
         };
         match &metric.read {
+            // Without labels there are no braces, either.
+            Read::Gauge(read) if labels.is_empty() => encoder.encode_gauge(&read(one))?,
             Read::Gauge(read) => encoder.encode_family(&labels)?.encode_gauge(&read(one))?,
             Read::Maybe(read) => {
                 if let Some(number) = read(one) {
@@ -264,7 +281,12 @@ pub(crate) mod tests {
             device: "disk0".to_owned(),
             held,
         });
-        let text = render(devices, scheduled.into());
+        let handshakes = HandshakeCounts {
+            half_open: 3,
+            displaced_by_peer: 4,
+            ..HandshakeCounts::default()
+        };
+        let text = render(devices, scheduled.into(), handshakes);
         assert!(text.ends_with("# EOF\n"), "{text}");
         let mut names: Vec<&str> = text
             .lines()
@@ -272,7 +294,8 @@ pub(crate) mod tests {
             .filter_map(|line| line.split(' ').next())
             .collect();
         let of_vm = OF_VM.len() + jobs::OF_VM.len() + schedules::OF_VM.len();
-        let declared = OF_DEVICE.len() + of_vm + OF_DISK.len();
+        let of_daemon = handshakes::OF_DAEMON.len();
+        let declared = OF_DEVICE.len() + of_vm + OF_DISK.len() + of_daemon;
         assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
@@ -285,6 +308,10 @@ pub(crate) mod tests {
             "tidegate_vm_jobs_ended_total{vm=\"bulk\",device=\"disk0\",outcome=\"missed\"} 0.0",
             "tidegate_vm_schedule_held{vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_vm_schedule_held{vm=\"bulk\",device=\"disk0\"} 1.0",
+            "tidegate_handshakes_half_open 3.0",
+            "tidegate_handshakes_ended_total{why=\"displaced_by_peer\"} 4.0",
+            "tidegate_vm_max_connections{vm=\"oltp\",device=\"disk0\"} 64.0",
+            "tidegate_vm_connections_refused_total{vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
             "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
         ] {
@@ -299,7 +326,8 @@ pub(crate) mod tests {
         let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
         let of_vm = OF_VM.iter().chain(jobs::OF_VM).map(|m| ("vm", m.name));
         let of_schedule = schedules::OF_VM.iter().map(|m| ("vm", m.name));
-        let all = of_device.chain(of_vm).chain(of_schedule).chain(of_disk);
+        let of_daemon = handshakes::OF_DAEMON.iter().map(|m| ("handshakes", m.name));
+        let all = (of_device.chain(of_vm).chain(of_schedule)).chain(of_disk.chain(of_daemon));
         for (of, name) in all {
             let name = format!("tidegate_{of}_{name}");
             assert!(

@@ -135,11 +135,14 @@ pub(crate) struct AddArgs {
     /// A process of the host, such as a backup: it has what the VMs leave
     #[arg(long)]
     pub(crate) background: bool,
+    /// NBD clients that may be connected at a time, over all its disks, 1 to 4096 [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_connections: Option<u32>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
     /// Read VMs from a file of [[vm]] tables instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["name", "device", "disks", "background", "PartArgs"])]
+          conflicts_with_all = ["name", "device", "disks", "background", "max_connections", "PartArgs"])]
     pub(crate) file: Option<PathBuf>,
     /// Even if it does not fit the device
     #[arg(long)]

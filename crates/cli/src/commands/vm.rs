@@ -221,7 +221,7 @@ fn describe(vm: &VmView) -> Table {
             table.fact("", Cell::from(text).tone(Tone::Warn));
         }
     }
-    table.fact("clients", vm.clients.to_string());
+    table.fact("clients", clients(vm));
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
     table.fact("requests now", now);
     let intake = &vm.intake;
@@ -261,6 +261,15 @@ fn describe(vm: &VmView) -> Table {
         table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
     }
     table
+}
+
+/// Clients that are connected, with the bound on them, and how many it has kept out.
+fn clients(vm: &VmView) -> Cell {
+    let text = format!("{} of at most {}", vm.clients, vm.max_connections);
+    match vm.connections_refused {
+        0 => text.into(),
+        n => Cell::from(format!("{text}, {} refused", count(n))).tone(Tone::Warn),
+    }
 }
 
 /// What was counted since the daemon started.

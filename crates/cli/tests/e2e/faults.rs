@@ -89,7 +89,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
 }
 
 /// Connects and goes through the handshake, with simple replies.
-fn attach(daemon: &Daemon, export: &str) -> UnixStream {
+pub(crate) fn attach(daemon: &Daemon, export: &str) -> UnixStream {
     let mut stream = connect(daemon);
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting).expect("it greets");

@@ -453,10 +453,14 @@ fn a_thousand_come_and_go(backing: Backing) {
             assert_eq!(result.reads, result.writes, "not all was verified");
             neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
         }
+        // Each has a client, which is cut off with it.
+        let attach = |i| crate::faults::attach(&daemon, &format!("vm{i}"));
+        let clients: Vec<_> = (0..VMS).map(attach).collect();
         for i in 0..VMS {
-            let status = ask(&daemon, "DELETE", &format!("/v1/vms/vm{i}"), "");
+            let status = ask(&daemon, "DELETE", &format!("/v1/vms/vm{i}?force=true"), "");
             assert_eq!(status, 200, "vm{i} of round {round}");
         }
+        drop(clients);
         seen.push((all_there, daemon.resident()));
     }
     let result = fio_result(neighbour);

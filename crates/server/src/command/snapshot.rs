@@ -1,5 +1,7 @@
 //! What a loop says of its device: everything as it stands.
 
+use std::sync::Arc;
+
 use tidegate_core::engine::DeviceFacts;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
@@ -16,6 +18,7 @@ use tidegate_core::watch::{Drift, LearntCap};
 
 use crate::fault::RuleSnapshot;
 use crate::job::VmJobs;
+use crate::reception::VmConnections;
 
 /// A device as it stands.
 #[derive(Clone, Debug)]
@@ -81,6 +84,8 @@ pub struct VmSnapshot {
     pub tuning: Option<Tuning>,
     /// Its jobs.
     pub jobs: VmJobs,
+    /// How many clients may connect, and how many were refused.
+    pub connections: Arc<VmConnections>,
 }
 
 impl VmSnapshot {

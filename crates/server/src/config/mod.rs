@@ -221,6 +221,8 @@ pub struct VmConfig {
     pub objective: Objective,
     /// What of that changes by the clock, and what does not; `None`: nothing does.
     pub schedule: Option<Arc<Schedule>>,
+    /// Most NBD clients that may be connected to it at a time, over all its disks; 1 to 4096.
+    pub max_connections: u32,
     /// Its disks, at least one.
     pub disks: Vec<DiskConfig>,
 }

@@ -1,5 +1,6 @@
 //! `[[vm]]` and `[[vm.disk]]`: who is served, and which bytes are theirs.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnose::one_of;
@@ -12,12 +13,16 @@ use super::{
     ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, fault, parse,
     promise, schedule,
 };
+use crate::reception::DEVICE_CONNECTIONS_MAX;
 
 /// More than any file system holds, and well below the largest offset there is.
 const SIZE_MAX: u64 = 1 << 60;
 /// NBD's longest name.
 const EXPORT_NAME_MAX: usize = 4096;
 const DEFAULT_BLOCK_SIZE: u32 = 512;
+/// Enough for every guest that is known: QEMU opens 1 to 16 connections to a disk (`multi-conn`), nbdcopy 4.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 64;
+const MAX_CONNECTIONS: RangeInclusive<u64> = 1..=DEVICE_CONNECTIONS_MAX as u64;
 const CREATE: [(&str, Create); 3] = [
     ("no", Create::No),
     ("sparse", Create::Sparse),
@@ -72,13 +77,18 @@ pub fn from_json(
 /// A VM in the words that [`from_json`] reads; `device` is its device's name.
 pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
     let disks: Vec<serde_json::Value> = vm.disks.iter().map(disk_to_json).collect();
-    serde_json::json!({
+    let mut words = serde_json::json!({
         "name": vm.name,
         "device": device,
         "background": vm.background,
         "objective": promise::words(&vm.promised()),
         "disk": disks,
-    })
+    });
+    // Left out where it is as usual, so that daemons that do not know the word read the others.
+    if vm.max_connections != DEFAULT_MAX_CONNECTIONS {
+        words["max_connections"] = vm.max_connections.into();
+    }
+    words
 }
 
 fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
@@ -168,6 +178,10 @@ fn read(
         }
         None => Some(Schedule::default()),
     };
+    let max_connections = section.read("max_connections", DEFAULT_MAX_CONNECTIONS, |field| {
+        let count = field.count(MAX_CONNECTIONS)?;
+        u32::try_from(count).ok()
+    });
     let fields = section.take_tables("disk");
     if fields.is_empty() {
         section.error("the VM has no disk", "add a [[vm.disk]] below it");
@@ -184,6 +198,7 @@ fn read(
         background: background?,
         objective: *promised.base(),
         schedule: promise::by_the_clock(promised),
+        max_connections: max_connections?,
         disks: disks.into_iter().collect::<Option<_>>()?,
     })
 }
@@ -441,7 +456,7 @@ mod tests {
                     [[vm.disk]]\npath = \"a.raw\"\nsize = \"1000001 B\"\nblock_size = \"1 B\"\n\
                     create = \"preallocated\"\n\
                     [[vm.disk]]\npath = \"/b\"\nexport = \"b\"\nread_only = true\nformat = \"raw\"\n\
-                    [[vm]]\nname = \"c\"\ndevice = \"m\"\n[[vm.disk]]\nsize = \"1 MiB\"\n";
+                    [[vm]]\nname = \"c\"\ndevice = \"m\"\nmax_connections = 7\n[[vm.disk]]\nsize = \"1 MiB\"\n";
         let base = Path::new("/etc/tidegate");
         let loaded = super::super::parse(text, "t", base);
         let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;

@@ -270,7 +270,7 @@ pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Re
     let all = api.snapshots().await?;
     Ok((
         [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
-        metrics::render(all, api.scheduled()),
+        metrics::render(all, api.scheduled(), api.plane.handshakes()),
     )
         .into_response())
 }

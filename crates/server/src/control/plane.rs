@@ -13,6 +13,7 @@ use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle, Disks};
 use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
+use crate::reception::HandshakeCounts;
 
 /// The daemon as the API sees it: devices by their number.
 pub(crate) trait Plane: Clone + Send + Sync + 'static {
@@ -52,6 +53,16 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
 
     /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>);
+
+    /// Changes how many clients may be connected to a VM.
+    fn set_max_connections(
+        &self,
+        vm: &str,
+        max: u32,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// What has become of clients in their handshakes.
+    fn handshakes(&self) -> HandshakeCounts;
 
     /// Replaces a device's policy.
     fn set_policy(
@@ -199,6 +210,14 @@ impl Plane for DaemonHandle {
 
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
         DaemonHandle::set_schedule(self, vm, schedule);
+    }
+
+    async fn set_max_connections(&self, vm: &str, max: u32) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::set_max_connections(self, vm, max).await
+    }
+
+    fn handshakes(&self) -> HandshakeCounts {
+        self.half_open().counts()
     }
 
     async fn set_policy(

@@ -166,6 +166,10 @@ impl<P: Plane> Api<P> {
             return Err(refusal);
         }
         let (was, promised) = (config.promised(), vm.promised());
+        let now = match config.max_connections == vm.max_connections {
+            true => now,
+            false => self.set_max_connections(&config, &vm, wish).await?,
+        };
         if was == promised {
             self.keep(&vm.name, wish).await?;
             return Ok(ok(&self.view(&now)));
@@ -173,6 +177,29 @@ impl<P: Plane> Api<P> {
         self.admit(&vm.name, None, vm.background, &promised, wish)?;
         let now = self.promise(&vm.name, promised, was, wish).await?;
         Ok(ok(&self.view(&now)))
+    }
+
+    /// Has a VM accept another number of clients. Where that is to last it is kept with the rest of the VM.
+    async fn set_max_connections(
+        &self,
+        now: &VmConfig,
+        wanted: &VmConfig,
+        wish: Wish,
+    ) -> ApiResult<VmSnapshot> {
+        let vm = &now.name;
+        if wish.persist && self.plane.is_configured(vm) {
+            let what = format!("max_connections of VM {vm:?} is that of the configuration");
+            let error = ApiError::new(StatusCode::CONFLICT, what, "max_connections");
+            return Err(error
+                .allowing("change it there; without persist it is changed until the daemon ends"));
+        }
+        let set = self
+            .plane
+            .set_max_connections(vm, wanted.max_connections)
+            .await;
+        let (was, is) = (now.max_connections, wanted.max_connections);
+        tracing::info!(vm, was, is, "max_connections changed");
+        set.map_err(|error| ApiError::control(&error, vm))
     }
 
     /// Promises a VM something else than before, and puts in force what of it holds now. Part of a

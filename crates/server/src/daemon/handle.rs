@@ -18,7 +18,7 @@ use crate::command::{
 use crate::config::{Config, DeviceConfig, Schedule, VmConfig};
 use crate::event_loop::{Files, LoopHandle};
 use crate::identity::LiesOn;
-use crate::reception::{Catalogue, Offer};
+use crate::reception::{Catalogue, HalfOpen, Offer, VmConnections};
 use crate::store::Store;
 
 /// What there is to control, cloneable: the control API's view of the running daemon.
@@ -38,6 +38,7 @@ pub(super) struct Shared {
     /// Held while disks are opened, by one change at a time.
     pub(super) files: Arc<Mutex<Files>>,
     pub(super) catalogue: Arc<Catalogue>,
+    half_open: Arc<HalfOpen>,
     store: Option<Arc<Store>>,
     learnt_every: Nanos,
     /// The VMs that the configuration names.
@@ -68,9 +69,13 @@ impl DeviceEntry {
     }
 
     /// An export of it, as clients are offered it.
-    pub(super) fn offer(&self, export: Export) -> Offer {
+    pub(super) fn offer(&self, export: Export, connections: Arc<VmConnections>) -> Offer {
         let handle = self.handle.clone();
-        Offer { export, handle }
+        Offer {
+            export,
+            handle,
+            connections,
+        }
     }
 }
 
@@ -155,6 +160,7 @@ impl DaemonHandle {
             vms: Mutex::new(config.vms),
             files: Arc::new(Mutex::new(files)),
             catalogue,
+            half_open: Arc::default(),
             store,
             configured,
             not_served: Mutex::default(),
@@ -180,6 +186,26 @@ impl DaemonHandle {
     /// What relative paths are relative to: the directory of the configuration.
     pub fn base(&self) -> &Path {
         &self.shared.base
+    }
+
+    /// Clients that have not chosen an export yet, over all listeners.
+    pub fn half_open(&self) -> &Arc<HalfOpen> {
+        &self.shared.half_open
+    }
+
+    /// Changes how many clients may be connected to a VM; those beyond that stay.
+    ///
+    /// # Errors
+    /// When there is no such VM or its loop has ended.
+    pub async fn set_max_connections(
+        &self,
+        vm: &str,
+        max: u32,
+    ) -> Result<VmSnapshot, ControlError> {
+        let now = self.look(vm).await?;
+        now.connections.set_max(max);
+        self.change_vm(vm, |vm| vm.max_connections = max);
+        Ok(now)
     }
 
     /// What the devices were configured as.

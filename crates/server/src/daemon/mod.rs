@@ -161,9 +161,9 @@ impl Daemon {
             let (handle, thread) = prepared.spawn(Ended(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry { config, handle };
-            exports
-                .into_iter()
-                .for_each(|export| catalogue.put(entry.offer(export)));
+            for (export, connections) in exports {
+                catalogue.put(entry.offer(export, connections));
+            }
             loops.devices.push(entry);
             loops.threads.push(thread);
         }
@@ -202,7 +202,8 @@ impl Daemon {
             for export in offers.missing() {
                 tracing::warn!(listener = %bound.name(), %export, "no disk is exported so yet");
             }
-            reception.spawn(receive(bound.clone(), offers.clone()));
+            let half_open = self.handle.half_open().clone();
+            reception.spawn(receive(bound.clone(), offers.clone(), half_open));
         }
         let mut left = self.threads.len();
         let mut keeper = Keeper::new(&self.handle);

@@ -49,11 +49,12 @@ impl DaemonHandle {
             name: vm.name.clone(),
             background: vm.background,
             objective: vm.objective,
+            max_connections: vm.max_connections,
             disks,
         });
         let added = (self.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
         let (snapshot, exports) = self.settle(added, &vm.disks)?;
-        self.offer(vm.device, exports);
+        self.offer(vm.device, exports, &snapshot);
         self.vms().push(vm);
         Ok(snapshot)
     }
@@ -93,7 +94,7 @@ impl DaemonHandle {
             reply,
         });
         let (snapshot, exports) = self.settle(added.await, asked)?;
-        self.offer(there.device, exports);
+        self.offer(there.device, exports, &snapshot);
         self.change_vm(vm, |vm| vm.disks.push(disk));
         Ok(snapshot)
     }
@@ -175,7 +176,7 @@ impl DaemonHandle {
             reply,
         });
         let (snapshot, exports) = finished.await??;
-        self.offer(there.device, exports);
+        self.offer(there.device, exports, &snapshot);
         if has_it {
             // What the configuration leaves out is not said for it.
             let is_kept_whole = !self.is_configured(vm);
@@ -216,10 +217,11 @@ impl DaemonHandle {
         }
     }
 
-    fn offer(&self, device: usize, exports: Vec<Export>) {
+    fn offer(&self, device: usize, exports: Vec<Export>, vm: &VmSnapshot) {
         let entry = &self.devices()[device];
         for export in exports {
-            self.shared.catalogue.put(entry.offer(export));
+            let offer = entry.offer(export, vm.connections.clone());
+            self.shared.catalogue.put(offer);
         }
     }
 

@@ -17,6 +17,7 @@ use tidegate_nbd::{ReplyStyle, Request, Session};
 
 use super::slots::ClientRef;
 use crate::buffer::{Buffer, Mem};
+use crate::reception::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
 use crate::ring::FileId;
 
 /// Bytes of a receive buffer.
@@ -24,7 +25,7 @@ pub(super) const RECEIVE: usize = 16 << 10;
 /// Bytes of the headers of one send.
 pub(super) const HEADS: usize = 8 << 10;
 /// Clients of one loop at most.
-pub(super) const CLIENTS_MAX: usize = 4096;
+pub(super) const CLIENTS_MAX: usize = DEVICE_CONNECTIONS_MAX;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -48,6 +49,8 @@ pub(super) struct Client {
     /// In the list of those with something to send or to receive.
     pub(super) touched: bool,
     pub(super) stall: Option<Stall>,
+    /// Its place among its VM's connections, given up when the client is dropped.
+    pub(super) _permit: ConnectionPermit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -173,6 +173,7 @@ impl Loop {
             seconds: self.engine.vm_seconds(self.now, vm.id),
             tuning: self.engine.tuning(vm.id),
             jobs: self.vm_jobs(index),
+            connections: vm.connections.clone(),
         }
     }
 
@@ -260,6 +261,7 @@ impl Loop {
             ready: false,
             touched: false,
             stall: None,
+            _permit: adopted.permit,
         });
         tracing::debug!(%export, "client connected");
         self.make_ready(who.index);

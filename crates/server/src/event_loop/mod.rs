@@ -54,6 +54,7 @@ use crate::backing::extents::Surveyor;
 use crate::buffer::{Buffer, Mem, Pool, Region};
 use crate::command::Command;
 use crate::job::KeptJob;
+use crate::reception::{DeviceConnections, VmConnections};
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use adequacy::Adequacy;
 use client::Clients;
@@ -150,6 +151,7 @@ struct Vm {
     /// What was said of whether the device does its target.
     adequacy: Adequacy,
     jobs: Jobs,
+    connections: Arc<VmConnections>,
 }
 
 /// See the module's documentation.
@@ -164,6 +166,8 @@ struct Loop {
     /// Disks that become shorter, once nothing is in flight beyond their new ends.
     shrinking: Vec<Shrinking>,
     clients: Clients,
+    /// Connections of its VMs, counted where they are admitted.
+    connections: Arc<DeviceConnections>,
     slots: Slots,
     /// The loop's number of each of the engine's VMs.
     vm_by_id: Vec<usize>,

@@ -41,6 +41,7 @@ impl Loop {
             &new.name,
             new.background,
             &new.objective,
+            self.connections.add_vm(new.max_connections),
         );
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
         note_vm(&mut self.vm_by_id, self.vms[vm].id, vm);

@@ -17,6 +17,16 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
         Read::Gauge(|vm| vm.clients.into()),
     ),
     plain(
+        "max_connections",
+        "Clients that may be connected at a time",
+        Read::Gauge(|vm| vm.connections.counts().max.into()),
+    ),
+    plain(
+        "connections_refused",
+        "Clients that were refused because as many were connected as may be",
+        Read::Counter(|vm| vm.connections.counts().refused as f64),
+    ),
+    plain(
         "pending",
         "Guest requests waiting now",
         Read::Gauge(|vm| vm.pending.into()),

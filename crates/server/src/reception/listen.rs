@@ -1,8 +1,9 @@
 //! Sockets: bound before the daemon says it is up, removed when it ends.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::config::ListenAddress;
 use crate::help::missing_directory;
+use crate::ring::sys;
 
 /// Why a listener could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +144,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
     let finish = || {
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode))?;
+        sys::lengthen_backlog(listener.as_fd())?;
         listener.set_nonblocking(true)?;
         std::fs::rename(&fresh, path)?;
         std::fs::symlink_metadata(path)
@@ -196,6 +199,7 @@ fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
     let listener = std::net::TcpListener::bind(address).map_err(failed("bind"))?;
     listener
         .set_nonblocking(true)
+        .and_then(|()| sys::lengthen_backlog(listener.as_fd()))
         .map_err(failed("set up the socket"))?;
     let name = listener.local_addr().unwrap_or(address).to_string();
     Ok(Bound {
@@ -220,15 +224,14 @@ impl Listener {
     }
 
     /// The next client and who it is.
-    pub(crate) async fn accept(&self) -> io::Result<(Stream, String)> {
+    pub(crate) async fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = stream.peer_cred().map_or("unix".to_owned(), |cred| {
-                    let pid = cred
-                        .pid()
-                        .map_or(String::new(), |pid| format!(" pid {pid}"));
-                    format!("uid {}{pid}", cred.uid())
+                let peer = stream.peer_cred().map_or(Peer::UNKNOWN, |cred| Peer::Unix {
+                    uid: cred.uid(),
+                    // Zero where the client is in another namespace of processes.
+                    pid: cred.pid().filter(|&pid| pid > 0),
                 });
                 Ok((Stream::Unix(stream), peer))
             }
@@ -236,9 +239,73 @@ impl Listener {
                 let (stream, address) = listener.accept().await?;
                 // Replies are sent many at a time; waiting for more would only delay them.
                 stream.set_nodelay(true)?;
-                Ok((Stream::Tcp(stream), address.to_string()))
+                sys::keep_tcp_alive(stream.as_fd())?;
+                Ok((Stream::Tcp(stream), Peer::Tcp(address)))
             }
         }
+    }
+}
+
+/// A client's other end, as the kernel tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Peer {
+    /// A process of this host (`SO_PEERCRED`).
+    Unix {
+        /// User that it ran as when it connected.
+        uid: u32,
+        /// Process that connected; `None` where this host's processes do not include it.
+        pid: Option<i32>,
+    },
+    /// An address and a port.
+    Tcp(SocketAddr),
+}
+
+impl Peer {
+    /// A unix socket whose credentials the kernel does not tell.
+    const UNKNOWN: Peer = Peer::Unix {
+        uid: u32::MAX,
+        pid: None,
+    };
+
+    /// What several connections of one client have in common.
+    pub(crate) fn key(&self) -> PeerKey {
+        match *self {
+            Peer::Unix { pid: Some(pid), .. } => PeerKey::Process(pid),
+            Peer::Unix { uid, pid: None } => PeerKey::User(uid),
+            Peer::Tcp(address) => PeerKey::Address(network(address.ip())),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Unix { uid, pid: None } => write!(f, "uid {uid}"),
+            Peer::Unix {
+                uid,
+                pid: Some(pid),
+            } => write!(f, "uid {uid} pid {pid}"),
+            Peer::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Identity by which the half-open connections of one client are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum PeerKey {
+    /// A process of this host.
+    Process(i32),
+    /// A user, where the process is not known.
+    User(u32),
+    /// An IPv4 address, or the first 64 bits of an IPv6 one, of which one host has all the others.
+    Address(IpAddr),
+}
+
+fn network(ip: IpAddr) -> IpAddr {
+    const HOST_BITS: u32 = 64;
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> HOST_BITS << HOST_BITS).into(),
+        ip @ IpAddr::V4(_) => ip,
     }
 }
 
@@ -303,5 +370,24 @@ impl AsyncWrite for Stream {
             Stream::Unix(s) => Pin::new(s).poll_shutdown(cx),
             Stream::Tcp(s) => Pin::new(s).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_client_have_one_key() {
+        let key = |text: &str| Peer::Tcp(text.parse().expect("an address")).key();
+        assert_eq!(key("10.0.0.1:1"), key("10.0.0.1:2"));
+        assert_ne!(key("10.0.0.1:1"), key("10.0.0.2:1"));
+        assert_eq!(key("10.0.0.1:1"), key("[::ffff:10.0.0.1]:1"));
+        assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::2]:1"));
+        assert_ne!(key("[2001:db8::1]:1"), key("[2001:db8:0:1::1]:1"));
+        let unix = |uid, pid| Peer::Unix { uid, pid }.key();
+        assert_eq!(unix(1, Some(7)), unix(2, Some(7)));
+        assert_ne!(unix(1, Some(7)), unix(1, Some(8)));
+        assert_ne!(unix(1, None), unix(2, None));
     }
 }

@@ -1,38 +1,47 @@
 //! Where clients arrive: listeners, and the NBD handshake up to the choice of an export.
 //!
 //! ```text
-//!   accept --> handshake (10 s at most, a bounded number at a time) --> Adopt --> event loop
-//!                  |
-//!                  +--> refused, broken rule, too slow, gone: closed
+//!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> Adopt --> event loop
+//!                  |                                       |
+//!                  |                                       +--> refused: the VM has max_connections
+//!                  +--> broken rule, too slow, gone, gave way to others: closed
 //! ```
 //!
 //! All of this is asynchronous and on the control thread. After the handshake the socket goes to
-//! the loop of its device, with what was received beyond the handshake.
+//! the loop of its device, with what was received beyond the handshake. `half_open` bounds those that
+//! have not got so far, `connections` those that have.
 
+mod connections;
+mod half_open;
 mod listen;
 mod offers;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_nbd::{Fatal, Limits, Opened, Session, Step};
+use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::command::Command;
 
+pub use connections::{
+    ConnectionCounts, ConnectionPermit, DEVICE_CONNECTIONS_MAX, DeviceConnections, GUARANTEED,
+    NotAdmitted, VmConnections,
+};
+pub use half_open::{HALF_OPEN_MAX, HalfOpen, HandshakeCounts, PER_PEER, SILENT};
 pub(crate) use listen::Listener;
-use listen::Stream;
 pub use listen::{BindError, Bound};
+use listen::{Peer, Stream};
 pub use offers::{Catalogue, Offer, Offers};
 
-/// A handshake takes at most so long.
+/// Time that a handshake may take in all.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Handshakes at a time; further connections wait to be accepted.
-const HALF_OPEN_MAX: usize = 128;
+/// Pause before accepting again when the system refused, for want of descriptors most likely.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// Bytes received at a time during the handshake: less than a loop's receive buffer.
 const PIECE: usize = 4096;
 
@@ -49,6 +58,8 @@ pub struct Adopted {
     pub leftover: Vec<u8>,
     /// Who it is, for the log.
     pub peer: String,
+    /// Its place among its VM's connections.
+    pub permit: ConnectionPermit,
 }
 
 /// Why a handshake came to nothing.
@@ -63,43 +74,49 @@ enum HandshakeError {
 }
 
 /// Accepts clients until it is dropped.
-pub async fn receive(bound: Arc<Bound>, offers: Offers) {
+pub async fn receive(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>) {
     let offers = Arc::new(offers);
-    let half_open = Arc::new(Semaphore::new(HALF_OPEN_MAX));
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(listener = %bound.name(), "cannot listen: {error}"),
     };
     loop {
-        let permit = half_open
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("never closed");
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, most likely: what helps is that somebody leaves.
                 tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                half_open.make_room_after(&error);
+                tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
         };
-        let offers = offers.clone();
-        tokio::spawn(async move {
-            welcome(stream, peer, &offers).await;
-            drop(permit);
-        });
+        let entry = Arc::new(half_open.arrive(peer.key()));
+        let (offers, half_open, own) = (offers.clone(), half_open.clone(), entry.clone());
+        let task =
+            tokio::spawn(async move { welcome(stream, peer, &offers, &half_open, &own).await });
+        entry.set_task(task.abort_handle());
     }
 }
 
-async fn welcome(mut stream: Stream, peer: String, offers: &Offers) {
-    match timeout(DEADLINE, shake_hands(&mut stream, offers)).await {
+async fn welcome(
+    mut stream: Stream,
+    peer: Peer,
+    offers: &Offers,
+    half_open: &HalfOpen,
+    entry: &half_open::Entry,
+) {
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    let choosing = Choosing {
+        offers,
+        half_open,
+        admitted: Mutex::default(),
+    };
+    match timeout(DEADLINE, shake_hands(&mut stream, &choosing, entry)).await {
         Ok(Ok(Some((session, opened, leftover)))) => {
             let name = opened.export.name.clone();
-            let Some(offer) = offers.find(&name) else {
-                return tracing::info!(%peer, export = %name, "client refused: it has gone");
-            };
+            let admitted = choosing.admitted.into_inner();
+            let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
+            let (offer, permit) = admitted.expect("nobody opens an export without being admitted");
             let fd = match stream.into_fd() {
                 Ok(fd) => fd,
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
@@ -109,7 +126,8 @@ async fn welcome(mut stream: Stream, peer: String, offers: &Offers) {
                 session,
                 opened,
                 leftover,
-                peer,
+                peer: peer.to_string(),
+                permit,
             };
             if offer
                 .handle
@@ -121,15 +139,55 @@ async fn welcome(mut stream: Stream, peer: String, offers: &Offers) {
         }
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
-        Ok(Err(error)) => tracing::warn!(%peer, "client cut off: {error}"),
-        Err(_) => tracing::warn!(%peer, "client cut off: no export chosen in {DEADLINE:?}"),
+        Ok(Err(error)) => {
+            count(&half_open.failed);
+            tracing::warn!(%peer, "client cut off: {error}");
+        }
+        Err(_) => {
+            count(&half_open.timed_out);
+            tracing::warn!(%peer, "client cut off: no export chosen in {DEADLINE:?}");
+        }
+    }
+}
+
+/// A client's choice among what a listener offers, and its place among the connections of the VM.
+struct Choosing<'a> {
+    offers: &'a Offers,
+    half_open: &'a HalfOpen,
+    /// Never waited for: there to be shared with the handshake, which may move between threads.
+    admitted: Mutex<Option<(Offer, ConnectionPermit)>>,
+}
+
+impl Exports for Choosing<'_> {
+    fn lookup(&self, name: &str) -> Option<Export> {
+        self.offers.lookup(name)
+    }
+
+    fn admit(&self, export: &Export) -> Result<(), String> {
+        let offer = self.offers.find(&export.name);
+        let Some(offer) = offer.filter(|offer| offer.export.id == export.id) else {
+            return Err("it has just been removed".to_owned());
+        };
+        let permit = offer.connections.admit().map_err(|why| {
+            self.half_open.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(export = %export.name, "client refused: {why}");
+            why.to_string()
+        })?;
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        *admitted = Some((offer, permit));
+        Ok(())
+    }
+
+    fn list(&self, f: &mut dyn FnMut(&str, &str)) {
+        self.offers.list(f);
     }
 }
 
 /// `None`: the client took its leave in order.
 async fn shake_hands(
     stream: &mut Stream,
-    offers: &Offers,
+    exports: &Choosing<'_>,
+    entry: &half_open::Entry,
 ) -> Result<Option<(Session, Opened, Vec<u8>)>, HandshakeError> {
     let mut session = Session::new(Limits::default());
     let mut input = Vec::with_capacity(PIECE);
@@ -138,7 +196,7 @@ async fn shake_hands(
             stream.write_all(session.output()).await?;
             session.consume_output(session.output().len());
         }
-        let (used, step) = session.handle(&input, offers)?;
+        let (used, step) = session.handle(&input, exports)?;
         input.drain(..used);
         match step {
             Step::NeedMore(_) => {
@@ -147,6 +205,7 @@ async fn shake_hands(
                 if n == 0 {
                     return Err(HandshakeError::Gone);
                 }
+                entry.heard();
                 input.extend_from_slice(&piece[..n]);
             }
             Step::Output => {}

@@ -7,6 +7,8 @@ use tidegate_nbd::{Export, Exports};
 use crate::config::ListenConfig;
 use crate::event_loop::LoopHandle;
 
+use super::connections::VmConnections;
+
 /// An export and the loop that serves it.
 #[derive(Clone, Debug)]
 pub struct Offer {
@@ -14,6 +16,8 @@ pub struct Offer {
     pub export: Export,
     /// The loop.
     pub handle: LoopHandle,
+    /// Connections of its VM, over all of the VM's exports.
+    pub connections: Arc<VmConnections>,
 }
 
 /// All exports there are, over all devices, oldest first. Looked into during handshakes, never

@@ -4,8 +4,20 @@ use std::ffi::CStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::time::Duration;
+
+/// Idle time after which a TCP client is asked whether it is still there.
+pub const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// Time between two such questions.
+pub const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Time after which a TCP connection is given up whose peer acknowledges nothing, neither data nor those
+/// questions. Longer than any guest is usually stopped: Linux counts a client that does not
+/// read (its window is closed) as one that acknowledges nothing.
+pub const TCP_GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Connections that wait to be accepted; the kernel takes less where `net.core.somaxconn` says so.
+const BACKLOG: libc::c_int = 4096;
 
 /// The filesystem that lives in memory (`TMPFS_MAGIC`).
 pub const TMPFS: i64 = 0x0102_1994;
@@ -207,6 +219,47 @@ pub fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Has the kernel find out, and end, TCP connections whose other end is gone without a word.
+pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let seconds = |time: Duration| time.as_secs() as libc::c_int;
+    let milliseconds = |time: Duration| time.as_millis() as libc::c_int;
+    let probes = TCP_GIVEN_UP_AFTER.as_secs() / TCP_KEEPALIVE_INTERVAL.as_secs();
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (
+            libc::IPPROTO_TCP,
+            libc::TCP_KEEPIDLE,
+            seconds(TCP_KEEPALIVE_IDLE),
+        ),
+        (
+            libc::IPPROTO_TCP,
+            libc::TCP_KEEPINTVL,
+            seconds(TCP_KEEPALIVE_INTERVAL),
+        ),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes as libc::c_int),
+        (
+            libc::IPPROTO_TCP,
+            libc::TCP_USER_TIMEOUT,
+            milliseconds(TCP_GIVEN_UP_AFTER),
+        ),
+    ];
+    for (level, name, value) in options {
+        let value: libc::c_int = value;
+        let pointer = std::ptr::from_ref(&value).cast();
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value is an integer of ours, as all of these options take, and its length is given.
+        check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, pointer, len) })?;
+    }
+    Ok(())
+}
+
+/// Lets a listening socket have more clients waiting than the standard library's 128, so that a burst
+/// of them finds room until they are accepted.
+pub fn lengthen_backlog(listener: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no memory; on a socket that listens it only changes the length of the queue.
+    check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) })
+}
+
 /// Raises the soft limit of open files to the hard one; the number that is allowed now.
 pub fn raise_open_files() -> u32 {
     // SAFETY: `rlimit` consists of integers, for which zeroes are valid.
@@ -255,3 +308,39 @@ fn check(result: libc::c_int) -> io::Result<()> {
 }
 
 const _: () = assert!(size_of::<libc::c_int>() == 4);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_tcp_client_that_is_gone_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let _client = TcpStream::connect(address).expect("somebody listens");
+        let (accepted, _) = listener.accept().expect("a client");
+        keep_tcp_alive(accepted.as_fd()).expect("all options are known");
+        let option = |level, name| {
+            let mut value: libc::c_int = 0;
+            let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+            let pointer = std::ptr::from_mut(&mut value).cast();
+            // SAFETY: the option writes an integer to the pointer, which is ours.
+            let got =
+                unsafe { libc::getsockopt(accepted.as_raw_fd(), level, name, pointer, &mut len) };
+            check(got).map(|()| value).expect("the option is known")
+        };
+        let tcp = |name| option(libc::IPPROTO_TCP, name);
+        assert_eq!(option(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+        assert_eq!(
+            (tcp(libc::TCP_KEEPIDLE), tcp(libc::TCP_KEEPINTVL)),
+            (60, 15)
+        );
+        assert_eq!(
+            (tcp(libc::TCP_KEEPCNT), tcp(libc::TCP_USER_TIMEOUT)),
+            (60, 900_000)
+        );
+    }
+}

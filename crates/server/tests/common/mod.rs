@@ -87,6 +87,8 @@ pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
         device,
         objective: Objective::default(),
         schedule: None,
+        // As many as a device serves: tests connect more often than guests do.
+        max_connections: 4096,
         disks,
     }
 }

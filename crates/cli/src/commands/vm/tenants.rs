@@ -68,6 +68,9 @@ fn typed(name: &str, args: &AddArgs) -> Value {
     if args.background {
         vm.insert("background".to_owned(), json!(true));
     }
+    if let Some(max) = args.max_connections {
+        vm.insert("max_connections".to_owned(), json!(max));
+    }
     let Value::Object(objective) = change(&args.parts) else {
         unreachable!("a change is an object");
     };

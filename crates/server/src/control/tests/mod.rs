@@ -36,6 +36,7 @@ use crate::fault::{RuleSnapshot, State};
 use crate::identity::Identity;
 use crate::job::VmJobs;
 use crate::learnt_file::LearntFile;
+use crate::reception::{DeviceConnections, HandshakeCounts};
 use planes::{Pretended, learnt_file, pretended_vm};
 
 /// A device under mClock, its first VM with a reservation and a latency.
@@ -73,6 +74,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         seconds: Default::default(),
         tuning: None,
         jobs: VmJobs::default(),
+        connections: DeviceConnections::new(100).add_vm(64),
     };
     DeviceSnapshot {
         name: name.to_owned(),

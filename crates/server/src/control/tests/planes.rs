@@ -65,6 +65,7 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
         background: false,
         objective,
         schedule: None,
+        max_connections: 64,
         disks: vec![DiskConfig {
             export: name.to_owned(),
             path: None,
@@ -393,6 +394,18 @@ impl Plane for Pretended {
             let config = vms.iter_mut().find(|it| it.name == vm);
             config.expect("the API looked it up").schedule = schedule;
         });
+    }
+
+    async fn set_max_connections(&self, vm: &str, max: u32) -> Result<VmSnapshot, ControlError> {
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").max_connections = max;
+        });
+        Ok(self.change(vm, |vm| vm.connections.set_max(max)))
+    }
+
+    fn handshakes(&self) -> HandshakeCounts {
+        HandshakeCounts::default()
     }
 
     async fn change_faults(

@@ -29,6 +29,16 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
     assert_eq!(changed["objective"]["weight"], 7);
     assert_eq!(changed["objective"]["limit"], Value::Null);
 
+    // So is how many clients it may have.
+    assert_eq!(changed["max_connections"], 64);
+    other["max_connections"] = json!(200);
+    let (status, changed) = put(&other).await;
+    assert_eq!(
+        (status, &changed["max_connections"]),
+        (StatusCode::OK, &json!(200))
+    );
+    assert_eq!(changed["objective"]["weight"], 7);
+
     let differs = json!({
         "device": "disk0",
         "background": true,

@@ -148,6 +148,12 @@ pub struct VmView {
     pub disks: Vec<DiskView>,
     /// Connected clients.
     pub clients: u32,
+    /// Most clients that may be connected at a time.
+    #[serde(default = "default_max_connections")]
+    pub max_connections: u32,
+    /// Clients that were refused because that many were.
+    #[serde(default)]
+    pub connections_refused: u64,
     /// Requests waiting.
     pub pending: u32,
     /// Device I/Os in flight.
@@ -231,6 +237,7 @@ impl DeviceView {
 impl VmView {
     /// Shows a snapshot, which knows of no schedule and not what time of day it is.
     pub fn new(snapshot: &VmSnapshot) -> VmView {
+        let connections = snapshot.connections.counts();
         VmView {
             name: snapshot.name.clone(),
             device: snapshot.device.clone(),
@@ -249,6 +256,8 @@ impl VmView {
                 })
                 .collect(),
             clients: snapshot.clients,
+            max_connections: connections.max,
+            connections_refused: connections.refused,
             pending: snapshot.pending,
             in_flight: snapshot.in_flight,
             intake: IntakeView {
@@ -263,6 +272,11 @@ impl VmView {
             notes: Vec::new(),
         }
     }
+}
+
+/// Bound that a daemon has which does not tell any.
+fn default_max_connections() -> u32 {
+    config::vm::DEFAULT_MAX_CONNECTIONS
 }
 
 /// What of an objective is not enforced.

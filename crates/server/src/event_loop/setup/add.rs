@@ -1,6 +1,7 @@
 //! A VM, and a disk, among those of a device: at the start, and while it is served.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_core::engine::{DiskSpec, Engine, EngineError};
@@ -15,6 +16,7 @@ use super::super::places::Places;
 use super::PAYLOAD_MAX;
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium};
+use crate::reception::VmConnections;
 use crate::ring::{Ring, clock};
 
 /// Tells the engine of a VM, which has no disks yet; its place among the loop's.
@@ -25,6 +27,7 @@ pub(in super::super) fn add_vm(
     name: &str,
     background: bool,
     objective: &Objective,
+    connections: Arc<VmConnections>,
 ) -> Result<usize, EngineError> {
     let id = match background {
         true => engine.add_background(now, objective),
@@ -38,6 +41,7 @@ pub(in super::super) fn add_vm(
         leaving: false,
         adequacy: Default::default(),
         jobs: Default::default(),
+        connections,
     }))
 }
 

@@ -7,6 +7,7 @@ mod start;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
 use tidegate_core::time::Nanos;
@@ -23,6 +24,7 @@ use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::{Disk, Medium, OpenError};
 use crate::buffer::Pool;
 use crate::config::{Config, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
+use crate::reception::{DeviceConnections, VmConnections};
 use crate::ring::sys;
 
 pub(super) use add::add_vm;
@@ -120,6 +122,7 @@ pub struct Prepared {
     engine: Engine,
     device: Device,
     vms: Places<Vm>,
+    connections: Arc<DeviceConnections>,
     buffer_memory: u64,
     plumbing: u64,
 }
@@ -177,7 +180,8 @@ impl Prepared {
         engine.learn_cap(device.learn_cap);
         engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
         engine.share_io(device.steering.max_io_shared);
-        let mut vms = add_vms(&mut engine, &tenants).map_err(refused)?;
+        let connections = DeviceConnections::new(CLIENTS_MAX);
+        let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
         let DeviceSpec {
             depth,
             max_io,
@@ -205,16 +209,22 @@ impl Prepared {
             engine,
             device: own,
             vms,
+            connections,
             buffer_memory: payload.most(),
             plumbing: u64::from(depth) * bounce.max(ZEROES as u64)
                 + (CLIENTS_MAX * (RECEIVE + HEADS)) as u64,
         })
     }
 
-    /// What clients are offered, with the serial number of each disk as the export's `id`.
-    pub fn exports(&self) -> Vec<Export> {
+    /// Exports that clients are offered, with the serial number of each disk as the export's `id`, and
+    /// the connections of the VM that each is of.
+    pub fn exports(&self) -> Vec<(Export, Arc<VmConnections>)> {
         let disks = self.device.disks.iter();
-        disks.map(|(at, _)| self.device.export(at)).collect()
+        let offered = disks.map(|(at, disk)| {
+            let connections = self.vms[disk.vm].connections.clone();
+            (self.device.export(at), connections)
+        });
+        offered.collect()
     }
 }
 
@@ -299,7 +309,11 @@ fn engine_config(
 }
 
 /// Tells the engine of the VMs, which have no disks yet.
-fn add_vms(engine: &mut Engine, tenants: &[&VmConfig]) -> Result<Places<Vm>, EngineError> {
+fn add_vms(
+    engine: &mut Engine,
+    tenants: &[&VmConfig],
+    connections: &Arc<DeviceConnections>,
+) -> Result<Places<Vm>, EngineError> {
     let mut vms = Places::default();
     for vm in tenants {
         add_vm(
@@ -309,6 +323,7 @@ fn add_vms(engine: &mut Engine, tenants: &[&VmConfig]) -> Result<Places<Vm>, Eng
             &vm.name,
             vm.background,
             &vm.objective,
+            connections.add_vm(vm.max_connections),
         )?;
     }
     Ok(vms)

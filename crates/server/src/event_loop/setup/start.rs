@@ -100,6 +100,7 @@ impl Prepared {
             leaving: Vec::new(),
             shrinking: Vec::new(),
             clients: Default::default(),
+            connections: self.connections,
             slots: Default::default(),
             vm_by_id,
             pool: Pool::new(self.buffer_memory)?,

@@ -1,0 +1,27 @@
+//! Metrics of clients that have not chosen an export yet, over all listeners.
+
+use super::{Metric, Read, plain};
+use crate::reception::HandshakeCounts;
+
+pub(super) static OF_DAEMON: &[Metric<HandshakeCounts>] = &[
+    plain(
+        "half_open",
+        "Connected clients that have not chosen an export yet",
+        Read::Gauge(|counts| counts.half_open as f64),
+    ),
+    plain(
+        "ended",
+        "Clients that ended without an export: displaced_by_all and displaced_by_peer gave way to newcomers, timed_out \
+         chose none in 10 s, failed broke a rule, refused asked for a VM that has max_connections",
+        Read::Counters("why", |counts| {
+            let all = [
+                ("displaced_by_all", counts.displaced),
+                ("displaced_by_peer", counts.displaced_by_peer),
+                ("timed_out", counts.timed_out),
+                ("failed", counts.failed),
+                ("refused", counts.refused),
+            ];
+            all.map(|(why, n)| (why, n as f64)).into()
+        }),
+    ),
+];

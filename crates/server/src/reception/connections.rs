@@ -1,0 +1,247 @@
+//! Connections of VMs: how many each may have, and how a device's places are shared.
+//!
+//! A device serves [`DEVICE_CONNECTIONS_MAX`] connections. Each VM has at most its own
+//! `max_connections` of them. The first [`GUARANTEED`] of each VM are kept free for it, whatever the
+//! others do; where the device has too many VMs for that, an equal part of its places is.
+//!
+//! Counting takes a lock, at the beginning and at the end of a connection only: no request comes here.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Connections of one device, over all its VMs.
+pub const DEVICE_CONNECTIONS_MAX: usize = 4096;
+/// Connections of each VM that no other VM can take from it.
+pub const GUARANTEED: usize = 16;
+
+/// Connections of a device, counted by VM.
+#[derive(Debug)]
+pub struct DeviceConnections {
+    places: usize,
+    vms: Mutex<Vec<Option<Tally>>>,
+}
+
+/// Connections of one VM.
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    max: u32,
+    open: u32,
+    refused: u64,
+}
+
+/// How many connections a VM has and may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionCounts {
+    /// Most that it may have.
+    pub max: u32,
+    /// Those that it has, or is just getting.
+    pub open: u32,
+    /// Clients that were refused since the VM was added.
+    pub refused: u64,
+}
+
+/// Why a client was not admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// The VM's own bound.
+    #[error("its VM has {max} connections already, the most that max_connections allows")]
+    VmFull {
+        /// The VM's `max_connections`.
+        max: u32,
+    },
+    /// What is free on the device is kept for other VMs.
+    #[error(
+        "its device serves {places} connections, and those that are free are kept for other VMs"
+    )]
+    DeviceFull {
+        /// Connections that the device serves.
+        places: usize,
+    },
+}
+
+impl DeviceConnections {
+    /// A device with room for that many connections.
+    pub fn new(places: usize) -> Arc<DeviceConnections> {
+        let vms = Mutex::default();
+        Arc::new(DeviceConnections { places, vms })
+    }
+
+    /// Counts the connections of one more VM, which may have `max`, until the answer is dropped.
+    pub fn add_vm(self: &Arc<Self>, max: u32) -> Arc<VmConnections> {
+        let tally = Tally {
+            max,
+            open: 0,
+            refused: 0,
+        };
+        let mut vms = self.lock();
+        let at = vms.iter().position(Option::is_none).unwrap_or_else(|| {
+            vms.push(None);
+            vms.len() - 1
+        });
+        vms[at] = Some(tally);
+        let device = self.clone();
+        Arc::new(VmConnections { device, at })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Tally>>> {
+        // Each change is whole, whoever panicked.
+        self.vms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connections of a VM. Dropped with the VM and the last of its connections.
+#[derive(Debug)]
+pub struct VmConnections {
+    device: Arc<DeviceConnections>,
+    at: usize,
+}
+
+impl VmConnections {
+    /// Admits one more connection, which is counted until the answer is dropped.
+    ///
+    /// # Errors
+    /// When the VM, or the device, has as many as it may.
+    pub fn admit(self: &Arc<Self>) -> Result<ConnectionPermit, NotAdmitted> {
+        let mut vms = self.device.lock();
+        let admitted = may_admit(self.device.places, &vms, self.at);
+        let tally = vms[self.at].as_mut().expect("counted until it is dropped");
+        match admitted {
+            Ok(()) => tally.open += 1,
+            Err(_) => tally.refused += 1,
+        }
+        drop(vms);
+        admitted.map(|()| ConnectionPermit(self.clone()))
+    }
+
+    /// How many connections the VM has and may have.
+    pub fn counts(&self) -> ConnectionCounts {
+        let Tally { max, open, refused } = self.device.lock()[self.at].expect("counted");
+        ConnectionCounts { max, open, refused }
+    }
+
+    /// Changes how many connections the VM may have. Those that it has beyond that stay.
+    pub fn set_max(&self, max: u32) {
+        self.tally(|tally| tally.max = max);
+    }
+
+    fn tally(&self, change: impl FnOnce(&mut Tally)) {
+        change(self.device.lock()[self.at].as_mut().expect("counted"));
+    }
+}
+
+impl Drop for VmConnections {
+    fn drop(&mut self) {
+        let mut vms = self.device.lock();
+        vms[self.at] = None;
+        while vms.last().is_some_and(Option::is_none) {
+            vms.pop();
+        }
+        let used = vms.len();
+        if vms.capacity() > 4 * used {
+            vms.shrink_to(2 * used);
+        }
+    }
+}
+
+/// A connection that is counted. Dropping it ends the count.
+#[derive(Debug)]
+pub struct ConnectionPermit(Arc<VmConnections>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.tally(|tally| tally.open -= 1);
+    }
+}
+
+/// Whether the VM at a place may have one more connection.
+fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotAdmitted> {
+    let own = vms[at].expect("counted until it is dropped");
+    if own.open >= own.max {
+        return Err(NotAdmitted::VmFull { max: own.max });
+    }
+    let all = || vms.iter().flatten();
+    let guaranteed = (GUARANTEED.min(places / all().count())) as u32;
+    let open: usize = all().map(|vm| vm.open as usize).sum();
+    let kept: usize = if own.open < guaranteed {
+        0
+    } else {
+        // Its own guaranteed part is used up, so it adds nothing to the sum.
+        all()
+            .map(|vm| guaranteed.min(vm.max).saturating_sub(vm.open) as usize)
+            .sum()
+    };
+    match places.saturating_sub(open) > kept {
+        true => Ok(()),
+        false => Err(NotAdmitted::DeviceFull { places }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admit(vm: &Arc<VmConnections>, n: usize) -> Vec<ConnectionPermit> {
+        (0..n).map_while(|_| vm.admit().ok()).collect()
+    }
+
+    #[test]
+    fn a_vm_has_as_many_connections_as_it_may_and_those_that_end_are_given_back() {
+        let vm = DeviceConnections::new(100).add_vm(3);
+        let mut permits = admit(&vm, 5);
+        assert_eq!(permits.len(), 3);
+        let full = NotAdmitted::VmFull { max: 3 };
+        assert_eq!(vm.admit().expect_err("full"), full);
+        assert_eq!(
+            vm.counts(),
+            ConnectionCounts {
+                max: 3,
+                open: 3,
+                refused: 2
+            }
+        );
+        permits.pop();
+        permits.extend(vm.admit());
+        assert_eq!(vm.counts().open, 3);
+        vm.set_max(4);
+        assert_eq!(admit(&vm, 5).len(), 1);
+    }
+
+    #[test]
+    fn no_vm_takes_what_is_guaranteed_to_another() {
+        let device = DeviceConnections::new(100);
+        let vms = [1000, 1000, 5].map(|max| device.add_vm(max));
+        // All but sixteen for the second and five, its own most, for the third.
+        let greedy = admit(&vms[0], 1000);
+        assert_eq!(greedy.len(), 100 - 16 - 5);
+        let full = NotAdmitted::DeviceFull { places: 100 };
+        assert_eq!(vms[0].admit().expect_err("kept for others"), full);
+        let second = admit(&vms[1], 1000);
+        assert_eq!((second.len(), admit(&vms[2], 1000).len()), (16, 5));
+        // The five were dropped again, and are still the third's.
+        assert_eq!(vms[1].admit().expect_err("kept for the third"), full);
+        assert_eq!(admit(&vms[2], 1000).len(), 5);
+    }
+
+    #[test]
+    fn with_more_vms_than_places_each_is_kept_an_equal_part() {
+        let device = DeviceConnections::new(40);
+        let vms: Vec<_> = (0..10).map(|_| device.add_vm(1000)).collect();
+        let greedy = admit(&vms[0], 1000);
+        assert_eq!(greedy.len(), 4);
+        for vm in &vms[1..] {
+            assert_eq!(vm.admit().map(drop), Ok(()));
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_vms_that_went() {
+        let device = DeviceConnections::new(40);
+        for _ in 0..3 {
+            let vms: Vec<_> = (0..1000).map(|_| device.add_vm(1)).collect();
+            let connection = vms[500].admit().expect("there is room");
+            drop(vms);
+            assert_eq!(device.lock().len(), 501, "the connection outlives its VM");
+            drop(connection);
+            assert_eq!(device.lock().capacity(), 0);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Half-open connections: clients that are connected and have not chosen an export yet.
+//!
+//! There are [`HALF_OPEN_MAX`] of them at most, over all listeners. Past that, one of the peer that has
+//! most of them gives way to a newcomer at once: its oldest that has not said a word, or else the one
+//! that has been silent for longest. A peer with more than [`PER_PEER`] of them loses those that have
+//! said nothing for [`SILENT`] when it connects once more. No newcomer is ever turned away, so a client
+//! that shakes hands without delay is served whoever else is there; whoever has chosen an export is
+//! not half-open any more, and is counted among its VM's [`connections`](super::connections).
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+
+use super::listen::PeerKey;
+use crate::ring::sys;
+
+/// Half-open connections at a time, over all listeners, each of which has a descriptor and 4 KiB of
+/// buffer. Where the process may have few files open it is a quarter of those.
+pub const HALF_OPEN_MAX: usize = 1024;
+/// Half-open connections of one peer that may be silent for longer than [`SILENT`].
+pub const PER_PEER: usize = 64;
+/// Time within which a client of a peer with too many of them has to say its first word.
+pub const SILENT: Duration = Duration::from_secs(1);
+
+/// What has become of clients that did not get as far as an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HandshakeCounts {
+    /// Half-open connections now.
+    pub half_open: u64,
+    /// Half-open connections that gave way because there were too many.
+    pub displaced: u64,
+    /// Half-open connections that gave way because their peer had too many silent ones.
+    pub displaced_by_peer: u64,
+    /// Clients that chose no export in time.
+    pub timed_out: u64,
+    /// Clients that broke the protocol's rules, or whose connection broke.
+    pub failed: u64,
+    /// Clients that chose an export and were refused, because of a bound.
+    pub refused: u64,
+}
+
+/// The half-open connections of all listeners.
+#[derive(Debug)]
+pub struct HalfOpen {
+    table: Mutex<Table>,
+    displaced: AtomicU64,
+    displaced_by_peer: AtomicU64,
+    pub(super) timed_out: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) refused: AtomicU64,
+}
+
+impl Default for HalfOpen {
+    fn default() -> HalfOpen {
+        let files = sys::raise_open_files() as usize;
+        HalfOpen::new(HALF_OPEN_MAX.min(files / 4))
+    }
+}
+
+impl HalfOpen {
+    fn new(max: usize) -> HalfOpen {
+        HalfOpen {
+            table: Mutex::new(Table::new(max)),
+            displaced: AtomicU64::default(),
+            displaced_by_peer: AtomicU64::default(),
+            timed_out: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            refused: AtomicU64::default(),
+        }
+    }
+
+    /// Counts a newcomer until the answer is dropped; ends those that give way to it.
+    pub(super) fn arrive(self: &Arc<Self>, peer: PeerKey) -> Entry {
+        let mut table = self.lock();
+        let (id, gone) = table.arrive(peer, Instant::now());
+        drop(table);
+        let of_all = u64::from(gone.of_all.is_some());
+        let of_peer = gone.of_peer.len() as u64;
+        self.displaced.fetch_add(of_all, Ordering::Relaxed);
+        self.displaced_by_peer.fetch_add(of_peer, Ordering::Relaxed);
+        end(gone.of_all.into_iter().chain(gone.of_peer));
+        let half_open = self.clone();
+        Entry { half_open, id }
+    }
+
+    /// Ends one of them to have its descriptor, if `error` says that there are none left.
+    pub(super) fn make_room_after(&self, error: &io::Error) {
+        if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            return;
+        }
+        let victim = self.lock().displace();
+        self.displaced
+            .fetch_add(u64::from(victim.is_some()), Ordering::Relaxed);
+        end(victim);
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> HandshakeCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        HandshakeCounts {
+            half_open: self.lock().entries.len() as u64,
+            displaced: read(&self.displaced),
+            displaced_by_peer: read(&self.displaced_by_peer),
+            timed_out: read(&self.timed_out),
+            failed: read(&self.failed),
+            refused: read(&self.refused),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Each change is whole, whoever panicked.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends handshakes; their sockets are closed as soon as the runtime gets to it.
+fn end(handshakes: impl IntoIterator<Item = HalfOpenClient>) {
+    let tasks = handshakes.into_iter().filter_map(|client| client.task);
+    tasks.for_each(|task| task.abort());
+}
+
+/// A half-open connection that is counted.
+#[derive(Debug)]
+pub(super) struct Entry {
+    half_open: Arc<HalfOpen>,
+    id: u64,
+}
+
+impl Entry {
+    /// Names the task that carries the handshake through, to be aborted should it have to give way.
+    pub(super) fn set_task(&self, task: AbortHandle) {
+        let mut table = self.half_open.lock();
+        match table.entries.get_mut(&self.id) {
+            Some(client) => client.task = Some(task),
+            // It gave way between its arrival and now.
+            None => task.abort(),
+        }
+    }
+
+    /// The client has said something.
+    pub(super) fn heard(&self) {
+        if let Some(client) = self.half_open.lock().entries.get_mut(&self.id) {
+            client.heard = Some(Instant::now());
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.half_open.lock().remove(self.id);
+    }
+}
+
+/// A client that is half-open.
+#[derive(Debug)]
+struct HalfOpenClient {
+    peer: PeerKey,
+    since: Instant,
+    /// When it last said something; `None`: never yet.
+    heard: Option<Instant>,
+    task: Option<AbortHandle>,
+}
+
+/// Clients that gave way to a newcomer.
+#[derive(Debug, Default)]
+struct Displaced {
+    of_all: Option<HalfOpenClient>,
+    of_peer: Vec<HalfOpenClient>,
+}
+
+/// The state behind [`HalfOpen`]: sans I/O, with the time passed in.
+#[derive(Debug)]
+struct Table {
+    max: usize,
+    next: u64,
+    /// In the order of arrival.
+    entries: BTreeMap<u64, HalfOpenClient>,
+    peers: HashMap<PeerKey, usize>,
+}
+
+impl Table {
+    fn new(max: usize) -> Table {
+        Table {
+            max: max.max(1),
+            next: 0,
+            entries: BTreeMap::new(),
+            peers: HashMap::new(),
+        }
+    }
+
+    fn arrive(&mut self, peer: PeerKey, now: Instant) -> (u64, Displaced) {
+        let mut gone = Displaced::default();
+        if self.of_peer(peer) >= PER_PEER {
+            let overdue = |client: &HalfOpenClient| {
+                client.peer == peer
+                    && client.heard.is_none()
+                    && now.saturating_duration_since(client.since) >= SILENT
+            };
+            let ids: Vec<u64> = (self.entries.iter())
+                .filter(|(_, client)| overdue(client))
+                .map(|(&id, _)| id)
+                .take(self.of_peer(peer) + 1 - PER_PEER)
+                .collect();
+            gone.of_peer = ids.into_iter().filter_map(|id| self.remove(id)).collect();
+        }
+        if self.entries.len() >= self.max {
+            gone.of_all = self.displace();
+        }
+        let id = self.next;
+        self.next += 1;
+        let client = HalfOpenClient {
+            peer,
+            since: now,
+            heard: None,
+            task: None,
+        };
+        self.entries.insert(id, client);
+        *self.peers.entry(peer).or_default() += 1;
+        (id, gone)
+    }
+
+    /// Takes out the one that gives way first.
+    fn displace(&mut self) -> Option<HalfOpenClient> {
+        // Of the peer with the most of them, so that a flood displaces itself. The identifier is in the
+        // key so that the oldest goes first.
+        let key = |(id, client): &(&u64, &HalfOpenClient)| {
+            let many = std::cmp::Reverse(self.of_peer(client.peer));
+            (many, client.heard, **id)
+        };
+        let first = self.entries.iter().min_by_key(key);
+        let id = first.map(|(&id, _)| id)?;
+        self.remove(id)
+    }
+
+    fn remove(&mut self, id: u64) -> Option<HalfOpenClient> {
+        let client = self.entries.remove(&id)?;
+        let left = self.peers.get_mut(&client.peer).expect("it is counted");
+        *left -= 1;
+        if *left == 0 {
+            self.peers.remove(&client.peer);
+        }
+        Some(client)
+    }
+
+    fn of_peer(&self, peer: PeerKey) -> usize {
+        self.peers.get(&peer).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUSY: PeerKey = PeerKey::Process(1);
+    const QUIET: PeerKey = PeerKey::Process(2);
+
+    fn ids(table: &Table) -> Vec<u64> {
+        table.entries.keys().copied().collect()
+    }
+
+    #[test]
+    fn past_the_bound_the_oldest_silent_one_of_the_busiest_peer_gives_way() {
+        let now = Instant::now();
+        let mut table = Table::new(4);
+        let (quiet, _) = table.arrive(QUIET, now);
+        let busy: Vec<u64> = (0..3).map(|_| table.arrive(BUSY, now).0).collect();
+        // The oldest of the busy peer speaks; the other peer's, older still, stays whatever it does.
+        table.entries.get_mut(&busy[0]).unwrap().heard = Some(now);
+        let (fresh, gone) = table.arrive(QUIET, now);
+        assert!(gone.of_all.is_some_and(|client| client.peer == BUSY));
+        assert_eq!(ids(&table), [quiet, busy[0], busy[2], fresh]);
+    }
+
+    #[test]
+    fn where_all_have_spoken_the_one_that_is_silent_for_longest_gives_way() {
+        let now = Instant::now();
+        let mut table = Table::new(3);
+        for (id, heard) in [5, 1, 3].into_iter().enumerate() {
+            assert_eq!(table.arrive(BUSY, now).0, id as u64);
+            let heard = now + Duration::from_secs(heard);
+            table.entries.get_mut(&(id as u64)).unwrap().heard = Some(heard);
+        }
+        let (fresh, gone) = table.arrive(QUIET, now);
+        assert!(gone.of_all.is_some());
+        assert_eq!(ids(&table), [0, 2, fresh]);
+    }
+
+    #[test]
+    fn a_peer_with_too_many_loses_its_silent_ones_and_nobody_elses() {
+        let now = Instant::now();
+        let mut table = Table::new(1000);
+        table.arrive(QUIET, now);
+        for _ in 0..PER_PEER + 10 {
+            table.arrive(BUSY, now);
+        }
+        table.entries.get_mut(&1).unwrap().heard = Some(now);
+        // A burst of clients that are served at once costs nobody anything.
+        let (_, gone) = table.arrive(BUSY, now);
+        assert!(gone.of_peer.is_empty());
+        let later = now + SILENT;
+        let (_, gone) = table.arrive(BUSY, later);
+        assert_eq!((gone.of_peer.len(), table.of_peer(BUSY)), (12, PER_PEER));
+        assert!(table.entries.contains_key(&1), "it has spoken");
+        assert!(table.entries.contains_key(&0), "it is another peer's");
+        assert!(gone.of_all.is_none());
+    }
+
+    #[test]
+    fn nothing_is_left_of_those_that_went() {
+        let now = Instant::now();
+        let mut table = Table::new(10);
+        let peers = (0..100).map(PeerKey::Process);
+        peers.for_each(|peer| _ = table.arrive(peer, now));
+        assert_eq!((table.entries.len(), table.peers.len()), (10, 10));
+        for id in ids(&table) {
+            table.remove(id);
+            assert!(table.remove(id).is_none(), "it was taken out already");
+        }
+        assert!(table.peers.is_empty());
+    }
+}
