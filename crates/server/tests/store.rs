@@ -155,7 +155,7 @@ fn what_is_foreseen_of_a_store_is_what_the_daemon_serves() {
     let problems = server.handle.problems();
     assert_eq!(problems.len(), lost.len(), "{problems:?}");
     for (problem, vm) in problems.iter().zip(lost) {
-        assert!(problem.contains(vm), "{problem}");
+        assert_eq!(problem.vm.as_deref(), Some(vm), "{problem:?}");
     }
     server.stop().expect("ends in order");
 }

@@ -14,6 +14,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
 use super::error::{ApiError, ApiResult, json};
+use super::health::{Health, Reason, Severity};
 use super::plane::Plane;
 use super::stats::{StatsView, VmStatsView};
 use super::tenants::Wish;
@@ -23,15 +24,6 @@ use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 use crate::daemon::ControlError;
 use crate::metrics;
-
-/// `/healthz`
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Health {
-    /// `ok` or `failing`.
-    pub status: String,
-    /// What is wrong.
-    pub problems: Vec<String>,
-}
 
 pub(super) type Body = Result<Bytes, BytesRejection>;
 
@@ -241,29 +233,19 @@ pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiR
 }
 
 pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
-    let mut problems = api.plane.problems();
+    let mut reasons = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
-            Err(error) => problems.push(format!("device {name}: {}", error.body.error.what)),
-            Ok(device) => problems.extend(device.vms.iter().flat_map(|vm| {
-                vm.disks.iter().filter_map(|disk| {
-                    let failed = disk.failed.as_deref()?;
-                    Some(format!("vm {}, export {}: {failed}", vm.name, disk.export))
-                })
-            })),
+            Err(error) => reasons.push(Reason::silent(name, &error)),
+            Ok(device) => reasons.extend(Reason::of_device(&device)),
         }
     }
-    if problems.is_empty() {
-        return ok(&Health {
-            status: "ok".to_owned(),
-            problems,
-        });
-    }
-    let status = "failing".to_owned();
-    json(
-        StatusCode::SERVICE_UNAVAILABLE,
-        &Health { status, problems },
-    )
+    let health = Health::new(reasons);
+    let code = match health.status {
+        Severity::Ok | Severity::Degraded => StatusCode::OK,
+        Severity::Failing => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    json(code, &health)
 }
 
 pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {

@@ -24,6 +24,7 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
+mod health;
 mod jobs;
 mod learnt;
 mod plane;
@@ -46,7 +47,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 
 pub use error::{ErrorBody, Problem};
-pub use handlers::Health;
+pub use health::{Health, Reason, ReasonKind, Severity};
 pub use tenants::Removed;
 
 use crate::config::{ControlConfig, ListenAddress};

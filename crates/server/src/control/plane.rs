@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 
+use super::health::Reason;
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle, Disks};
@@ -160,7 +161,7 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     fn keep_jobs(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
     /// What is wrong beside what the devices' snapshots show.
-    fn problems(&self) -> Vec<String>;
+    fn problems(&self) -> Vec<Reason>;
 }
 
 impl Plane for DaemonHandle {
@@ -318,7 +319,7 @@ impl Plane for DaemonHandle {
         DaemonHandle::keep_jobs_of(self, vm).await
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<Reason> {
         DaemonHandle::problems(self)
     }
 }

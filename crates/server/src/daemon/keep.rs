@@ -21,6 +21,7 @@ use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
 use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, VmConfig};
+use crate::control::Reason;
 use crate::identity::Identity;
 use crate::keeper::learnt_by;
 use crate::kept::{self, How, Said};
@@ -280,12 +281,12 @@ impl DaemonHandle {
         self.shared.configured.contains(name)
     }
 
-    /// VMs that are kept and not served, and why.
-    pub fn problems(&self) -> Vec<String> {
+    /// Returns the VMs that are kept and not served, with why.
+    pub fn problems(&self) -> Vec<Reason> {
         let not_served = self.not_served();
         let served = |name: &String| self.vm(name).is_some();
         (not_served.iter().filter(|(name, _)| !served(name)))
-            .map(|(name, why)| format!("vm {name} is kept and not served: {why}"))
+            .map(|(name, why)| Reason::not_served(name, why))
             .collect()
     }
 

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
 
+use super::super::health::Reason;
 use super::*;
 use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
 
@@ -258,7 +259,7 @@ impl Plane for Pretended {
         ["oltp", "bulk", "dss"].contains(&vm)
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<Reason> {
         Vec::new()
     }
 

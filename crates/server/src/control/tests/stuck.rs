@@ -53,12 +53,19 @@ async fn a_change_that_is_stuck_does_not_hang_the_next() {
 }
 
 #[tokio::test]
-async fn a_failed_disk_makes_the_daemon_unhealthy() {
+async fn a_failed_disk_is_a_reason_and_the_daemon_goes_on() {
     let plane = Pretended::new();
     plane.with(|devices| devices[1].vms[0].disks[0].failed = Some("fsync: EIO".to_owned()));
     let (status, body) = ask(&plane, "GET", "/healthz", "").await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        (status, &body["status"]),
+        (StatusCode::OK, &json!("degraded"))
+    );
     assert_eq!(body["problems"], json!(["vm dss, export dss: fsync: EIO"]));
+    let reason = json!({
+        "kind": "disk_failed", "device": "disk1", "vm": "dss", "export": "dss", "what": "fsync: EIO",
+    });
+    assert_eq!(body["reasons"], json!([reason]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,6 +74,8 @@ async fn a_stuck_loop_is_reported_and_does_not_hang_its_asker() {
     plane.with(|devices| devices[1].name = "stuck".to_owned());
     let (status, body) = ask(&plane, "GET", "/healthz", "").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["status"], "failing");
+    assert_eq!(body["reasons"][0]["kind"], "loop_silent");
     let problems = body["problems"].as_array().expect("a list");
     assert_eq!(problems.len(), 1, "{body}");
     assert!(
