@@ -35,6 +35,22 @@ pub struct DeviceSpec {
 impl DeviceSpec {
     /// The largest depth there is.
     pub const MAX_DEPTH: u32 = 4096;
+    /// Multiple of the depth up to which I/Os of disks that hang are left out of the depth count.
+    const UNCOUNTED_DEPTHS: u32 = 2;
+    /// The largest number of places for I/Os: see [`DeviceSpec::io_slots`].
+    pub const MAX_IO_SLOTS: u32 = Self::MAX_DEPTH * (1 + Self::UNCOUNTED_DEPTHS);
+
+    /// I/Os of disks that hang that are left out of the depth count at most.
+    pub const fn uncounted_most(&self) -> u32 {
+        self.depth * Self::UNCOUNTED_DEPTHS
+    }
+
+    /// Places for I/Os: every [`IoId::index`](crate::request::IoId::index) is below it. Without
+    /// [`Engine::set_hung_disks_aside`](crate::engine::Engine::set_hung_disks_aside) only the first `depth` of
+    /// them are used.
+    pub const fn io_slots(&self) -> u32 {
+        self.depth + self.uncounted_most()
+    }
 }
 
 /// The device as it stands.
@@ -42,7 +58,8 @@ impl DeviceSpec {
 pub struct DeviceFacts {
     /// What the engine was told of it.
     pub spec: DeviceSpec,
-    /// I/Os with the device now.
+    /// I/Os with the device now, without those of disks that hang
+    /// ([`Engine::uncounted`](crate::engine::Engine::uncounted)).
     pub in_flight: u32,
     /// Guest requests inside the engine, waiting or in flight.
     pub requests: u32,

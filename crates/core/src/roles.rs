@@ -135,7 +135,8 @@ pub enum Event<'a> {
     Started(&'a DeviceIo),
     /// An I/O that was already in flight when this policy took over. Its cost is spent.
     Inherited(&'a DeviceIo),
-    /// An I/O came back.
+    /// An I/O came back; or its disk hangs, so that it does not count any more: then with an error, and when
+    /// it truly ends no role is told.
     Ended {
         /// The I/O.
         io: &'a DeviceIo,

@@ -28,6 +28,8 @@ pub(crate) mod state {
     pub(crate) const SHELVED: u8 = 6;
     /// A flush in its express lane.
     pub(crate) const EXPRESS: u8 = 5;
+    /// First of a unit that was admitted, and waits for its disk to hang no more.
+    pub(crate) const PARKED: u8 = 6;
 }
 
 pub(crate) mod flag {

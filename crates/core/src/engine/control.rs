@@ -171,6 +171,7 @@ impl Engine {
     pub fn set_policy(&mut self, now: Nanos, policy: &PolicySpec) {
         self.advance(now);
         self.unshelve_all();
+        self.unpark_all();
         let vms: Vec<VmId> = self.present().collect();
         let consumed: Vec<Consumed> = vms
             .iter()
@@ -215,7 +216,7 @@ impl Engine {
             self.roles.dispatcher.adopt(&self.facts, vm, consumed);
         }
         for index in 0..self.in_flight.len() {
-            if self.in_flight[index].live {
+            if self.in_flight[index].live && self.in_flight[index].counted {
                 let io = self.in_flight[index].io;
                 self.emit(&Event::Inherited(&io));
             }

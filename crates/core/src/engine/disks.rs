@@ -97,6 +97,9 @@ impl Engine {
         let slot = if slot == NIL {
             self.disks.push(disk(0));
             self.express.reserve(self.disks.len());
+            if let Some(hung) = &mut self.hung {
+                hung.make_room(self.disks.len());
+            }
             self.disks.len() as u32 - 1
         } else {
             self.free_disk = self.disks[slot as usize].next_free;

@@ -23,36 +23,24 @@ impl Engine {
         slot.next_free = self.free_io;
         self.free_io = id.index;
         let (first, reqs, took) = (slot.first, slot.reqs, self.facts.now.since(slot.started));
-        let (vm, op, disk, len) = (slot.io.vm, slot.io.op, slot.io.disk, slot.io.len);
-        if let Some(watch) = &mut self.watch {
-            watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
-        }
-        if let Some(estimator) = &mut self.facts.estimator {
-            let deepest = self.limit.min(self.roles.dispatcher.depth());
-            estimator.ended(self.facts.now, &slot.io, outcome.is_ok(), deepest);
+        let (vm, op, disk) = (slot.io.vm, slot.io.op, slot.io.disk);
+        let (counted, part) = (slot.counted, slot.part);
+        if self.hung.is_some() {
+            self.note_end(disk.index, counted);
         }
         let device = &mut self.facts.device;
-        device.in_flight -= 1;
         device.ended += 1;
-        device.parts.in_flight -= u32::from(slot.part);
-        device.parts.ended += u64::from(slot.part);
+        device.parts.ended += u64::from(part);
         device.errors += outcome.is_err() as u64;
-        device.last_end = self.facts.now;
         let of_vm = &mut self.facts.vms[vm.index()];
         of_vm.in_flight -= 1;
-        device.background.in_flight -= u32::from(of_vm.background);
         device.background.ended += u64::from(of_vm.background);
-        if self.depth_control.is_some() {
-            self.count_end(op, len, outcome.is_ok());
+        if counted {
+            self.leave_device(id, outcome, took);
         }
-        if self.hears(Interests::ENDED) {
-            let event = Event::Ended {
-                io: &self.in_flight[id.index()].io,
-                outcome,
-                took,
-            };
-            self.ears.tell(&mut self.roles, &self.facts, &event);
-            self.follow_up();
+        if self.any_hung {
+            // Before its requests end: they are looked for where they wait.
+            self.revive(disk.index);
         }
         if op == Op::Flush {
             self.end_flush(disk.index);
@@ -69,6 +57,38 @@ impl Engine {
                 true => requeued = self.failed_in_company(this, requeued),
                 false => self.end_part(this, outcome),
             }
+        }
+    }
+
+    /// An I/O that counted has ended: whoever learns from the device hears of it, and the roles do.
+    #[inline(always)]
+    fn leave_device(&mut self, id: IoId, outcome: Outcome, took: Nanos) {
+        let slot = &self.in_flight[id.index()];
+        let (vm, op, len) = (slot.io.vm, slot.io.op, slot.io.len);
+        if let Some(watch) = &mut self.watch {
+            watch.ended(self.facts.now, slot.kind, slot.io.len, outcome.is_ok());
+        }
+        if let Some(estimator) = &mut self.facts.estimator {
+            let deepest = self.limit.min(self.roles.dispatcher.depth());
+            estimator.ended(self.facts.now, &slot.io, outcome.is_ok(), deepest);
+        }
+        let device = &mut self.facts.device;
+        device.in_flight -= 1;
+        device.parts.in_flight -= u32::from(slot.part);
+        device.last_end = self.facts.now;
+        let of_vm = &self.facts.vms[vm.index()];
+        device.background.in_flight -= u32::from(of_vm.background);
+        if self.depth_control.is_some() {
+            self.count_end(op, len, outcome.is_ok());
+        }
+        if self.hears(Interests::ENDED) {
+            let event = Event::Ended {
+                io: &self.in_flight[id.index()].io,
+                outcome,
+                took,
+            };
+            self.ears.tell(&mut self.roles, &self.facts, &event);
+            self.follow_up();
         }
     }
 
@@ -313,6 +333,9 @@ impl Engine {
         meant: impl Fn(&Facts, u32) -> bool,
     ) {
         self.unshelve(vm);
+        if self.any_hung {
+            self.unpark_vm(vm);
+        }
         for lane in Lane::ALL {
             let mut unit = self.facts.vms[vm as usize].lanes[lane.index()].head;
             while unit != NIL {

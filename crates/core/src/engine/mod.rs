@@ -27,7 +27,7 @@
 //! to be taken). Beside it: `control` (VMs, disks, clients, policies), `jobs`, `timers`, `ears` (what roles
 //! are told, and what they ask for), `queue` (the slab and the lanes), `watching` (the device held
 //! against its profile, and to a cap that was learnt), `steering` (how deep its queue is kept, and how
-//! long an I/O may be while VMs share it), `config`, `error`.
+//! long an I/O may be while VMs share it), `hung` (disks that hang leave the depth count), `config`, `error`.
 
 mod answers;
 mod arrive;
@@ -39,6 +39,7 @@ mod ears;
 mod error;
 mod finish;
 mod intake;
+mod hung;
 mod jobs;
 mod queue;
 mod start;
@@ -54,6 +55,7 @@ pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 pub use intake::{Holdings, PayloadBounds};
+pub use hung::{SILENCE, SILENCE_WITHOUT_DATA};
 
 use crate::facts::{Cold, Facts, Hot, NIL, Vm};
 use crate::heap::IndexedHeap;
@@ -75,6 +77,7 @@ use core::cell::Ref;
 use disks::{Client, Disk};
 use ears::Ears;
 use intake::Intake;
+use hung::HungDisks;
 use std::collections::VecDeque;
 
 /// Memory in bytes.
@@ -99,6 +102,8 @@ struct InFlight {
     reqs: u32,
     /// More of a VM's unit is to come.
     part: bool,
+    /// It counts against the device's depth: its disk does not hang, or did not when it started.
+    counted: bool,
     started: Nanos,
     /// What the watch has made of it.
     kind: Kind,
@@ -161,6 +166,9 @@ pub struct Engine {
     measure_at: Nanos,
     /// What one VM is said to have of the device at best; 0: nothing is said.
     best_bandwidth: u64,
+    hung: Option<Box<HungDisks>>,
+    /// A disk hangs.
+    any_hung: bool,
 }
 
 /// Puts something around the parts of a policy.
@@ -215,6 +223,8 @@ impl Engine {
             keeps_place: false,
             measure_at: Nanos::MAX,
             best_bandwidth: 0,
+            hung: None,
+            any_hung: false,
             config,
         };
         engine.fill_slabs();

@@ -102,7 +102,12 @@ impl Engine {
         self.facts.cold = vec![Cold::VACANT; requests as usize];
         self.free_req = 0;
 
-        let depth = self.config.device.depth;
+        self.grow_in_flight(self.config.device.depth);
+    }
+
+    /// Makes the slab of I/Os this large; new slots are taken after all that are free now.
+    pub(super) fn grow_in_flight(&mut self, slots: u32) {
+        let before = self.in_flight.len() as u32;
         let vacant = |next: u32| InFlight {
             io: DeviceIo {
                 id: IoId {
@@ -131,12 +136,20 @@ impl Engine {
             first_offset: 0,
             reqs: 0,
             part: false,
+            counted: true,
             started: Nanos::ZERO,
             kind: Kind::OTHER,
-            next_free: if next == depth { NIL } else { next },
+            next_free: if next == slots { NIL } else { next },
         };
-        self.in_flight = (1..=depth).map(vacant).collect();
-        self.free_io = 0;
+        self.in_flight.extend((before + 1..=slots).map(vacant));
+        let (mut last, mut next) = (NIL, self.free_io);
+        while next != NIL {
+            (last, next) = (next, self.in_flight[next as usize].next_free);
+        }
+        match last {
+            NIL => self.free_io = before,
+            last => self.in_flight[last as usize].next_free = before,
+        }
     }
 
     /// Puts a unit at the end of its lane, where almost every unit belongs. Returns whether it

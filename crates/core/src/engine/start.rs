@@ -120,7 +120,13 @@ impl Engine {
                             .gate_open(self.facts.vm_at(hot.vm as usize), hot.op.lane()),
                         "a shut lane's unit was picked"
                     );
+                    if self.any_hung && self.park(head.index) {
+                        continue;
+                    }
                     if let Some(io) = self.start_unit(head.index, max, held) {
+                        if self.any_hung {
+                            self.note_probe(&io);
+                        }
                         return Some(io);
                     }
                 }
@@ -321,7 +327,11 @@ impl Engine {
     }
 
     fn start_flush(&mut self) -> Option<DeviceIo> {
-        let disk_slot = self.express.pop_front()?;
+        let disk_slot = if self.any_hung {
+            self.next_express()?
+        } else {
+            self.express.pop_front()?
+        };
         let disk = &mut self.disks[disk_slot as usize];
         let (first, reqs) = (disk.flush_first, disk.flushes);
         disk.flush_first = NIL;
@@ -361,6 +371,9 @@ impl Engine {
         if self.hears(Interests::STARTED) {
             self.emit_started(io.id);
         }
+        if self.any_hung {
+            self.note_probe(&io);
+        }
         Some(io)
     }
 
@@ -399,6 +412,7 @@ impl Engine {
         slot.first_offset = offset;
         slot.reqs = reqs;
         slot.part = more && !background;
+        slot.counted = true;
         slot.started = self.facts.now;
         slot.kind = kind;
         let device = &mut self.facts.device;

@@ -192,7 +192,7 @@ impl CostEstimator {
         CostEstimator {
             filter: Filter::new(prior::costs(spec)),
             run: Run::NONE,
-            kinds: vec![Kind::Unknown; spec.depth as usize],
+            kinds: vec![Kind::Unknown; spec.io_slots() as usize],
             window: Window::new(now),
             over: 0,
             imported: 0,

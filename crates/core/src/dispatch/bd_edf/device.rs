@@ -33,7 +33,7 @@ pub(super) struct InFlight {
 impl InFlight {
     pub(super) fn new() -> InFlight {
         InFlight {
-            due: IndexedHeap::with_capacity(DeviceSpec::MAX_DEPTH as usize),
+            due: IndexedHeap::with_capacity(DeviceSpec::MAX_IO_SLOTS as usize),
             bytes: 0,
         }
     }
