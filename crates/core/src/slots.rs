@@ -24,8 +24,6 @@ pub(crate) mod state {
     pub(crate) const PASSENGER: u8 = 3;
     /// Wholly handed to the device.
     pub(crate) const STARTED: u8 = 4;
-    /// First of a unit that was admitted and is out of its lane until it can have payload memory.
-    pub(crate) const SHELVED: u8 = 6;
     /// A flush in its express lane.
     pub(crate) const EXPRESS: u8 = 5;
     /// First of a unit that was admitted, and waits for its disk to hang no more.

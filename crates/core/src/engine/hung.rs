@@ -340,7 +340,7 @@ impl Engine {
     }
 
     /// Puts units of one VM back into their lanes, among those that are admitted, in the order of arrival.
-    fn unpark(&mut self, mut parked: Vec<u32>) {
+    pub(super) fn unpark(&mut self, mut parked: Vec<u32>) {
         parked.sort_unstable_by_key(|&slot| self.facts.hot[slot as usize].seq);
         let Some(&first) = parked.first() else { return };
         let vm = self.facts.hot[first as usize].vm;
@@ -381,6 +381,12 @@ impl Engine {
             .expect("a disk that keeps waiting hangs")
             .parked
             .push(unit);
+        self.take_out(unit);
+        true
+    }
+
+    /// Takes an admitted unit out of its lane and of the dispatcher's index until [`Engine::unpark`].
+    pub(super) fn take_out(&mut self, unit: u32) {
         let (vm, lane) = {
             let hot = &self.facts.hot[unit as usize];
             (hot.vm, hot.op.lane())
@@ -390,7 +396,6 @@ impl Engine {
         self.roles.dispatcher.remove(&self.facts, id);
         self.facts.hot[unit as usize].state = state::PARKED;
         self.ask_gate(vm, lane);
-        true
     }
 
     /// Takes the next disk whose waiting flushes may go; those that hang and have had their one I/O lose their

@@ -20,7 +20,7 @@
 
 use super::{Engine, Refusal};
 use crate::budget::{Bounds, Budget, Shares, buffer_bytes};
-use crate::facts::{Hot, Life, NIL, flag, shut, state};
+use crate::facts::{Hot, Life, NIL, flag, shut};
 use crate::objective::Objective;
 use crate::request::{ClientId, Lane, Op, ReqId, Request, VmId};
 use crate::roles::{Event, Interests};
@@ -482,13 +482,10 @@ impl Engine {
     }
 
     fn shelve(&mut self, unit: u32) {
-        let id = self.facts.req_id(unit);
         let vm = self.facts.hot[unit as usize].vm;
-        self.unlink(unit);
-        self.facts.hot[unit as usize].state = state::SHELVED;
         self.facts.vms[vm as usize].shelved = true;
         self.shelf.push(unit);
-        self.roles.dispatcher.remove(&self.facts, id);
+        self.take_out(unit);
     }
 
     /// Puts a VM's shelved reads back into their lane.
@@ -502,27 +499,12 @@ impl Engine {
     #[cold]
     fn put_back(&mut self, vm: u32) {
         self.facts.vms[vm as usize].shelved = false;
-        let mut at = 0;
-        while at < self.shelf.len() {
-            let unit = self.shelf[at];
-            if self.facts.hot[unit as usize].vm != vm {
-                at += 1;
-                continue;
-            }
-            self.shelf.swap_remove(at);
-            let this = &mut self.facts.hot[unit as usize];
-            this.state = state::ADMITTED;
-            let seq = this.seq;
-            // Before the first that came later; those that are pending stand behind all admitted ones.
-            let queue = self.facts.vms[vm as usize].lanes[Lane::Read.index()];
-            let mut next = queue.head;
-            while next != NIL && next != queue.pending && self.facts.hot[next as usize].seq < seq {
-                next = self.facts.hot[next as usize].next;
-            }
-            self.link(unit, next);
-            self.ask_gate(vm, Lane::Read);
-            self.announce(unit);
-        }
+        let hot = &self.facts.hot;
+        let shelved = self
+            .shelf
+            .extract_if(.., |&mut unit| hot[unit as usize].vm == vm);
+        let shelved = shelved.collect();
+        self.unpark(shelved);
     }
 
     /// All shelved reads stand in their lanes again.

@@ -38,8 +38,8 @@ mod disks;
 mod ears;
 mod error;
 mod finish;
-mod intake;
 mod hung;
+mod intake;
 mod jobs;
 mod queue;
 mod start;
@@ -54,8 +54,8 @@ pub use crate::facts::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
-pub use intake::{Holdings, PayloadBounds};
 pub use hung::{SILENCE, SILENCE_WITHOUT_DATA};
+pub use intake::{Holdings, PayloadBounds};
 
 use crate::facts::{Cold, Facts, Hot, NIL, Vm};
 use crate::heap::IndexedHeap;
@@ -76,8 +76,8 @@ use answers::Answers;
 use core::cell::Ref;
 use disks::{Client, Disk};
 use ears::Ears;
-use intake::Intake;
 use hung::HungDisks;
+use intake::Intake;
 use std::collections::VecDeque;
 
 /// Memory in bytes.
