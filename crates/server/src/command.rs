@@ -54,6 +54,8 @@ pub struct Resizing {
     pub tail: Option<Tail>,
     /// Bytes that it has, or had.
     pub before: u64,
+    /// The disk's serial number, which no other disk ever has.
+    pub serial: u32,
 }
 
 /// A message to a device's event loop. A loop that is gone drops the reply's sender.
@@ -161,6 +163,8 @@ pub enum Command {
         vm: String,
         /// The disk's export.
         export: String,
+        /// Its serial number: another disk may go by its name by now.
+        serial: u32,
         /// Bytes it has.
         size: u64,
         /// The VM as it stands, and the disk's export.

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod backing;
+mod bounded;
 pub mod buffer;
 pub mod command;
 pub mod config;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tidegate_config::document;
-use tidegate_server::config::{self, ConfigErrors, Diagnostic, Loaded, Place};
+use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
-use tidegate_server::daemon::Daemon;
+use tidegate_server::daemon::{Daemon, StartError, Stopped, end_at_once};
 use tidegate_server::fitting;
 use tidegate_server::reception::BindError;
 use tracing::Level;
@@ -27,28 +27,60 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        let (devices, vms) = (config.devices.len(), config.vms.len());
-        let control = control::bind(&config.control)
-            .map_err(|error| no_control(error, config.control.place.as_ref()))?;
-        tracing::info!("control API at {}", control.name());
-        let daemon = Daemon::start(config).context("cannot start")?;
-        // Before the API answers: what it asks for must not meet what is only coming back.
-        daemon.restore().await;
-        // Whoever came back is promised something, too.
-        let served = daemon.handle();
-        warn(&fitting::warnings(
-            &served.device_configs(),
-            &served.all_vms(),
-        ));
-        tracing::info!(devices, vms, "serving");
-        let api = tokio::spawn(control::serve(control, daemon.handle()));
-        let ended = daemon.run().await;
-        api.abort();
-        // Aborting takes effect when the task is next polled; its socket goes with it.
-        let _ = api.await;
-        Ok(ended?)
-    })
+    let stopped = runtime.block_on(serve(config));
+    if let Ok(Stopped::AtOnce) = stopped {
+        // Whatever blocks goes with the process. Its last lines are written, nothing else is waited for.
+        drop(written);
+        std::process::exit(0);
+    }
+    // A call on a file system that does not answer may be left even where all else ended in order.
+    runtime.shutdown_background();
+    stopped.map(drop)
+}
+
+async fn serve(config: Config) -> Result<Stopped> {
+    let (devices, vms) = (config.devices.len(), config.vms.len());
+    let stop_within = config.daemon.stop_within;
+    let control = control::bind(&config.control)
+        .map_err(|error| no_control(error, config.control.place.as_ref()))?;
+    tracing::info!("control API at {}", control.name());
+    // Its disks may take their time to open, or never answer: whoever asks for the end meanwhile is heard.
+    let daemon = tokio::select! {
+        daemon = start(config) => daemon.context("cannot start")?,
+        why = end_at_once(stop_within) => {
+            let why = why.context("cannot handle signals")?;
+            tracing::warn!("{why}, while starting: ending at once");
+            return Ok(Stopped::AtOnce);
+        }
+    };
+    // Whoever came back is promised something, too.
+    let served = daemon.handle();
+    warn(&fitting::warnings(
+        &served.device_configs(),
+        &served.all_vms(),
+    ));
+    tracing::info!(devices, vms, "serving");
+    let api = tokio::spawn(control::serve(control, daemon.handle()));
+    let ended = daemon.run().await;
+    api.abort();
+    // Aborting takes effect when the task is next polled; its socket goes with it.
+    let _ = api.await;
+    if let Ok(Stopped::AtOnce) = ended {
+        // The last of these closes the store, which may wait for a disk.
+        std::mem::forget(served);
+    }
+    Ok(ended?)
+}
+
+/// A daemon that serves all that it served before.
+async fn start(config: Config) -> Result<Daemon, StartError> {
+    let starting = tokio::task::spawn_blocking(move || Daemon::start(config));
+    let daemon = starting
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    // Before the API answers: what it asks for must not meet what is only coming back.
+    daemon.restore().await;
+    Ok(daemon)
 }
 
 fn warn(warnings: &[Diagnostic]) {

@@ -5,6 +5,7 @@
 //! installed says `skipped: needs ...` and passes; with `CI=true` it fails instead.
 
 mod agent;
+mod blocked;
 mod control;
 mod copies;
 mod daemon;
@@ -12,6 +13,7 @@ mod drift;
 mod drills;
 mod durability;
 mod faults;
+mod fuse;
 mod guest;
 mod guest_initramfs;
 mod guest_linux;

@@ -1,13 +1,13 @@
 //! Opening files and block devices: locks, sizes, alignment, what they can do.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
-use super::{OpenError, probe};
+use super::{DIRECTORY, OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::ring::sys;
 
@@ -30,6 +30,8 @@ pub struct OpenFile {
 /// What there is to know about an open file.
 #[derive(Clone, Debug)]
 pub struct FileFacts {
+    /// Its file system and inode, or the block device.
+    pub identity: (bool, u64, u64),
     /// Bytes.
     pub size: u64,
     /// Offsets and lengths must be multiples of it. 1 through the page cache.
@@ -97,6 +99,7 @@ impl FileFacts {
     #[cfg(test)]
     pub(crate) fn for_test(size: u64, align: u32) -> FileFacts {
         FileFacts {
+            identity: (false, 0, 0),
             size,
             align,
             memory_align: align,
@@ -126,14 +129,11 @@ impl OpenFile {
                 source,
             }
         };
-        let (plain, created) = open_or_create(path, config)?;
-        let kind = plain.metadata().map_err(at("inspect"))?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(OpenError::Kind {
-                path: path.to_owned(),
-            });
-        }
-        let block_device = kind.is_block_device();
+        let (plain, created) = patiently(|| open_or_create(path, config))?;
+        let opened = plain.metadata().map_err(at("inspect"))?;
+        // Once more: it may have been replaced since it was looked at.
+        refuse_special(path, opened.file_type())?;
+        let block_device = opened.file_type().is_block_device();
         // Who made a file may write to it, even where its guest may not.
         let writable = created || !config.read_only;
         let size = match measure(path, &plain, block_device, writable, config) {
@@ -171,7 +171,9 @@ impl OpenFile {
         mark(path, &plain, config);
         let align = direct.map_or(1, |a| a.offset.max(1));
         let probing = !config.read_only && !block_device;
+        let identity = sys::identity(&opened);
         let facts = FileFacts {
+            identity,
             size,
             align,
             memory_align: direct.map_or(1, |a| a.memory.max(1)),
@@ -224,17 +226,31 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
             source,
         }
     };
-    let open = || options(config.read_only, 0).open(path);
+    // To open a FIFO waits for its other end, and a device may do anything: what is no disk is not opened. Should it become
+    // one before it is opened, O_NONBLOCK keeps that from waiting.
+    let open = || {
+        refuse_special(
+            path,
+            std::fs::metadata(path).map_err(failed("open"))?.file_type(),
+        )?;
+        let file = options(config.read_only, libc::O_NONBLOCK).open(path);
+        file.map_err(|source| match source.kind() {
+            // A lease, such as a network server's, is being taken back.
+            io::ErrorKind::WouldBlock => OpenError::InUse {
+                path: path.to_owned(),
+            },
+            _ => failed("open")(source),
+        })
+    };
     match open() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && config.create != Create::No => {}
-        other => return Ok((other.map_err(failed("open"))?, false)),
+        Err(OpenError::Io { source, .. })
+            if source.kind() == io::ErrorKind::NotFound && config.create != Create::No => {}
+        other => return other.map(|file| (file, false)),
     }
     config.size.ok_or(OpenError::NoSize)?;
     match options(false, 0).create_new(true).mode(0o600).open(path) {
         // Somebody was faster.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            Ok((open().map_err(failed("open"))?, false))
-        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok((open()?, false)),
         Ok(file) => {
             // Without this a crash may lose the name of a file whose bytes are safe.
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -244,6 +260,20 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
         }
         Err(e) => Err(failed("create")(e)),
     }
+}
+
+/// Refuses what is neither a regular file nor a block device.
+fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
+    let found = match kind {
+        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
+        kind if kind.is_dir() => DIRECTORY,
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_char_device() => "a character device",
+        _ => "something else",
+    };
+    let path = path.to_owned();
+    Err(OpenError::Kind { path, found })
 }
 
 /// Gives an empty file its size, be it ours or one that somebody has made.
@@ -310,7 +340,25 @@ fn reopen(
     } else {
         0
     };
-    let open = |flags| options(config.read_only, flags | exclusive).open(path);
+    let identity = plain.metadata().map(|meta| sys::identity(&meta));
+    let identity = identity.map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        what: "inspect",
+        source,
+    })?;
+    // By its path, which may lead elsewhere by now: what was looked at is what is served.
+    let open = |flags| {
+        // On a block device it would mean not to look whether there is a medium in it.
+        let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
+        let file = options(config.read_only, flags | exclusive | at_once).open(path)?;
+        if sys::identity(&file.metadata()?) != identity {
+            return Err(io::Error::other("another file has taken its place"));
+        }
+        if flags & libc::O_NONBLOCK == 0 {
+            sys::wait_for_io(&file)?;
+        }
+        Ok(file)
+    };
     let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS) && !block_device;
     let refused = if in_memory {
         // Its files are the page cache. With these two flags io_uring serves them at once

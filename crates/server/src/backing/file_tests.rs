@@ -174,3 +174,41 @@ fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
     std::fs::write(&raw, &header).unwrap();
     assert!(OpenFile::open(&raw, &config(None, Create::No)).is_ok());
 }
+
+/// To open one end of a FIFO waits for the other.
+#[test]
+fn what_is_no_file_is_refused_before_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+    // SAFETY: a C string that outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    for (path, found) in [
+        (fifo, "is a FIFO"),
+        (dir.path().join("socket"), "is a socket"),
+        ("/dev/null".into(), "is a character device"),
+        (dir.path().to_owned(), "is a directory"),
+    ] {
+        for read_only in [true, false] {
+            let mut config = config(None, Create::Sparse);
+            config.read_only = read_only;
+            let path = path.clone();
+            let long = Duration::from_secs(30);
+            let opened = crate::bounded::call(long, move || OpenFile::open(&path, &config));
+            let error = opened.expect("it was opened, and waits").unwrap_err();
+            assert!(error.to_string().contains(found), "{error}");
+            assert!(error.help().is_some(), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_open_file_waits_for_its_io() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = config(Some(1 << 20), Create::Sparse);
+    let open = OpenFile::open(&dir.path().join("d"), &made).unwrap();
+    // SAFETY: takes no memory.
+    let flags = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&open.file), libc::F_GETFL) };
+    assert!(open.facts.in_memory || flags & libc::O_NONBLOCK == 0);
+}

@@ -12,6 +12,7 @@ pub mod range_lock;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::bounded::NotDone;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::fault::Rule;
 use crate::help::missing_directory;
@@ -76,11 +77,21 @@ pub enum OpenError {
         /// What it looks like.
         format: &'static str,
     },
-    /// Neither a regular file nor a block device.
-    #[error("{}: neither a regular file nor a block device", path.display())]
+    /// Neither a regular file nor a block device. It was not opened.
+    #[error("{}: is {found}, and a disk lies on a regular file or a block device", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
+        /// What it is, with its article.
+        found: &'static str,
+    },
+    /// The kernel did not say anything in time.
+    #[error("{}: cannot be opened: {source}", path.display())]
+    Late {
+        /// The file.
+        path: PathBuf,
+        /// For how long it was waited.
+        source: NotDone,
     },
     /// Its size is not what was configured.
     #[error("{}: is {found} bytes long, but size says {configured}", path.display())]
@@ -118,11 +129,21 @@ pub enum OpenError {
     },
 }
 
+/// How a directory is called in [`OpenError::Kind`].
+pub(crate) const DIRECTORY: &str = "a directory";
+
 impl OpenError {
     /// What would help, where that is not said already.
     pub fn help(&self) -> Option<String> {
         let help = match self {
             OpenError::Io { path, source, .. } => return help_with_io(path, source.kind()),
+            OpenError::Kind { found, .. } => match *found == DIRECTORY {
+                true => "name a file in it, or a block device".to_owned(),
+                false => "name a file that holds the disk's bytes, or a block device".to_owned(),
+            },
+            OpenError::Late { .. } => "see to the file system it lies on (a network server or a FUSE process that does \
+                                       not answer?); `open_within` under [daemon] says how long is waited"
+                .to_owned(),
             OpenError::InUse { path } => format!(
                 "one process at a time serves a disk: end the other one (`fuser {}` says which)",
                 path.display()
@@ -145,7 +166,6 @@ fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
             }
             "make the file, or have it made: create = \"sparse\" and a size"
         }
-        io::ErrorKind::IsADirectory => "name a file in it, or a block device",
         io::ErrorKind::PermissionDenied => {
             "the daemon's user must be able to read and write it, or to read it with \
              read_only = true"

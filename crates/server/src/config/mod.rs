@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -102,6 +103,8 @@ pub fn fuzz(data: &[u8]) {
 pub struct Config {
     /// What relative paths are relative to: the directory of the file.
     pub base: PathBuf,
+    /// How long the daemon waits for what may not come.
+    pub daemon: DaemonConfig,
     /// The control API's socket.
     pub control: ControlConfig,
     /// Where changes are kept that shall survive a restart. `None`: nowhere.
@@ -112,6 +115,25 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// VMs, each on one device.
     pub vms: Vec<VmConfig>,
+}
+
+/// `[daemon]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DaemonConfig {
+    /// How long a disk's file may take to be opened, 1 s to 1 h.
+    pub open_within: Duration,
+    /// How long an orderly end may take, 1 s to 1 h.
+    pub stop_within: Duration,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> DaemonConfig {
+        DaemonConfig {
+            open_within: Duration::from_secs(30),
+            // systemd kills a service that takes 90 s to stop.
+            stop_within: Duration::from_secs(60),
+        }
+    }
 }
 
 /// `[control]`

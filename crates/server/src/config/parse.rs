@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
@@ -10,7 +11,7 @@ use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::{
-    Config, ControlConfig, ListenAddress, ListenConfig, StoreConfig, device, overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device, overcommit, vm,
 };
 
 /// Where the control API listens unless the file says.
@@ -116,6 +117,10 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = root.section()?;
     let mut sockets = Taken::default();
+    let daemon = match section.take("daemon") {
+        Some(field) => daemon(&field),
+        None => Some(DaemonConfig::default()),
+    };
     let control = match section.take("control") {
         Some(field) => control(&field, context, &mut sockets),
         None => Some(ControlConfig {
@@ -165,6 +170,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     }
     Some(Config {
         base: context.base.to_owned(),
+        daemon: daemon?,
         control: control?,
         store: store?,
         listeners: listeners.into_iter().collect::<Option<_>>()?,
@@ -181,6 +187,25 @@ fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
         let what = format!("there is no [[{key}]]: {why}");
         section.error(what, &format!("add a [[{key}]] with {example}"));
     }
+}
+
+fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
+    let mut section = field.section()?;
+    let default = DaemonConfig::default();
+    let mut time = |key, default: Duration| {
+        let default = Nanos(default.as_nanos() as u64);
+        let read = section.read(key, default, |field| {
+            field.duration(Nanos::SECOND..=Nanos::from_secs(3600))
+        });
+        read.map(|time| Duration::from_nanos(time.0))
+    };
+    let open_within = time("open_within", default.open_within);
+    let stop_within = time("stop_within", default.stop_within);
+    section.finish();
+    Some(DaemonConfig {
+        open_within: open_within?,
+        stop_within: stop_within?,
+    })
 }
 
 fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Option<ControlConfig> {

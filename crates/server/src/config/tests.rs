@@ -56,6 +56,10 @@ fn broken_files_are_answered_as_the_golden_ones_say() {
 }
 
 const WHOLE: &str = r#"
+[daemon]
+open_within = "5 s"
+stop_within = "2 min"
+
 [control]
 socket = "run/control.sock"
 mode = "0640"
@@ -127,6 +131,11 @@ fn a_whole_file_becomes_a_configuration() {
         PathBuf::from("/etc/tidegate/run/control.sock")
     );
     assert_eq!(config.control.mode, 0o640);
+    let daemon = DaemonConfig {
+        open_within: Duration::from_secs(5),
+        stop_within: Duration::from_secs(120),
+    };
+    assert_eq!(config.daemon, daemon);
     let store = config.store.expect("it is named");
     assert_eq!(store.path, PathBuf::from("/etc/tidegate/run/state.redb"));
     assert_eq!(store.learnt_every, Nanos::from_secs(300));

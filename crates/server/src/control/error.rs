@@ -94,7 +94,7 @@ impl ApiError {
             ControlError::Store { .. } | ControlError::NotDurable(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
-            ControlError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
+            ControlError::Gone(_) | ControlError::GaveUp { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
         let api = ApiError::new(status, error.to_string(), at);
         match error {
@@ -112,6 +112,9 @@ impl ApiError {
             }
             ControlError::Configured(_) => api.allowing(
                 "take it out of the configuration; without persist it is removed until then",
+            ),
+            ControlError::GaveUp { .. } => api.allowing(
+                "see to the file system the path lies on, and ask again; other changes go on",
             ),
             ControlError::NotDurable(_) => api.allowing("see to the file system that it lies on"),
             ControlError::LastDisk(_) => api.allowing("remove the VM"),

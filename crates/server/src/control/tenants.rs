@@ -63,8 +63,9 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// Makes a change that nobody else changes anything beside. It is carried through even if
-    /// whoever asked hangs up, or gives up waiting.
+    /// Makes a change that nobody else changes anything beside. It is carried through even if whoever asked hangs up. One
+    /// that takes too long is given up waiting for, and others may go: a file system that does not answer must not keep
+    /// every VM of the host as it is. It goes on all the same, and what it finds then is checked by whoever it asks.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         at: &str,
@@ -72,12 +73,23 @@ impl<P: Plane> Api<P> {
     ) -> ApiResult<T> {
         let until = Instant::now() + CHANGED_WITHIN;
         let one_at_a_time = self.alone(at).await?;
+        let name = at.to_owned();
+        // A task of its own, which holds the lock also where nobody waits any more.
         let made = tokio::spawn(async move {
-            let made = change.await;
+            let mut change = tokio::spawn(change);
+            let made = tokio::time::timeout_at(until, &mut change).await;
+            if made.is_err() {
+                let seconds = CHANGED_WITHIN.as_secs();
+                tracing::warn!(
+                    at = name,
+                    "a change is not done in {seconds} s: no longer waited for, others may go"
+                );
+            }
             drop(one_at_a_time);
             made
         });
-        match tokio::time::timeout_at(until, made).await {
+        let made = made.await.unwrap_or_else(|error| Ok(Err(error)));
+        match made {
             Ok(Ok(made)) => made,
             Ok(Err(_)) => Err(ApiError::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -86,7 +98,9 @@ impl<P: Plane> Api<P> {
             )),
             Err(_) => {
                 let seconds = CHANGED_WITHIN.as_secs();
-                let what = format!("not done in {seconds} s; it goes on");
+                let what = format!(
+                    "not done in {seconds} s; it goes on, and other changes may go meanwhile"
+                );
                 Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at))
             }
         }

@@ -35,8 +35,12 @@ pub(super) struct Shared {
     /// Who is served now, in the order in which they came. Each change is made whole while this
     /// is held, and nothing is waited for.
     pub(super) vms: Mutex<Vec<VmConfig>>,
-    /// Held while disks are opened, by one change at a time.
-    pub(super) files: Arc<Mutex<Files>>,
+    /// The files of all disks.
+    pub(super) files: Files,
+    /// How long a disk's file may take to be opened.
+    pub(super) open_within: Duration,
+    /// How long an orderly end may take.
+    stop_within: Duration,
     pub(super) catalogue: Arc<Catalogue>,
     half_open: Arc<HalfOpen>,
     store: Option<Arc<Store>>,
@@ -113,6 +117,12 @@ pub enum ControlError {
         /// What would help.
         help: Option<String>,
     },
+    /// A file system did not answer in time. Whatever it answers later is dropped.
+    #[error("{what}")]
+    GaveUp {
+        /// What was waited for, and for how long.
+        what: String,
+    },
     /// A disk was given another size, and a crash may give it the one before again.
     #[error("{0}")]
     NotDurable(String),
@@ -158,7 +168,9 @@ impl DaemonHandle {
             learnt_every: (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every),
             base: config.base,
             vms: Mutex::new(config.vms),
-            files: Arc::new(Mutex::new(files)),
+            files,
+            open_within: config.daemon.open_within,
+            stop_within: config.daemon.stop_within,
             catalogue,
             half_open: Arc::default(),
             store,
@@ -181,6 +193,11 @@ impl DaemonHandle {
     /// How often what controllers have learnt is kept.
     pub(crate) fn learnt_every(&self) -> Duration {
         Duration::from_nanos(self.shared.learnt_every.0)
+    }
+
+    /// How long an orderly end may take.
+    pub(super) fn stop_within(&self) -> Duration {
+        self.shared.stop_within
     }
 
     /// What relative paths are relative to: the directory of the configuration.

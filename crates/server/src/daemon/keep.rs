@@ -19,6 +19,7 @@ use tidegate_core::learnt::Blob;
 
 use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
+use crate::bounded;
 use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, VmConfig};
 use crate::control::Reason;
@@ -187,7 +188,12 @@ impl DaemonHandle {
 
     /// Serves a VM that was served before.
     async fn serve_again(&self, vm: VmConfig) -> Result<(), ControlError> {
-        let mut there = kept::as_served_again(&vm);
+        let was = vm.clone();
+        let there = move || kept::as_served_again(&was);
+        let there = bounded::call_async(self.shared.open_within, there).await;
+        let mut there = there.map_err(|error| ControlError::GaveUp {
+            what: format!("VM {:?}: looking at its disks: {error}", vm.name),
+        })?;
         there.put_in_force(Timestamp::now());
         let now = self.add_vm(there).await?;
         self.change_vm(&vm.name, |served| {

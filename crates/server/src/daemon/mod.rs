@@ -4,12 +4,15 @@
 //!   start: open all disks, bind all sockets, start all loops; or nothing of it
 //!   run:   accept clients --signal--> drain: stop reading, finish, flush, answer --> end
 //!                                       |
-//!                                       +--second signal--> end at once
+//!                                       +--second signal, or too late--> end within a second, whatever blocks
 //! ```
 
+use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -141,9 +144,9 @@ impl Daemon {
         }
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
-        let mut files = Files::default();
+        let files = Files::default();
         let prepared = (0..config.devices.len())
-            .map(|i| Prepared::open(&config, i, &mut files))
+            .map(|i| Prepared::open(&config, i, &files))
             .collect::<Result<Vec<_>, _>>()?;
         let mut bound = Vec::new();
         for listen in &config.listeners {
@@ -193,9 +196,11 @@ impl Daemon {
     /// Serves until SIGTERM, SIGINT (which are kept from [`Daemon::start`] on) or [`DaemonHandle::shut_down`], then ends in order. Runs on
     /// the caller's runtime.
     ///
+    /// A second signal, or [`stop_within`](crate::config::DaemonConfig::stop_within) after the first, cuts the end short.
+    ///
     /// # Errors
     /// When a loop ended by itself.
-    pub async fn run(mut self) -> Result<(), RunError> {
+    pub async fn run(mut self) -> Result<Stopped, RunError> {
         let mut reception = JoinSet::new();
         for (bound, offers) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
@@ -205,8 +210,8 @@ impl Daemon {
             let half_open = self.handle.half_open().clone();
             reception.spawn(receive(bound.clone(), offers.clone(), half_open));
         }
-        let mut left = self.threads.len();
         let mut keeper = Keeper::new(&self.handle);
+        let gone = Gone::default();
         loop {
             tokio::select! {
                 name = self.signals.next() => tracing::info!("{name}: finishing what is in flight"),
@@ -214,8 +219,8 @@ impl Daemon {
                     tracing::info!("told to shut down: finishing what is in flight");
                 }
                 index = self.ended.recv() => {
-                    left -= 1;
                     let device = index.map_or("?", |i| self.handle.devices()[i].name());
+                    gone.add(index);
                     tracing::error!(%device, "its event loop ended: shutting down");
                 }
                 () = keeper.due() => {
@@ -225,18 +230,130 @@ impl Daemon {
             }
             break;
         }
+        let Daemon {
+            handle,
+            listeners,
+            threads,
+            ended,
+            mut signals,
+        } = self;
+        let stop_within = handle.stop_within();
+        let ending = Ending {
+            handle: handle.clone(),
+            threads,
+            ended,
+            gone: gone.clone(),
+        };
+        let mut ending = pin!(ending.in_order(reception, keeper));
+        let cut_short = tokio::select! {
+            ended = &mut ending => return ended.map(|()| Stopped::InOrder),
+            name = signals.next() => format!("{name} again"),
+            () = tokio::time::sleep(stop_within) => late(stop_within),
+        };
+        tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
+        tell_all(&handle, || Command::Abort);
+        let ended = tokio::time::timeout(ABORTED_WITHIN, ending).await;
+        // Nobody connects to what is gone, also where the process cannot go at once.
+        drop(listeners);
+        match ended {
+            Ok(ended) => ended?,
+            Err(_) => tell_stuck(&handle, &gone),
+        }
+        Ok(Stopped::AtOnce)
+    }
+}
+
+/// How the daemon ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// Everything was waited for.
+    InOrder,
+    /// Cut short: threads may be left in the kernel, and what they hold must not be waited for. The process is to
+    /// end by [`std::process::exit`].
+    AtOnce,
+}
+
+/// The loops that have ended, by the numbers of their devices.
+#[derive(Clone, Default)]
+struct Gone(Arc<Mutex<BTreeSet<usize>>>);
+
+impl Gone {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, index: Option<usize>) {
+        self.all().extend(index);
+    }
+}
+
+/// Waits for a second SIGTERM or SIGINT, or for so long after the first; which it was. For whoever has to end at once while
+/// the daemon is still starting.
+///
+/// # Errors
+/// When signals cannot be received.
+pub async fn end_at_once(stop_within: Duration) -> io::Result<String> {
+    let mut signals = Signals::new()?;
+    signals.next().await;
+    Ok(tokio::select! {
+        name = signals.next() => format!("{name} again"),
+        () = tokio::time::sleep(stop_within) => late(stop_within),
+    })
+}
+
+fn late(stop_within: Duration) -> String {
+    format!("not done in {} s (stop_within)", stop_within.as_secs_f64())
+}
+
+/// How long loops that were told to abort are waited for; a second after that signal the process has to be at its end.
+const ABORTED_WITHIN: Duration = Duration::from_millis(500);
+
+fn tell_all(handle: &DaemonHandle, command: impl Fn() -> Command) {
+    for entry in handle.devices() {
+        // A loop that has ended needs no telling.
+        let _ = entry.handle.send(command());
+    }
+}
+
+/// Names what keeps the daemon from an orderly end.
+fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
+    let gone = gone.all();
+    let devices = handle.devices().iter().enumerate();
+    for (_, entry) in devices.filter(|(index, _)| !gone.contains(index)) {
+        let device = entry.name();
+        tracing::warn!(
+            %device,
+            "its event loop does not answer: the kernel holds a call on one of its disks"
+        );
+    }
+    tracing::warn!(
+        "stopped: not everything was finished and flushed, and something did not end; the process goes once the kernel \
+         gives back what it holds"
+    );
+}
+
+/// What is to be ended in order.
+struct Ending {
+    handle: DaemonHandle,
+    threads: Vec<JoinHandle<io::Result<Remains>>>,
+    ended: mpsc::UnboundedReceiver<usize>,
+    gone: Gone,
+}
+
+impl Ending {
+    /// Finishes what is in flight, flushes, and keeps what is to be kept. It may be dropped while it waits.
+    async fn in_order(
+        mut self,
+        mut reception: JoinSet<()>,
+        keeper: Keeper,
+    ) -> Result<(), RunError> {
         reception.shutdown().await;
         // Draining takes the policy's place, and what that has learnt goes with it.
         let learnt = keeper.last().await;
-        self.tell_all(|| Command::Drain);
-        while left > 0 {
-            tokio::select! {
-                _ = self.ended.recv() => left -= 1,
-                name = self.signals.next() => {
-                    tracing::warn!("{name} again: ending at once; what is not finished stays unanswered");
-                    self.tell_all(|| Command::Abort);
-                }
-            }
+        tell_all(&self.handle, || Command::Drain);
+        while self.gone.all().len() < self.threads.len() {
+            let index = self.ended.recv().await;
+            self.gone.add(index);
         }
         let (ended, jobs) = self.join();
         keeper.finish(learnt, jobs).await;
@@ -246,13 +363,6 @@ impl Daemon {
             Err(_) => {}
         }
         ended.map(drop)
-    }
-
-    fn tell_all(&self, command: impl Fn() -> Command) {
-        for entry in self.handle.devices() {
-            // A loop that has ended needs no telling.
-            let _ = entry.handle.send(command());
-        }
     }
 
     /// Collects the threads, all of which have ended: whether everything was finished and flushed, and the

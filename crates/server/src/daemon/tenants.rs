@@ -9,8 +9,8 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate_device::units::format_bytes;
@@ -19,9 +19,10 @@ use tokio::task::spawn_blocking;
 
 use super::handle::{ControlError, DaemonHandle};
 use crate::backing::{Disk, Medium};
+use crate::bounded;
 use crate::command::{Command, NewDisk, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
-use crate::event_loop::{SetupError, open_disk, wish};
+use crate::event_loop::{SetupError, open_disk};
 use crate::kept::refuse_taken;
 use crate::ring::sys;
 
@@ -151,7 +152,12 @@ impl DaemonHandle {
             force,
             reply,
         });
-        let Resizing { file, tail, before } = started.await??;
+        let Resizing {
+            file,
+            tail,
+            before,
+            serial,
+        } = started.await??;
         let given = spawn_blocking(move || {
             if let Some(tail) = tail {
                 tail.discard();
@@ -172,6 +178,7 @@ impl DaemonHandle {
         let finished = self.ask(there.device, |reply| Command::FinishResize {
             vm: name,
             export: asked,
+            serial,
             size: if has_it { size } else { before },
             reply,
         });
@@ -235,39 +242,46 @@ impl DaemonHandle {
         refuse_taken(&self.vms(), disks)?;
         let own = self.store().map(|store| store.path().to_owned());
         let device = self.devices()[device].config.clone();
-        let (vm, disks) = (vm.to_owned(), disks.to_vec());
+        let (name, asked) = (vm.to_owned(), disks.to_vec());
         let files = self.shared.files.clone();
-        let opened = spawn_blocking(move || {
-            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut opened = Vec::new();
-            for disk in &disks {
-                let one = match is_same_file(disk.path.as_deref(), own.as_deref()) {
-                    true => Err(ControlError::Disk {
+        let opening = move || {
+            let mut opened: Vec<NewDisk> = Vec::new();
+            for disk in &asked {
+                if is_same_file(disk.path.as_deref(), own.as_deref()) {
+                    return Err(ControlError::Disk {
                         what: format!("export {:?}: its file is the daemon's store", disk.export),
                         help: None,
-                    }),
-                    false => open_disk(&device, &vm, disk, &mut files).map_err(|e| refused(&e)),
-                };
-                match one {
-                    Ok(disk) => {
-                        let at = wish(&device.kind, &disk);
-                        opened.push(NewDisk { disk, at });
-                    }
-                    Err(error) => {
-                        let before: &[NewDisk] = &opened;
-                        before.iter().for_each(|new| files.remove(&new.disk.export));
-                        return Err(error);
-                    }
+                    });
                 }
+                // Those of before are in no list yet.
+                if let Some(other) = opened.iter().find(|new| takes_file(&new.disk, disk)) {
+                    return Err(ControlError::Disk {
+                        what: format!(
+                            "export {:?}: its file is that of export {:?}; a disk needs a file of its own",
+                            disk.export, other.disk.export
+                        ),
+                        help: None,
+                    });
+                }
+                let one = open_disk(&device, &name, disk, &files);
+                opened.push(one.map_err(|error| refused(&error))?);
             }
             Ok(opened)
-        });
-        opened.await.unwrap_or_else(|_| {
-            Err(ControlError::Disk {
-                what: "opening the disks panicked".to_owned(),
-                help: None,
-            })
-        })
+        };
+        let opened = match disks.iter().any(|disk| disk.path.is_some()) {
+            true => bounded::call_async(self.shared.open_within, opening).await,
+            false => Ok(opening()),
+        };
+        let opened = opened.map_err(|error| ControlError::GaveUp {
+            what: format!("VM {vm:?}: opening its disks: {error}"),
+        })??;
+        // Only now: what comes too late is nobody's.
+        for (new, disk) in opened.iter().zip(disks) {
+            if let Some(path) = &disk.path {
+                self.shared.files.add(vm, &new.disk, path);
+            }
+        }
+        Ok(opened)
     }
 
     /// Whether the loop has taken what was opened. What it has not is closed by now.
@@ -278,7 +292,7 @@ impl DaemonHandle {
     ) -> Result<T, ControlError> {
         let taken = taken.and_then(|taken| Ok(taken?));
         if taken.is_err() {
-            let mut files = (self.shared.files.lock()).unwrap_or_else(PoisonError::into_inner);
+            let files = &self.shared.files;
             disks.iter().for_each(|disk| files.remove(&disk.export));
         }
         taken
@@ -301,7 +315,6 @@ impl DaemonHandle {
                 let export = disk.export.clone();
                 // The lock goes before somebody else may have the file.
                 drop(disk);
-                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 files.remove(&export);
             }
             failed
@@ -327,6 +340,15 @@ fn refused(error: &SetupError) -> ControlError {
     };
     let what = error.to_string();
     ControlError::Disk { what, help }
+}
+
+/// Whether a disk that is asked for lies on the file of one that is open, and either writes.
+fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
+    let (Medium::File(file), Some(path)) = (&open.medium, &asked.path) else {
+        return false;
+    };
+    let is_same = |meta| sys::identity(&meta) == file.facts.identity;
+    !(open.read_only && asked.read_only) && std::fs::metadata(path).is_ok_and(is_same)
 }
 
 fn is_same_file(a: Option<&Path>, b: Option<&Path>) -> bool {

@@ -79,9 +79,10 @@ impl Loop {
             Command::FinishResize {
                 vm,
                 export,
+                serial,
                 size,
                 reply,
-            } => answer_ended(reply.send(self.finish_resize(&vm, &export, size))),
+            } => answer_ended(reply.send(self.finish_resize(&vm, &export, serial, size))),
             Command::ExportVm { vm, reply } => answer_ended(reply.send(self.export_vm(&vm))),
             Command::ImportVm {
                 vm,
@@ -105,7 +106,18 @@ impl Loop {
             Command::Abort => {
                 let left = self.slots.len();
                 tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
+                self.tell_held();
                 self.phase = Phase::Ended;
+            }
+        }
+    }
+
+    /// Names the disks whose I/O the kernel has not given back: the process ends only once it has.
+    fn tell_held(&self) {
+        for (_, state) in self.device.disks.iter() {
+            if state.file.is_some() && state.in_flight > 0 {
+                let (export, held) = (&state.disk.export, state.in_flight);
+                tracing::warn!(device = %self.name, %export, "{held} I/Os are still with the kernel");
             }
         }
     }

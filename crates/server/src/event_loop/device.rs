@@ -55,6 +55,8 @@ pub(super) struct DiskState {
     pub(super) file: Option<FileId>,
     /// Where clients may address less than a block.
     pub(super) locks: Option<RangeLocks>,
+    /// Somebody is giving it another size.
+    pub(super) resizing: bool,
     /// Its I/Os end as soon as they are submitted.
     pub(super) instant: bool,
     pub(super) in_flight: u32,

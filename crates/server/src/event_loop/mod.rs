@@ -65,7 +65,7 @@ use places::Places;
 use slots::{ClientRef, Slots};
 use tenants::Shrinking;
 
-pub use setup::{Files, Prepared, SetupError, open_disk, wish};
+pub use setup::{Files, Prepared, SetupError, open_disk};
 
 /// The way to a loop.
 #[derive(Clone, Debug)]

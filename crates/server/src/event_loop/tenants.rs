@@ -16,10 +16,11 @@
 use tidegate_core::request::VmId;
 use tidegate_nbd::Export;
 
+use super::device::DiskState;
 use super::setup::add_vm;
 use super::{Loop, Phase, answer_ended};
+use crate::backing::Medium;
 use crate::backing::layout::Wanted;
-use crate::backing::{Disk, Medium};
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 
 /// A disk that becomes shorter, once nothing is in flight beyond its new end.
@@ -146,6 +147,10 @@ impl Loop {
         self.takes_more()?;
         let (_, at) = self.disk_named(vm, export)?;
         let state = &mut self.device.disks[at];
+        if state.resizing {
+            let what = format!("export {export:?} is being given another size");
+            return Err(CommandError::Refused(what));
+        }
         let now = state.disk.size;
         if size < now && !force {
             return Err(CommandError::Shrinks { now, size });
@@ -160,9 +165,10 @@ impl Loop {
             )));
         }
         // First, for there may be no descriptor left.
-        let resizing = resizing(&state.disk, size)?;
+        let resizing = resizing(state, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
+        state.resizing = true;
         let resized = self
             .engine
             .resize_disk(self.now, state.id, state.base, state.disk.size);
@@ -178,10 +184,16 @@ impl Loop {
         &mut self,
         vm: &str,
         export: &str,
+        serial: u32,
         size: u64,
     ) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
-        let (vm, at) = self.disk_named(vm, export)?;
+        let (of, at) = self.disk_named(vm, export)?;
         let state = &mut self.device.disks[at];
+        if state.serial != serial {
+            let (vm, export) = (vm.to_owned(), export.to_owned());
+            return Err(CommandError::UnknownDisk { vm, export });
+        }
+        state.resizing = false;
         let memory = match &mut state.disk.medium {
             Medium::Memory(memory) => memory.resize(size as usize),
             Medium::File(open) => {
@@ -200,7 +212,7 @@ impl Loop {
         memory.map_err(|error| {
             CommandError::Refused(format!("cannot reserve {size} bytes of memory: {error}"))
         })?;
-        Ok((self.vm_snapshot(vm), vec![self.device.export(at)]))
+        Ok((self.vm_snapshot(of), vec![self.device.export(at)]))
     }
 
     /// Whether one of these becomes shorter.
@@ -236,7 +248,8 @@ pub(super) fn note_vm(vm_by_id: &mut Vec<usize>, id: VmId, at: usize) {
 }
 
 /// What has to be given its size where a disk is to have so many bytes.
-fn resizing(disk: &Disk, size: u64) -> Result<Resizing, CommandError> {
+fn resizing(state: &DiskState, size: u64) -> Result<Resizing, CommandError> {
+    let disk = &state.disk;
     let (file, tail) = match &disk.medium {
         Medium::Memory(memory) => (None, memory.tail(size as usize)),
         Medium::File(open) => match open.file.try_clone() {
@@ -247,6 +260,10 @@ fn resizing(disk: &Disk, size: u64) -> Result<Resizing, CommandError> {
             }
         },
     };
-    let before = disk.size;
-    Ok(Resizing { file, tail, before })
+    Ok(Resizing {
+        file,
+        tail,
+        before: disk.size,
+        serial: state.serial,
+    })
 }

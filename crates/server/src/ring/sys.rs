@@ -73,6 +73,15 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
     }
 }
 
+/// Takes `O_NONBLOCK` off an open file: with it io_uring fails what would have to wait (`EAGAIN`).
+pub fn wait_for_io(file: &File) -> io::Result<()> {
+    // SAFETY: takes no memory; the descriptor is open because it is borrowed.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    check(flags)?;
+    // SAFETY: takes no memory; of the flags that may be set only this one changes.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) })
+}
+
 /// Takes a lock on the open file that ends with it. `Ok(false)`: somebody else holds one.
 pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
     // SAFETY: `flock` consists of integers, for which zeroes are valid.

@@ -1,6 +1,7 @@
 //! What does not answer, or is broken.
 
 use super::*;
+use crate::control::error::ApiResult;
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_whose_loop_is_silent_is_not_taken_for_gone() {
@@ -50,6 +51,20 @@ async fn a_change_that_is_stuck_does_not_hang_the_next() {
     assert!(error.body.error.what.contains("another change"));
     drop(stuck);
     assert!(api.alone("oltp").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_never_ends_is_given_up_and_the_next_ones_go() {
+    let api = Api::new(Pretended::new(), Clock::system());
+    let never = std::future::pending::<ApiResult<()>>();
+    let error = api.change("oltp", never).await.expect_err("it never ends");
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+    let said = error.body.error.what;
+    assert!(said.contains("other changes may go"), "{said}");
+    let before = tokio::time::Instant::now();
+    let done = api.change("oltp", async { Ok(7) }).await;
+    assert_eq!(done.expect("nobody is in its way"), 7);
+    assert_eq!(before.elapsed(), std::time::Duration::ZERO);
 }
 
 #[tokio::test]

@@ -73,6 +73,7 @@ impl Device {
             id,
             file: None,
             locks: unaligned.then(RangeLocks::default),
+            resizing: false,
             instant,
             in_flight: 0,
             survey: None,

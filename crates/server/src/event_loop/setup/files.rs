@@ -2,15 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::SetupError;
 use crate::backing::{Disk, Medium};
 use crate::config::DiskConfig;
 use crate::ring::sys;
 
-/// The files that the disks of a configuration have open, over all its devices.
-#[derive(Debug, Default)]
-pub struct Files(HashMap<(bool, u64, u64), Vec<User>>);
+/// Device and inode of a file, or a block device, as [`sys::identity`] has it.
+type Identity = (bool, u64, u64);
+
+/// The files that the disks of a daemon have open, over all its devices. Cloned, it is the same list. The list is never
+/// held while the kernel is asked for anything.
+#[derive(Clone, Debug, Default)]
+pub struct Files(Arc<Mutex<HashMap<Identity, Vec<User>>>>);
 
 /// A disk on a file.
 #[derive(Clone, Debug)]
@@ -29,8 +34,11 @@ impl Files {
         disk: &DiskConfig,
         path: &Path,
     ) -> Result<(), SetupError> {
-        let meta = std::fs::metadata(path);
-        let users = meta.ok().and_then(|m| self.0.get(&sys::identity(&m)));
+        let Ok(meta) = std::fs::metadata(path) else {
+            return Ok(());
+        };
+        let files = self.all();
+        let users = files.get(&sys::identity(&meta));
         let other = (users.into_iter().flatten()).find(|user| !(user.read_only && disk.read_only));
         match other {
             Some(user) => Err(SetupError::SameFile {
@@ -59,11 +67,16 @@ impl Files {
     }
 
     /// A disk has been closed.
-    pub fn remove(&mut self, export: &str) {
-        self.0.retain(|_, users| {
+    pub fn remove(&self, export: &str) {
+        self.all().retain(|_, users| {
             users.retain(|user| user.export != export);
             !users.is_empty()
         });
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Identity, Vec<User>>> {
+        // Each change is whole, whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +99,7 @@ mod tests {
             );
             let loaded = crate::config::parse(&text, "t", dir.path());
             let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
-            Prepared::open(&config, 0, &mut Files::default())
+            Prepared::open(&config, 0, &Files::default())
         };
         let refused = open("create = \"sparse\"\nsize = \"1 MiB\"").expect_err("one file");
         assert_eq!(refused.place().map(|place| place.line), Some(15));

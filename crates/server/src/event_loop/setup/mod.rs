@@ -22,7 +22,9 @@ use super::places::Places;
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::{Disk, Medium, OpenError};
+use crate::bounded;
 use crate::buffer::Pool;
+use crate::command::NewDisk;
 use crate::config::{Config, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::reception::{DeviceConnections, VmConnections};
 use crate::ring::sys;
@@ -140,10 +142,10 @@ impl Prepared {
     ///
     /// # Errors
     /// Names the VM, the export and the path of what could not be opened.
-    pub fn open(config: &Config, index: usize, files: &mut Files) -> Result<Prepared, SetupError> {
+    pub fn open(config: &Config, index: usize, files: &Files) -> Result<Prepared, SetupError> {
         let device = &config.devices[index];
         let tenants: Vec<_> = (config.vms.iter().filter(|vm| vm.device == index)).collect();
-        let disks = open_disks(device, &tenants, files)?;
+        let disks = open_disks(config, device, &tenants, files)?;
         let model = match &device.kind {
             DeviceKind::Emulated { model } => Some(model.build()),
             _ => None,
@@ -151,9 +153,9 @@ impl Prepared {
         let spec = model.as_ref().map(|model| model.spec());
         let capacity = spec.map_or(1 << 62, |s| s.capacity);
         let wanted: Vec<Wanted> = (disks.iter())
-            .map(|(_, disk)| Wanted {
-                size: disk.size,
-                at: wish(&device.kind, disk),
+            .map(|(_, new)| Wanted {
+                size: new.disk.size,
+                at: new.at,
             })
             .collect();
         let laid_out = Layout::new(&wanted, capacity);
@@ -197,8 +199,8 @@ impl Prepared {
             model: None,
             stalls: Stalls::new(depth),
         };
-        for ((vm, disk), base) in disks.into_iter().zip(bases) {
-            let added = own.add_disk(&mut engine, &mut vms, vm, disk, base);
+        for ((vm, new), base) in disks.into_iter().zip(bases) {
+            let added = own.add_disk(&mut engine, &mut vms, vm, new.disk, base);
             added.map_err(refused)?;
         }
         let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
@@ -228,22 +230,39 @@ impl Prepared {
     }
 }
 
-/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`.
+/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. A file is waited for as long as the
+/// configuration says.
 fn open_disks(
+    config: &Config,
     device: &DeviceConfig,
     tenants: &[&VmConfig],
-    files: &mut Files,
-) -> Result<Vec<(usize, Disk)>, SetupError> {
+    files: &Files,
+) -> Result<Vec<(usize, NewDisk)>, SetupError> {
+    let within = config.daemon.open_within;
+    let shared = Arc::new(device.clone());
     let mut disks = Vec::new();
     for (index, vm) in tenants.iter().enumerate() {
         for disk in &vm.disks {
-            disks.push((index, open_disk(device, &vm.name, disk, files)?));
+            let Some(path) = &disk.path else {
+                disks.push((index, open_disk(device, &vm.name, disk, files)?));
+                continue;
+            };
+            let (device, name, asked, used) =
+                (shared.clone(), vm.name.clone(), disk.clone(), files.clone());
+            let opened = bounded::call(within, move || open_disk(&device, &name, &asked, &used));
+            let opened = opened.map_err(|source| {
+                let path = path.clone();
+                cannot_open(&vm.name, disk, OpenError::Late { path, source })
+            })??;
+            files.add(&vm.name, &opened.disk, path);
+            disks.push((index, opened));
         }
     }
     Ok(disks)
 }
 
-/// Opens a disk of a VM.
+/// Opens a disk of a VM. It may block for as long as the file system does not answer: for a thread that may be abandoned.
+/// Whoever keeps the disk adds it to `files`.
 ///
 /// # Errors
 /// When another disk is on the same file, or it cannot be opened.
@@ -251,25 +270,27 @@ pub fn open_disk(
     device: &DeviceConfig,
     vm: &str,
     disk: &DiskConfig,
-    files: &mut Files,
-) -> Result<Disk, SetupError> {
+    files: &Files,
+) -> Result<NewDisk, SetupError> {
     if let Some(path) = &disk.path {
         files.refuse_shared(vm, disk, path)?;
     }
-    let opened = Disk::open(device, disk).map_err(|source| SetupError::Disk {
+    let opened = Disk::open(device, disk).map_err(|source| cannot_open(vm, disk, source))?;
+    let at = wish(&device.kind, &opened);
+    Ok(NewDisk { disk: opened, at })
+}
+
+fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {
+    SetupError::Disk {
         vm: vm.to_owned(),
         export: disk.export.clone(),
         place: disk.place.clone().map(Box::new),
         source,
-    })?;
-    if let Some(path) = &disk.path {
-        files.add(vm, &opened, path);
     }
-    Ok(opened)
 }
 
 /// Where on its device a disk would like to lie: where its first byte does.
-pub fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
+fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
     match (kind, &disk.medium) {
         (DeviceKind::File, Medium::File(open)) => sys::first_extent(&open.file),
         _ => None,
@@ -280,11 +301,11 @@ pub fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
 /// blocks and the pool's buffers allow.
 fn engine_config(
     device: &DeviceConfig,
-    disks: &[(usize, Disk)],
+    disks: &[(usize, NewDisk)],
     model: Option<&Spec>,
     vms: usize,
 ) -> EngineConfig {
-    let block = (disks.iter().map(|(_, disk)| disk.physical_block()).max()).unwrap_or(4096);
+    let block = (disks.iter().map(|(_, new)| new.disk.physical_block()).max()).unwrap_or(4096);
     let block = block.max(model.map_or(0, |s| s.physical_block));
     // An unaligned I/O needs a bounce buffer with up to a block more at each end.
     let longest = device

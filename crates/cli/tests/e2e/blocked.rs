@@ -1,0 +1,151 @@
+//! Paths that block whoever opens them: others go on, and the daemon ends.
+
+use crate::control::tidegate;
+use crate::daemon::{Backing, Daemon, Scratch, wait_for};
+use crate::fuse::Fuse;
+use crate::tool::{Running, arg, qemu_io, run};
+
+/// Runs `tidegate` against a daemon, which has to refuse; what it said.
+fn refused(daemon: &Daemon, args: &[&str]) -> String {
+    let socket = daemon.path("control.sock");
+    let all = [&["--socket", arg(&socket)], args].concat();
+    let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &all).wait();
+    assert!(!done.status.success(), "it was not refused: {}", done.out);
+    done.err
+}
+
+fn config(more: &str) -> String {
+    [
+        more,
+        &Backing::File.device(""),
+        &Backing::File.vm("a", "1 MiB", ""),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_fifo_is_refused_and_stops_neither_changes_nor_the_end() {
+    let daemon = Daemon::start(&config(""));
+    let fifo = daemon.path("fifo");
+    run(daemon.scratch(), "mkfifo", &[arg(&fifo)]);
+    let disk = format!("path={},read_only=true", fifo.display());
+    let said = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
+    assert!(said.contains("is a FIFO"), "{said}");
+    tidegate(&daemon, &["vm", "set", "a", "--weight", "7"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_fifo_in_the_configuration_is_why_the_daemon_does_not_start() {
+    let scratch = Scratch::new();
+    run(&scratch, "mkfifo", &[arg(&scratch.join("fifo"))]);
+    let vm = "[[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"fifo\"\nread_only = true\n";
+    let mut daemon = Daemon::begin_in(scratch, &(config("") + vm));
+    assert!(!daemon.wait().success());
+    assert!(daemon.logged(&["fifo: is a FIFO"]), "{}", daemon.log());
+}
+
+#[test]
+fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
+    let Some(fuse) = Fuse::start() else { return };
+    let daemon = Daemon::start(&config("[daemon]\nopen_within = \"1 s\"\n"));
+    let file = fuse.file();
+    let disk = format!("path={},format=raw", file.display());
+    fuse.hang();
+    for _ in 0..2 {
+        let said = refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
+        assert!(said.contains("no answer from the kernel in 1 s"), "{said}");
+        tidegate(&daemon, &["vm", "set", "a", "--weight", "7"]);
+    }
+    fuse.go_on();
+    // What was given up leaves nothing behind: once it has ended, the file is free.
+    wait_for("the file to be free", || {
+        let socket = daemon.path("control.sock");
+        let line = ["--socket", arg(&socket), "vm", "add", "b", "--disk", &disk];
+        let added = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &line);
+        added.wait().status.success()
+    });
+    tidegate(&daemon, &["vm", "remove", "b"]);
+    fuse.hang();
+    refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
+    // The thread that was abandoned does not keep the daemon.
+    daemon.stop();
+}
+
+#[test]
+fn a_path_that_does_not_answer_at_the_start_is_named() {
+    let Some(fuse) = Fuse::start() else { return };
+    fuse.hang();
+    let file = fuse.file();
+    let vm = format!(
+        "[[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"{}\"\nformat = \"raw\"\n",
+        file.display()
+    );
+    let mut daemon = Daemon::begin_in(
+        Scratch::new(),
+        &(config("[daemon]\nopen_within = \"1 s\"\n") + &vm),
+    );
+    assert!(!daemon.wait().success());
+    assert!(
+        daemon.logged(&[arg(&file), "no answer from the kernel in 1 s"]),
+        "{}",
+        daemon.log()
+    );
+    // While it waits for ever, or nearly so, it hears who asks it to end.
+    let mut daemon = Daemon::begin_in(
+        Scratch::new(),
+        &(config("[daemon]\nopen_within = \"1 h\"\n") + &vm),
+    );
+    wait_for("the start", || daemon.logged(&["control API at"]));
+    // Until it listens to signals, and that it does not say.
+    wait_for("the end", || {
+        daemon.signal("TERM");
+        daemon.exited().is_some()
+    });
+    assert!(
+        daemon.logged(&["while starting: ending at once"]),
+        "{}",
+        daemon.log()
+    );
+}
+
+/// A read that the kernel holds: an orderly end waits for it, a second signal does not, and says which it is.
+#[test]
+fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
+    for by_time in [false, true] {
+        let Some(fuse) = Fuse::start() else { return };
+        let file = fuse.file();
+        let vm = format!(
+            "[[vm]]\nname = \"b\"\n[[vm.disk]]\npath = \"{}\"\nformat = \"raw\"\n",
+            file.display()
+        );
+        let limit = match by_time {
+            true => "[daemon]\nstop_within = \"1 s\"\n",
+            false => "[daemon]\nstop_within = \"1 h\"\n",
+        };
+        let mut daemon = Daemon::start(&(config(limit) + &vm));
+        qemu_io(daemon.scratch(), &daemon.uri("b"), &["write -P 7 0 4k"]);
+        fuse.hang();
+        let args = ["-f", "raw", "-c", "read 0 4k", &daemon.uri("b")];
+        let reader = Running::start(daemon.scratch(), "qemu-io", &args);
+        wait_for("the read to be with the device", || {
+            let show = tidegate(&daemon, &["-o", "json", "vm", "show", "b"]);
+            crate::tool::json(&show)["in_flight"] == 1
+        });
+        daemon.signal("TERM");
+        wait_for("the end to begin", || {
+            daemon.logged(&["finishing what is in flight"])
+        });
+        if !by_time {
+            assert!(daemon.exited().is_none(), "it does not wait for the read");
+            daemon.signal("TERM");
+        }
+        wait_for("the end", || daemon.logged(&["ending at once"]));
+        let held = ["export=b", "1 I/Os are still with the kernel"];
+        wait_for("the I/O to be named", || daemon.logged(&held));
+        // The kernel keeps the process until that I/O ends.
+        drop(fuse);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        drop(reader);
+    }
+}

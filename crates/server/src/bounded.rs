@@ -1,0 +1,185 @@
+//! System calls that may block for ever, under a deadline.
+//!
+//! `open`, `stat` and their kin do not return while the file system below them does not answer: a dead network server, a
+//! FUSE process that is stopped, a FIFO that nobody writes to. No signal reaches them there. So they are made on a thread
+//! of their own. One that is late is abandoned: whoever waited goes on, and what the call returns some day is dropped.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// Abandoned threads that there may be; each holds a stack and whatever its call holds in the kernel.
+const ABANDONED_MAX: usize = 64;
+
+/// Threads that were abandoned and have not returned yet.
+static ABANDONED: AtomicUsize = AtomicUsize::new(0);
+
+/// Why a bounded call has no result.
+#[derive(Debug)]
+pub enum NotDone {
+    /// It did not return in this time; its thread was abandoned.
+    Late(Duration),
+    /// Too many earlier ones were abandoned and have not returned: it was not begun.
+    TooMany,
+    /// There is no thread for it.
+    NoThread(io::Error),
+    /// It panicked: a bug.
+    Panicked,
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotDone::Late(limit) => write!(
+                f,
+                "no answer from the kernel in {} s; given up",
+                limit.as_secs_f64()
+            ),
+            NotDone::TooMany => write!(
+                f,
+                "not tried: {ABANDONED_MAX} earlier calls on files still have no answer from the kernel"
+            ),
+            NotDone::NoThread(error) => write!(f, "no thread can be started for it: {error}"),
+            NotDone::Panicked => write!(f, "it panicked: this is a bug"),
+        }
+    }
+}
+
+impl std::error::Error for NotDone {}
+
+/// The two ends of one call: set by the thread when it returns, or by the waiter when it gives up.
+#[derive(Clone, Default)]
+struct Settled(Arc<AtomicBool>);
+
+impl Settled {
+    /// True for whoever is first.
+    fn first(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    /// The waiter gives up. False: the thread has just returned.
+    fn abandon(&self) -> bool {
+        ABANDONED.fetch_add(1, Ordering::Relaxed);
+        let abandoned = self.first();
+        if !abandoned {
+            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+        }
+        abandoned
+    }
+
+    fn returned(&self) {
+        if !self.first() {
+            ABANDONED.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Begins a call on a thread of its own, which hands its result to `deliver`.
+fn begin<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+    deliver: impl FnOnce(Result<T, NotDone>) + Send + 'static,
+) -> Result<Settled, NotDone> {
+    if ABANDONED.load(Ordering::Relaxed) >= ABANDONED_MAX {
+        return Err(NotDone::TooMany);
+    }
+    let settled = Settled::default();
+    let own = settled.clone();
+    std::thread::Builder::new()
+        .name("file call".to_owned())
+        .spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(act)).map_err(|_| NotDone::Panicked);
+            deliver(result);
+            own.returned();
+        })
+        .map_err(NotDone::NoThread)?;
+    Ok(settled)
+}
+
+/// Makes a call that may block, and waits for it no longer than `limit`.
+///
+/// # Errors
+/// When it did not return in time, or could not be made. What it returns later is dropped.
+pub(crate) fn call<T: Send + 'static>(
+    limit: Duration,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NotDone> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let settled = begin(act, move |result| drop(sender.send(result)))?;
+    match receiver.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(_) if settled.abandon() => Err(NotDone::Late(limit)),
+        // It was delivered in between.
+        Err(_) => receiver.recv().unwrap_or(Err(NotDone::Panicked)),
+    }
+}
+
+/// As [`call`], for a task that must not block.
+///
+/// # Errors
+/// As [`call`].
+pub(crate) async fn call_async<T: Send + 'static>(
+    limit: Duration,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NotDone> {
+    let (sender, mut receiver) = oneshot::channel();
+    let settled = begin(act, move |result| drop(sender.send(result)))?;
+    match tokio::time::timeout(limit, &mut receiver).await {
+        Ok(result) => result.unwrap_or(Err(NotDone::Panicked)),
+        Err(_) if settled.abandon() => Err(NotDone::Late(limit)),
+        Err(_) => receiver.await.unwrap_or(Err(NotDone::Panicked)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        let until = std::time::Instant::now() + LONG;
+        while !condition() {
+            assert!(std::time::Instant::now() < until, "waited in vain");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_late_is_given_up_and_dropped_when_it_returns() {
+        struct Held(Arc<AtomicBool>);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let dropped = Arc::new(AtomicBool::new(false));
+        let held = Held(dropped.clone());
+        let (go_on, wait) = mpsc::channel::<()>();
+        let late = call(Duration::from_millis(1), move || {
+            let _ = wait.recv();
+            held
+        });
+        assert!(matches!(late, Err(NotDone::Late(_))));
+        assert!(!dropped.load(Ordering::Acquire), "it has not returned yet");
+        go_on.send(()).unwrap();
+        wait_until(|| dropped.load(Ordering::Acquire));
+        assert_eq!(call(LONG, || 7).unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_task_goes_on_beside_a_call_that_blocks() {
+        let (go_on, wait) = mpsc::channel::<()>();
+        let late = call_async(Duration::from_millis(1), move || wait.recv().is_ok()).await;
+        assert!(matches!(late, Err(NotDone::Late(_))));
+        drop(go_on);
+        assert_eq!(call_async(LONG, || 7).await.unwrap(), 7);
+        let panicked = call_async(LONG, || panic!("as told")).await;
+        assert!(matches!(panicked, Err::<(), _>(NotDone::Panicked)));
+    }
+}
