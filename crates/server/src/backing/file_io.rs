@@ -423,6 +423,8 @@ impl FileIo {
             len: to - from,
         })
     }
+            // Other servers sync even where they discard nothing, and a client may have come to count on that.
+            Op::Discard if self.fua => self.stage = Stage::Sync,
 
     /// No way to allocate: a discard is only advice, zeroes are written.
     fn after_allocation_failed(&mut self, facts: &FileFacts) {

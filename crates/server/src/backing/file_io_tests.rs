@@ -434,9 +434,8 @@ fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
                 let outcome = bench.run(&mut fake, io(op, offset, len, true));
                 assert_eq!(outcome, Ok(()), "{op:?} {durably:?}");
                 assert!(fake.volatile.is_empty(), "{op:?} {durably:?} {can_punch}");
-                let allocated = op != Op::Write && can_punch;
-                let nothing = op == Op::Discard && !can_punch;
-                let by_sync = allocated || (durably == Durably::Sync && !nothing);
+                let allocated = op == Op::Discard || (op == Op::WriteZeroes && can_punch);
+                let by_sync = allocated || durably == Durably::Sync;
                 assert_eq!(
                     fake.synced,
                     u32::from(by_sync),
