@@ -44,6 +44,8 @@ pub struct Completion {
 pub struct Ring {
     ring: IoUring,
     files: Vec<Option<OwnedFd>>,
+    /// Files whose reads and writes are handed to a kernel worker at once.
+    aside: Vec<bool>,
     free_files: Vec<u32>,
     vectors: Vec<Mem>,
     messages: Vec<libc::msghdr>,
@@ -85,6 +87,7 @@ impl Ring {
             completions: Vec::with_capacity(ring.params().cq_entries() as usize),
             ring,
             files: (0..files).map(|_| None).collect(),
+            aside: vec![false; files as usize],
             free_files: (0..files).rev().collect(),
             vectors: Vec::with_capacity(VECTORS),
             #[cfg(test)]
@@ -111,7 +114,14 @@ impl Ring {
         #[cfg(test)]
         self.disturber.add(index, &fd);
         self.files[index as usize] = Some(fd);
+        self.aside[index as usize] = false;
         Ok(FileId(index))
+    }
+
+    /// Has reads and writes of a file begin on a kernel worker: its file system may block where they are submitted, and with it
+    /// whoever submits.
+    pub fn set_aside(&mut self, file: FileId) {
+        self.aside[file.0 as usize] = true;
     }
 
     /// Takes a file out of the table; the kernel keeps it until the last operation on it ends.
@@ -163,7 +173,7 @@ impl Ring {
                     .build()
             }
         };
-        self.push(entry, token);
+        self.push_io(file, entry, token);
     }
 
     /// Writes `from` at `offset`; with `dsync`, durable when it ends.
@@ -182,7 +192,7 @@ impl Ring {
                     .build()
             }
         };
-        self.push(entry, token);
+        self.push_io(file, entry, token);
     }
 
     /// Makes a file's data durable.
@@ -354,6 +364,14 @@ impl Ring {
         while !self.ring.submission().is_empty() {
             self.submit(0, None).expect("the kernel takes submissions");
         }
+    }
+
+    fn push_io(&mut self, file: FileId, entry: squeue::Entry, token: u64) {
+        let entry = match self.aside[file.0 as usize] {
+            true => entry.flags(squeue::Flags::ASYNC),
+            false => entry,
+        };
+        self.push(entry, token);
     }
 
     fn push(&mut self, entry: squeue::Entry, token: u64) {

@@ -14,6 +14,7 @@ use super::super::device::{Device, DiskState};
 use super::super::inject;
 use super::super::places::Places;
 use super::PAYLOAD_MAX;
+use crate::backing::dsync::Durably;
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium};
 use crate::reception::VmConnections;
@@ -118,7 +119,13 @@ impl DiskState {
     /// Takes its file, if it has one, into the ring's table.
     pub(in super::super) fn register(&mut self, ring: &mut Ring) -> io::Result<()> {
         if let Medium::File(open) = &self.disk.medium {
-            self.file = Some(ring.add_file(open.file.try_clone()?.into())?);
+            let file = ring.add_file(open.file.try_clone()?.into())?;
+            if open.facts.durably == Durably::Sync {
+                // A file system that nothing is known of may ask its server already at submission (FUSE does, for a
+                // file's attributes): one that does not answer would stop the loop, and every disk on it.
+                ring.set_aside(file);
+            }
+            self.file = Some(file);
         }
         Ok(())
     }
