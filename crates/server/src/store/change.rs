@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::VmRecord;
-use super::schema::{DEVICES, JOBS, LEARNT, LearntKey, VMS};
+use super::schema::{DEVICES, DISKS, JOBS, LEARNT, LearntKey, VMS};
+use super::{KnownDisk, VmRecord};
 
 /// One of several changes that are made together.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +56,13 @@ pub enum Change<'a> {
     ForgetJob {
         /// The VM's name.
         vm: &'a str,
+    },
+    /// Keeps that a disk was made or served, in place of what was known of its path.
+    PutDisk(&'a KnownDisk),
+    /// Forgets the disks of this export, or of this path.
+    ForgetDisk {
+        /// The export or the path.
+        name: &'a str,
     },
     /// Forgets what was learnt of a VM, on every device by every policy.
     ForgetLearnt {
@@ -143,6 +150,24 @@ pub(super) fn make_change(
             (write.open_table(JOBS)?).retain(|(_, of), _| {
                 forgotten |= of == vm;
                 of != vm
+            })?;
+            Ok(forgotten)
+        }
+        Change::PutDisk(disk) => {
+            let mut disks = write.open_table(DISKS)?;
+            let (path, row) = (disk.path.as_str(), (disk.export.as_str(), disk.vm.as_str()));
+            if (disks.get(path)?).is_some_and(|there| there.value() == row) {
+                return Ok(false);
+            }
+            disks.insert(path, row)?;
+            Ok(true)
+        }
+        Change::ForgetDisk { name } => {
+            let mut forgotten = false;
+            (write.open_table(DISKS)?).retain(|path, (export, _)| {
+                let is = path == name || export == name;
+                forgotten |= is;
+                !is
             })?;
             Ok(forgotten)
         }

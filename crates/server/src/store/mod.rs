@@ -1,5 +1,5 @@
-//! What shall survive a restart: VMs that were added or changed with `--persist`, their jobs, and what
-//! controllers have learnt. One file, an embedded database (redb), one daemon at a time.
+//! What shall survive a restart: VMs that were added or changed with `--persist`, their jobs, what
+//! controllers have learnt, and which disks there were. One file, an embedded database (redb), one daemon at a time.
 //!
 //! ```text
 //!   absent --make beside it, link--> open --change: one transaction, one fsync--> open
@@ -32,11 +32,11 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use crate::ring::sys;
 use change::make_change;
-use schema::{DEVICES, JOBS, LEARNT, STEPS, SchemaError, VMS};
+use schema::{DEVICES, DISKS, JOBS, LEARNT, STEPS, SchemaError, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
-pub use record::{Scope, VmRecord};
+pub use record::{KnownDisk, Scope, VmRecord};
 
 /// The store.
 pub struct Store {
@@ -268,6 +268,35 @@ impl Store {
             }
             Ok(kept)
         })
+    }
+
+    /// The disks that were made or served, by path.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn disks(&self) -> Result<Vec<KnownDisk>, StoreError> {
+        self.with("read the store", |database| {
+            let disks = database.begin_read()?.open_table(DISKS)?;
+            let mut known = Vec::new();
+            for entry in disks.iter()? {
+                let (path, row) = entry?;
+                let (export, vm) = row.value();
+                known.push(KnownDisk {
+                    path: path.value().to_owned(),
+                    export: export.to_owned(),
+                    vm: vm.to_owned(),
+                });
+            }
+            Ok(known)
+        })
+    }
+
+    /// Forgets the disks of this export, or of this path. Whether there were any.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn forget_disk(&self, name: &str) -> Result<bool, StoreError> {
+        Ok(self.apply(&[Change::ForgetDisk { name }])? > 0)
     }
 
     /// Does something with the database, which is opened where it is shut, and shut where that

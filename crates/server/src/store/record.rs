@@ -1,6 +1,10 @@
 //! What is kept of a VM.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
+
+use crate::config::DiskConfig;
 
 /// The version in which records are written.
 const VERSION: u32 = 1;
@@ -43,6 +47,34 @@ impl Scope {
             _ => None,
         }
     }
+}
+
+/// A disk on a file that was made or served: no new one is made in its place.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KnownDisk {
+    /// Absolute path of its file, as it was configured.
+    pub path: String,
+    /// NBD export name.
+    pub export: String,
+    /// The VM's name.
+    pub vm: String,
+}
+
+impl KnownDisk {
+    /// A disk of a VM; `None`: it lies on no file.
+    pub fn of(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
+        let path = disk.path.as_deref()?;
+        Some(KnownDisk {
+            path: whole(path).to_string_lossy().into_owned(),
+            export: disk.export.clone(),
+            vm: vm.to_owned(),
+        })
+    }
+}
+
+/// The path that leads to the same file from everywhere.
+pub(crate) fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 impl VmRecord {

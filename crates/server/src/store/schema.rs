@@ -23,6 +23,9 @@ pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
 /// Jobs that run, by device and VM, in words.
 pub(super) const JOBS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
 
+/// Disks that were made or served, by the path of their file: the export, and its VM.
+pub(super) const DISKS: TableDefinition<'_, &str, (&str, &str)> = TableDefinition::new("disks");
+
 /// VM, device, policy.
 pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
@@ -31,7 +34,7 @@ pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
 /// The step at index `n` makes schema `n + 1` of schema `n`. Those that a release has had never
 /// change; a new schema is a step more.
-pub(super) const STEPS: &[Step] = &[first, devices, jobs];
+pub(super) const STEPS: &[Step] = &[first, devices, jobs, disks];
 
 fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(VMS)?;
@@ -46,6 +49,11 @@ fn devices(write: &WriteTransaction) -> Result<(), redb::Error> {
 
 fn jobs(write: &WriteTransaction) -> Result<(), redb::Error> {
     write.open_table(JOBS)?;
+    Ok(())
+}
+
+fn disks(write: &WriteTransaction) -> Result<(), redb::Error> {
+    write.open_table(DISKS)?;
     Ok(())
 }
 
@@ -166,6 +174,35 @@ mod tests {
         // And it is newer than what only knows the first.
         let refused = upgrade(&database, &[made_up]).expect_err("newer");
         assert!(matches!(refused, SchemaError::Newer(3, 1)), "{refused:?}");
+    }
+
+    /// What each release has made, and what of it the next ones keep.
+    #[test]
+    fn what_every_older_release_kept_is_there_in_todays_schema() {
+        for release in 1..STEPS.len() {
+            let database = database();
+            upgrade(&database, &STEPS[..release]).expect("new");
+            let write = database.begin_write().expect("writes");
+            let mut vms = write.open_table(VMS).expect("is there");
+            vms.insert("oltp", (1, 0, "{}")).expect("writes");
+            drop(vms);
+            let mut learnt = write.open_table(LEARNT).expect("is there");
+            (learnt.insert(("oltp", "disk0", "vcup"), &[7][..])).expect("writes");
+            drop(learnt);
+            write.commit().expect("writes");
+
+            upgrade(&database, STEPS).expect("older");
+            assert_eq!(found(&database).expect("reads"), STEPS.len() as u64);
+            let every = ["devices", "disks", "jobs", "learnt", "tidegate", "vms"];
+            assert_eq!(tables(&database), every);
+            let read = database.begin_read().expect("reads");
+            let vms = read.open_table(VMS).expect("is there");
+            let kept = vms.get("oltp").expect("reads").expect("is there");
+            assert_eq!(kept.value(), (1, 0, "{}"));
+            let learnt = read.open_table(LEARNT).expect("is there");
+            let kept = learnt.get(("oltp", "disk0", "vcup")).expect("reads");
+            assert_eq!(kept.expect("is there").value(), [7]);
+        }
     }
 
     #[test]

@@ -122,6 +122,36 @@ fn jobs_are_kept_by_device_and_forgotten_by_vm() {
 }
 
 #[test]
+fn disks_are_known_by_their_path_and_forgotten_by_it_or_by_export() {
+    let (_dir, path) = place();
+    let store = Store::open(&path).expect("made");
+    let disk = |path: &str, export: &str| KnownDisk {
+        path: path.to_owned(),
+        export: export.to_owned(),
+        vm: "vm".to_owned(),
+    };
+    let put = |disk: &KnownDisk| store.apply(&[Change::PutDisk(disk)]).expect("writes") > 0;
+    let all = [
+        disk("/a", "a"),
+        disk("/b", "b"),
+        disk("/c", "c"),
+        disk("/d", "a"),
+    ];
+    assert!(all.iter().all(&put));
+    assert!(!put(&all[0]), "as it was");
+    assert_eq!(store.disks().expect("reads"), all);
+    assert!(store.forget_disk("/b").expect("writes"));
+    assert!(
+        store.forget_disk("a").expect("writes"),
+        "also where it lay before"
+    );
+    assert!(!store.forget_disk("a").expect("writes"));
+    drop(store);
+    let store = Store::open(&path).expect("there");
+    assert_eq!(store.disks().expect("reads"), [disk("/c", "c")]);
+}
+
+#[test]
 fn a_batch_is_made_in_order_and_tells_what_changed() {
     let (_dir, path) = place();
     let store = Store::open(&path).expect("made");
