@@ -22,6 +22,7 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot};
+use crate::media::State;
 use crate::reception::HandshakeCounts;
 use devices::OF_DEVICE;
 pub(crate) use schedules::Scheduled;
@@ -96,6 +97,17 @@ const fn bytes<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metr
 }
 
 static OF_DISK: &[Metric<DiskSnapshot>] = &[
+    plain(
+        "media",
+        "The state of the disk's file has the value 1",
+        Read::Gauges("state", |disk| {
+            let is = disk.media.into_iter();
+            let all =
+                is.flat_map(|is| State::ALL.map(|state| (state, f64::from(u8::from(state == is)))));
+            all.map(|(state, one)| (state.name().to_owned(), one))
+                .collect()
+        }),
+    ),
     plain(
         "fault_rules",
         "Rules by which the disk misbehaves on purpose",

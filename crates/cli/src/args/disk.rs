@@ -1,5 +1,7 @@
 //! Options of `disk`.
 
+use std::path::PathBuf;
+
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 use super::value::whole;
@@ -16,6 +18,22 @@ pub(crate) enum DiskCommand {
   tidegate disk fault clear oltp"
     )]
     Fault(FaultCommand),
+    /// Forget that a disk was served before, so that a new one may be made where its file was
+    #[command(
+        after_help = "With a [store] the daemon knows the disks that it has served, and makes no empty one in \
+                      place of a file\nthat is gone: its file system may only not be mounted. Put the file \
+                      back; or, where it is gone for good and\na new, empty disk is wanted, have it \
+                      forgotten. The file itself is not touched.\n\nExamples:
+  tidegate disk forget oltp                               a daemon that runs
+  tidegate disk forget oltp --config /etc/tidegate.toml   one that does not start for it"
+    )]
+    Forget {
+        /// The disk's export name, or the whole path of its file
+        name: String,
+        /// The configuration whose store is to forget it, while no daemon has that open
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

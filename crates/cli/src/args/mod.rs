@@ -249,7 +249,7 @@ pub(crate) enum Command {
     /// The devices their disks lie on
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// One disk: what goes wrong with it on purpose
+    /// One disk: what goes wrong with it on purpose, and whether it may be made anew
     #[command(subcommand)]
     Disk(DiskCommand),
     /// The scheduling policies there are, and the one in force
@@ -493,6 +493,7 @@ mod tests {
             ("device show", true, true, false),
             ("disk fault add", true, true, false),
             ("disk fault list", true, true, false),
+            ("disk forget", true, true, false),
             ("stats", true, true, false),
             ("profile", false, true, false),
             ("profile show", false, true, false),

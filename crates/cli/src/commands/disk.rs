@@ -1,18 +1,37 @@
-//! `tidegate disk`: so far, having one misbehave on purpose.
+//! `tidegate disk`: having one misbehave on purpose, and forgetting one that is gone.
+
+use std::path::Path;
 
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 use tidegate_report::{Align, Cell, Table, Tone, count};
+use tidegate_server::config;
 use tidegate_server::control::view::{DiskFaultsView, FaultView};
+use tidegate_server::store::{Store, StoreError};
 
 use super::vm::put;
 use crate::args::{DiskCommand, FaultArgs, FaultCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
+use crate::problem::Problem;
 
 pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<()> {
-    let DiskCommand::Fault(command) = command;
+    let command = match command {
+        DiskCommand::Fault(command) => command,
+        DiskCommand::Forget { name, config: None } => {
+            let path = format!("/v1/disks/{}/known", escape(&name));
+            let answer = client.change_slowly(Method::DELETE, &path, &Value::Null)?;
+            return forgotten(&name, &answer, out);
+        }
+        DiskCommand::Forget {
+            name,
+            config: Some(file),
+        } => {
+            forget_in_store(&name, &file)?;
+            return forgotten(&name, &json!({ "removed": name, "not_flushed": [] }), out);
+        }
+    };
     let path = |export: &str| format!("/v1/disks/{}/faults", escape(export));
     let answer = match &command {
         FaultCommand::List { export } => client.get(&path(export)),
@@ -34,6 +53,59 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
         return Ok(out.text(&format!("{} has no fault rules{before}\n", disk.export))?);
     }
     Ok(out.table(&table(&disk))?)
+}
+
+/// Says that a disk was forgotten.
+fn forgotten(name: &str, answer: &Value, out: Output) -> Result<()> {
+    match out.is_json() {
+        true => out.json(answer),
+        false => Ok(out.text(&format!(
+            "{name} is forgotten: with create = \"sparse\" a new, empty disk is made where its file was\n"
+        ))?),
+    }
+}
+
+/// Forgets a disk in the store of a configuration, which no daemon has open.
+fn forget_in_store(name: &str, file: &Path) -> Result<()> {
+    let loaded = config::load(file)?;
+    let Some(store) = loaded.config.store else {
+        let what = format!(
+            "{}: no [store] section, so no disk is known",
+            file.display()
+        );
+        let help = "without one a disk whose file is gone is made anew";
+        return Err(Problem::new(what).help(help).into());
+    };
+    if !store.path.try_exists()? {
+        let what = format!(
+            "{}: there is no store, so no disk is known",
+            store.path.display()
+        );
+        return Err(Problem::new(what).into());
+    }
+    let opened = Store::open(&store.path).map_err(|error| {
+        let in_use = matches!(error, StoreError::InUse { .. });
+        let problem = Problem::new(error.to_string());
+        match in_use {
+            true => problem
+                .help("a daemon runs: leave --config out, and it is asked to forget the disk"),
+            false => problem,
+        }
+    })?;
+    if opened.forget_disk(name)? {
+        return Ok(());
+    }
+    let known = opened.disks()?;
+    let known = known
+        .iter()
+        .map(|disk| format!("{} ({})", disk.export, disk.path));
+    let known = known.collect::<Vec<_>>().join(", ");
+    let help = match known.is_empty() {
+        true => "it knows of none".to_owned(),
+        false => format!("it knows {known}"),
+    };
+    let what = format!("{}: the store knows no disk {name:?}", store.path.display());
+    Err(Problem::new(what).help(help).into())
 }
 
 /// What was typed as the rule that the API takes.

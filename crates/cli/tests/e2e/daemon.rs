@@ -237,6 +237,29 @@ impl Daemon {
         daemon
     }
 
+    /// Ends it with SIGTERM and starts it again, which must fail; how it ended.
+    pub(crate) fn restart_in_vain(mut self) -> (Daemon, ExitStatus) {
+        self.signal("TERM");
+        self.wait();
+        self.start_in_vain()
+    }
+
+    /// Starts again what has ended, which must fail; how it ended.
+    pub(crate) fn start_in_vain(mut self) -> (Daemon, ExitStatus) {
+        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        let status = daemon.wait();
+        (daemon, status)
+    }
+
+    /// Starts again what has ended.
+    pub(crate) fn start_again(mut self) -> Daemon {
+        let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
+        if let Err(status) = daemon.listens() {
+            panic!("the daemon did not start again: {status}");
+        }
+        daemon
+    }
+
     /// Kills it and starts it again, as often as whoever supervises it would: the kernel gives
     /// back the locks on a killed daemon's disks only once its last I/O has ended.
     pub(crate) fn crash(mut self) -> Daemon {

@@ -19,6 +19,7 @@ mod guest_initramfs;
 mod guest_linux;
 mod jobs;
 mod listing;
+mod media;
 mod patterns;
 mod power;
 mod resizing;

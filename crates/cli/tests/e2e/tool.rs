@@ -194,6 +194,12 @@ pub(crate) fn qemu_io(scratch: &Scratch, uri: &str, commands: &[&str]) -> String
     out
 }
 
+/// Runs one `qemu-io` command on an export, which may fail; what it said.
+pub(crate) fn run_qemu_io(scratch: &Scratch, uri: &str, command: &str) -> String {
+    let done = Running::start(scratch, "qemu-io", &["-f", "raw", "-c", command, uri]).wait();
+    done.out + &done.err
+}
+
 /// fio on an export. The job runs as a thread of its process, so that this is all there is to kill.
 pub(crate) fn fio(scratch: &Scratch, uri: &str, args: &[&str]) -> Running {
     let uri = format!("--uri={uri}");

@@ -230,6 +230,7 @@ impl Budget {
             self.division.remove(&before);
             self.division.add(&shares);
             self.members[who].shares = shares;
+            self.parts_have_grown();
         }
     }
 
@@ -246,6 +247,16 @@ impl Budget {
         self.members.truncate(needed.map_or(0, |last| last + 1));
         if self.members.capacity() > 4 * self.members.len().max(16) {
             self.members.shrink_to(2 * self.members.len());
+        }
+        self.parts_have_grown();
+    }
+
+    /// Parts are larger than they were: whoever waits may have what it was refused.
+    fn parts_have_grown(&mut self) {
+        for who in 0..self.members.len() {
+            if self.members[who].wait != Wait::None {
+                self.look_again(who);
+            }
         }
     }
 
@@ -469,10 +480,14 @@ impl Budget {
         self.reserved -= of_reserve;
         self.lent -= of_loan;
         self.used -= of_loan + of_own;
-        let (wait, want) = (self.members[who].wait, self.members[who].want);
-        if wait == Wait::None {
-            return;
+        if self.members[who].wait != Wait::None {
+            self.look_again(who);
         }
+    }
+
+    /// Something has changed for a member that waits.
+    fn look_again(&mut self, who: usize) {
+        let want = self.members[who].want;
         match self.source(who, want) {
             Ok(_) => {
                 self.stop_waiting(who);

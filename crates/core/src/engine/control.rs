@@ -107,6 +107,7 @@ impl Engine {
             self.facts.begin_seconds(vm.index());
         }
         self.intake.change(vm.index(), objective);
+        self.feed_reads();
         self.tell_limits(&Event::VmChanged(vm));
         self.emit(&Event::VmChanged(vm));
         Ok(())
@@ -156,6 +157,7 @@ impl Engine {
             }
         }
         self.intake.remove(vm as usize);
+        self.feed_reads();
         let vacated = &mut self.facts.vms[vm as usize];
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);

@@ -333,6 +333,7 @@ impl Engine {
         meant: impl Fn(&Facts, u32) -> bool,
     ) {
         self.unshelve(vm);
+        self.ask_for_memory_again(vm);
         if self.any_hung {
             self.unpark_vm(vm);
         }

@@ -522,8 +522,21 @@ impl Engine {
         }
     }
 
+    /// What a VM's reads lacked memory for may go away: its lane is opened, and who still lacks some waits anew.
+    #[inline]
+    pub(super) fn ask_for_memory_again(&mut self, vm: u32) {
+        if self.facts.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0
+            && let Some(payload) = &mut self.intake.payload
+        {
+            if !payload.refused_replies.contains(&vm) {
+                payload.reads.stop_waiting(vm as usize);
+            }
+            self.set_starved(vm, false);
+        }
+    }
+
     /// Memory came back: the lanes of those that may have some are opened in the order of their turns.
-    fn feed_reads(&mut self) {
+    pub(super) fn feed_reads(&mut self) {
         while let Some(payload) = &mut self.intake.payload
             && let Some(vm) = payload.reads.next_ready()
         {

@@ -4,11 +4,13 @@ use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
 use super::{DIRECTORY, OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
+use crate::media::{State, Watched};
 use crate::ring::sys;
 
 /// How long a lock that somebody else holds is waited for: the kernel gives back those of a killed
@@ -52,6 +54,8 @@ pub struct FileFacts {
     pub can_zero: bool,
     /// Why all further writes and flushes fail.
     pub failed: Option<String>,
+    /// Whether it is still there, whole and the same.
+    pub watched: Arc<Watched>,
     /// When an error was last logged, and how many there were since.
     warned: Option<(Instant, u64)>,
     name: String,
@@ -95,6 +99,22 @@ impl FileFacts {
         );
     }
 
+    /// Gives the disk another size: before its file is made shorter, and after it was made longer.
+    pub fn set_size(&mut self, size: u64) {
+        self.size = size;
+        self.watched.set_size(size);
+    }
+
+    /// Whether an I/O may be begun: `changes` those that write or flush.
+    pub fn takes(&self, changes: bool) -> bool {
+        self.watched.state() == State::Whole && !(changes && self.failed.is_some())
+    }
+
+    /// A read ended before the end of the disk: its file was cut short. Zeroes would be a lie.
+    pub fn ended_early(&self) {
+        self.watched.ended_early();
+    }
+
     /// Facts about nothing, for tests.
     #[cfg(test)]
     pub(crate) fn for_test(size: u64, align: u32) -> FileFacts {
@@ -110,6 +130,7 @@ impl FileFacts {
             can_punch: true,
             can_zero: true,
             failed: None,
+            watched: Arc::new(Watched::new(Path::new("test"), (false, 0, 0), size)),
             warned: None,
             name: "test".into(),
         }
@@ -184,6 +205,7 @@ impl OpenFile {
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             failed: None,
+            watched: Arc::new(Watched::new(path, identity, size)),
             warned: None,
             name: path.display().to_string(),
         };

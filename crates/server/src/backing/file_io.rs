@@ -65,7 +65,7 @@ pub struct FileIo {
     offset: u64,
     len: usize,
     done: usize,
-    /// Results in a row that brought nothing: the second means the end of the file.
+    /// Results in a row that brought nothing: the second means the end of the file, which is before the disk's.
     fruitless: u8,
     /// Calls in a row that are to be made again.
     again: u16,
@@ -137,7 +137,7 @@ impl FileIo {
             Op::Flush => Stage::Sync,
             Op::Discard | Op::WriteZeroes => Stage::Allocate,
         };
-        if facts.failed.is_some() && io.op != Op::Read {
+        if !facts.takes(io.op != Op::Read) {
             self.stage = Stage::Done(Err(IoError::Io));
         }
     }
@@ -188,11 +188,8 @@ impl FileIo {
         };
         self.again = 0;
         match self.stage {
-            Stage::Head => self.block_read(n, self.head(facts), Stage::Tail),
-            Stage::Tail => {
-                self.block_read(n, self.tail(facts), Stage::Transfer);
-                self.fill_bounce(facts);
-            }
+            Stage::Head => self.block_read(facts, n, self.head(facts), Stage::Tail),
+            Stage::Tail => self.block_read(facts, n, self.tail(facts), Stage::Transfer),
             Stage::Transfer if self.op == Op::Read => self.read_some(facts, n),
             Stage::Transfer => self.wrote_some(facts, n),
             Stage::Allocate if self.fua => self.stage = Stage::Sync,
@@ -299,29 +296,28 @@ impl FileIo {
         }
     }
 
-    /// A block that is written in part was read; past the end of the file it is zeroes.
-    fn block_read(&mut self, n: usize, block: Option<(u64, usize)>, next: Stage) {
-        let (at, len) = block.expect("only a partial block is read");
+    /// A block that is written in part was read.
+    fn block_read(
+        &mut self,
+        facts: &FileFacts,
+        n: usize,
+        block: Option<(u64, usize)>,
+        next: Stage,
+    ) {
+        let (_, len) = block.expect("only a partial block is read");
         if n > 0 && n < len && self.fruitless == 0 {
             self.fruitless = 1;
             return;
         }
         self.fruitless = 0;
-        let bounce = self
-            .bounce
-            .as_ref()
-            .expect("partial blocks go through a bounce buffer");
-        let start = if next == Stage::Tail {
-            at
-        } else {
-            self.offset / len as u64 * len as u64
-        };
-        bounce
-            .mem()
-            .slice((at - start) as usize, len)
-            .from(n.min(len))
-            .zero();
+        if n < len {
+            // What is not there cannot be written back beside the caller's bytes.
+            return self.ended_early(facts);
+        }
         self.stage = next;
+        if next == Stage::Transfer {
+            self.fill_bounce(facts);
+        }
     }
 
     fn read_some(&mut self, facts: &FileFacts, n: usize) {
@@ -331,27 +327,27 @@ impl FileIo {
         } else {
             self.len
         };
-        if n > 0 && self.done + n < total {
+        if self.done + n < total {
             // Direct I/O goes on at a block: a part of one is read again.
             let to = (self.done + n) / facts.align as usize * facts.align as usize;
-            if to > self.done || self.fruitless == 0 {
+            if n > 0 && (to > self.done || self.fruitless == 0) {
                 self.fruitless = u8::from(to == self.done);
                 self.done = to;
                 return;
             }
+            return self.ended_early(facts);
         }
-        // A file that ends early reads as zeroes, like the disk it stands for.
-        self.done += n;
         if let Some(bounce) = &self.bounce {
-            bounce.mem().from(self.done.min(total)).zero();
             let from = bounce.mem().slice((self.offset - start) as usize, self.len);
             copy_ranges(&self.ranges, &[from]);
-        } else if self.done < total {
-            let mut rest = Vec::new();
-            sub_ranges(&self.ranges, self.done, total - self.done, &mut rest);
-            rest.iter().for_each(Mem::zero);
         }
         self.stage = Stage::Done(Ok(()));
+    }
+
+    /// The file ends before the disk does.
+    fn ended_early(&mut self, facts: &FileFacts) {
+        facts.ended_early();
+        self.stage = Stage::Done(Err(IoError::Io));
     }
 
     fn wrote_some(&mut self, facts: &mut FileFacts, n: usize) {
@@ -423,12 +419,12 @@ impl FileIo {
             len: to - from,
         })
     }
-            // Other servers sync even where they discard nothing, and a client may have come to count on that.
-            Op::Discard if self.fua => self.stage = Stage::Sync,
 
     /// No way to allocate: a discard is only advice, zeroes are written.
     fn after_allocation_failed(&mut self, facts: &FileFacts) {
         match self.op {
+            // Other servers sync even where they discard nothing, and a client may have come to count on that.
+            Op::Discard if self.fua => self.stage = Stage::Sync,
             Op::Discard => self.stage = Stage::Done(Ok(())),
             _ => self.next_zeroes(facts, self.offset),
         }

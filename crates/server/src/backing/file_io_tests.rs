@@ -4,6 +4,7 @@ use tidegate_core::time::Nanos;
 
 use super::*;
 use crate::buffer::{Pool, Region};
+use crate::media::State;
 
 const SIZE: u64 = 64 << 10;
 const BLOCK: u32 = 4096;
@@ -319,24 +320,38 @@ fn a_file_that_only_ever_says_to_come_again_has_failed() {
     }
 }
 
+/// What was cut off a file must not be read as zeroes, nor be made zeroes beside what is written.
 #[test]
-fn past_the_end_of_a_short_file_zeroes_are_read() {
-    for (offset, len) in [(0, 32 << 10), (100, 20_000), (16 << 10, 4096)] {
+fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
+    for (op, offset, len) in [
+        (Op::Read, 0, 32 << 10),
+        (Op::Read, 100, 20_000),
+        (Op::Read, 16 << 10, 4096),
+        (Op::Write, 9_000, 100),
+        (Op::Write, 4096, 6_000),
+        (Op::Write, 20_000, 100),
+    ] {
         let mut bench = Bench::new();
         let mut fake = Fake::new(&[]);
         fake.bytes.truncate(10_000);
-        bench
-            .region
-            .mem(0, len as usize)
-            .write(&vec![9; len as usize]);
-        bench
-            .run(&mut fake, io(Op::Read, offset, len, false))
-            .unwrap();
-        let mut expected = fake.bytes.clone();
-        expected.resize(SIZE as usize, 0);
-        let range = offset as usize..offset as usize + len as usize;
-        assert!(bench.memory(len as usize) == expected[range]);
+        let before = fake.bytes.clone();
+        let outcome = bench.run(&mut fake, io(op, offset, len, false));
+        assert_eq!(outcome, Err(IoError::Io), "{op:?} {offset} {len}");
+        assert!(fake.bytes == before, "{op:?} {offset} {len}");
+        // From here on nothing is, until somebody has looked.
+        let calls = fake.calls;
+        for op in [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
+            let outcome = bench.run(&mut fake, io(op, 0, 4096, false));
+            assert_eq!(outcome, Err(IoError::Io), "{op:?}");
+        }
+        assert_eq!(fake.calls, calls);
+        assert_eq!(bench.facts.watched.state(), State::Shrunk);
     }
+    let mut bench = Bench::new();
+    let mut fake = Fake::new(&[]);
+    fake.bytes.truncate(10_000);
+    let read = io(Op::Read, 4096, 4096, false);
+    assert_eq!(bench.run(&mut fake, read), Ok(()), "what is there is read");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::bounded::NotDone;
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::fault::Rule;
 use crate::help::missing_directory;
+use crate::media::State;
 
 pub use file::OpenFile;
 pub use memory::{Memory, Tail};
@@ -85,6 +86,19 @@ pub enum OpenError {
         /// What it is, with its article.
         found: &'static str,
     },
+    /// A disk that was served before has lost its file. No new one is made in its place.
+    #[error(
+        "{}: {found}, and the disk {export:?} was served from there before: no empty one is made in its place",
+        path.display()
+    )]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// The disk.
+        export: String,
+        /// What is in its place: nothing, or an empty file.
+        found: &'static str,
+    },
     /// The kernel did not say anything in time.
     #[error("{}: cannot be opened: {source}", path.display())]
     Late {
@@ -141,6 +155,10 @@ impl OpenError {
                 true => "name a file in it, or a block device".to_owned(),
                 false => "name a file that holds the disk's bytes, or a block device".to_owned(),
             },
+            OpenError::Lost { export, .. } => format!(
+                "put the file back (is its file system mounted?); where a new, empty disk is wanted: `tidegate disk \
+                 forget {export}`, with `--config FILE` while the daemon does not run"
+            ),
             OpenError::Late { .. } => "see to the file system it lies on (a network server or a FUSE process that does \
                                        not answer?); `open_within` under [daemon] says how long is waited"
                 .to_owned(),
@@ -227,11 +245,21 @@ impl Disk {
         }
     }
 
-    /// Why it refuses requests.
-    pub fn failure(&self) -> Option<&str> {
+    /// Why it refuses requests, or may not answer them.
+    pub fn failure(&self) -> Option<String> {
         match &self.medium {
             Medium::Memory(_) => None,
-            Medium::File(file) => file.facts.failed.as_deref(),
+            Medium::File(file) => {
+                (file.facts.failed.clone()).or_else(|| file.facts.watched.problem())
+            }
+        }
+    }
+
+    /// State of its file; `None`: it has none.
+    pub fn media_state(&self) -> Option<State> {
+        match &self.medium {
+            Medium::Memory(_) => None,
+            Medium::File(file) => Some(file.facts.watched.state()),
         }
     }
 

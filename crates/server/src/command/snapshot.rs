@@ -18,6 +18,7 @@ use tidegate_core::watch::{Drift, LearntCap};
 
 use crate::fault::RuleSnapshot;
 use crate::job::VmJobs;
+use crate::media::State;
 use crate::reception::VmConnections;
 
 /// A device as it stands.
@@ -103,8 +104,11 @@ pub struct DiskSnapshot {
     pub export: String,
     /// Bytes.
     pub size: u64,
-    /// Why the backing is refusing requests, after a failed fsync; `None` while it is well.
+    /// Why the backing is refusing requests, after a failed fsync or because its file is not what it was, or does not
+    /// answer; `None` while it is well.
     pub failed: Option<String>,
+    /// State of its file; `None`: it has none.
+    pub media: Option<State>,
     /// What goes wrong with it on purpose.
     pub faults: Vec<RuleSnapshot>,
     /// How often something did since the daemon started, over all rules that it ever had.

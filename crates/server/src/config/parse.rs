@@ -11,7 +11,8 @@ use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device, overcommit, vm,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device,
+    overcommit, vm,
 };
 
 /// Where the control API listens unless the file says.

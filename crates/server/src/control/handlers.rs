@@ -260,7 +260,7 @@ pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Re
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
-        "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults, /v1/policies, /v1/stats, /healthz \
+        "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, /v1/stats, /healthz \
              or /metrics",
     )
 }
@@ -269,6 +269,6 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
         "GET to look; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, POST and \
-         DELETE .../schedule and .../faults, PUT and DELETE /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
+         DELETE .../schedule and .../faults, DELETE .../known, PUT and DELETE /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

@@ -6,6 +6,7 @@
 //!   PUT   /v1/devices/{name}/policy
 //!                                  PATCH /v1/vms/{name}/objective    GET  /v1/stats
 //!   GET, POST, DELETE /v1/disks/{export}/faults    DELETE /v1/disks/{export}/faults/{number}
+//!   DELETE /v1/disks/{export}/known
 //!   GET   /healthz                 GET   /metrics
 //!
 //!   POST, DELETE /v1/vms/{name}/schedule    DELETE /v1/vms/{name}/schedule/{number}
@@ -204,6 +205,7 @@ fn router<P: Plane>(api: Api<P>) -> Router {
             "/v1/disks/{export}/faults/{number}",
             delete(faults::remove::<P>),
         )
+        .route("/v1/disks/{export}/known", delete(t::forget_disk::<P>))
         .route("/v1/policies", get(h::policies))
         .route("/v1/policies/{name}", get(h::policy))
         .route("/v1/stats", get(h::stats::<P>))

@@ -124,6 +124,9 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// Whether what is kept of a VM may be forgotten.
     fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
 
+    /// Forgets a disk that was served before; whether it was known.
+    fn forget_disk(&self, name: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
+
     /// Whether what is kept of a VM names this disk.
     fn keeps_disk(
         &self,
@@ -279,6 +282,10 @@ impl Plane for DaemonHandle {
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
         DaemonHandle::may_forget(self, vm)
+    }
+
+    async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
+        DaemonHandle::forget_disk(self, name).await
     }
 
     async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {

@@ -436,6 +436,29 @@ pub(super) async fn resize_disk<P: Plane>(
     .await
 }
 
+/// Forgets a disk that was served before, so that a new one may be made in its place.
+pub(super) async fn forget_disk<P: Plane>(
+    State(api): State<Api<P>>,
+    Path(name): Path<String>,
+) -> ApiResult<Response> {
+    let own = api.clone();
+    let asked = name.clone();
+    let change = async move {
+        let forgotten = own.plane.forget_disk(&asked).await;
+        if !forgotten.map_err(|error| ApiError::control(&error, &asked))? {
+            let what = format!("no disk {asked:?} was served before, as far as the store knows");
+            let error = ApiError::new(StatusCode::NOT_FOUND, what, "disk");
+            return Err(error.allowing("the export, or the whole path of its file"));
+        }
+        tracing::info!(disk = asked, "disk forgotten");
+        Ok(ok(&Removed {
+            removed: asked,
+            not_flushed: Vec::new(),
+        }))
+    };
+    api.change(&name, change).await
+}
+
 pub(super) async fn delete_disk<P: Plane>(
     State(api): State<Api<P>>,
     Path((name, export)): Path<(String, String)>,

@@ -195,6 +195,11 @@ impl DaemonHandle {
         Duration::from_nanos(self.shared.learnt_every.0)
     }
 
+    /// The files of all disks.
+    pub(super) fn files(&self) -> Files {
+        self.shared.files.clone()
+    }
+
     /// How long an orderly end may take.
     pub(super) fn stop_within(&self) -> Duration {
         self.shared.stop_within

@@ -21,12 +21,13 @@ use super::Daemon;
 use super::handle::{ControlError, DaemonHandle};
 use crate::bounded;
 use crate::command::{Command, DeviceLearnt};
-use crate::config::{self, VmConfig};
+use crate::config::{self, DiskConfig, VmConfig};
 use crate::control::Reason;
+use crate::event_loop::Files;
 use crate::identity::Identity;
 use crate::keeper::learnt_by;
 use crate::kept::{self, How, Said};
-use crate::store::{Change, Scope, Store, StoreError, VmRecord};
+use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
 
 /// Puts the objectives that are kept in place of those of the configuration.
 pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
@@ -39,6 +40,34 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
             How::Well => tracing::info!(vm, "{what}"),
             How::PassedOver => tracing::warn!(vm, "{what}"),
             How::Lost => tracing::error!(vm, "{what}"),
+        }
+    }
+}
+
+/// Has no disk that the store knows be made anew.
+pub(super) fn know_disks(store: &Store, files: &Files) {
+    match store.disks() {
+        Ok(disks) => files.set_known(disks.into_iter().map(|disk| disk.path.into())),
+        Err(error) => tracing::error!("which disks were served before cannot be read: {error}"),
+    }
+}
+
+/// Keeps that the disks of these VMs are served, durably: one whose file is lost is missed from now on. Where that
+/// fails they are served all the same.
+pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
+    let disks = vms
+        .iter()
+        .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let disks = disks.filter_map(|(vm, disk)| KnownDisk::of(&vm.name, disk));
+    let disks: Vec<KnownDisk> = disks.collect();
+    let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
+    match store.apply(&changes) {
+        Ok(0) => {}
+        Ok(_) => know_disks(store, files),
+        Err(error) => {
+            tracing::error!(
+                "should a disk's file be lost, a new one may be made in its place: {error}"
+            );
         }
     }
 }
@@ -252,6 +281,71 @@ impl DaemonHandle {
         let forgotten = forgotten.await? > 0;
         self.not_served().remove(name);
         Ok(forgotten)
+    }
+
+    /// Keeps that the disks of a VM are served.
+    pub(super) async fn note_disks_of(&self, vm: &str) {
+        let (Some(store), Some(vm)) = (self.store().cloned(), self.vm(vm)) else {
+            return;
+        };
+        let files = self.files();
+        // One that panicked has said so.
+        let _ = spawn_blocking(move || note_disks(&store, &files, &[vm])).await;
+    }
+
+    /// Forgets disks that were removed: whoever adds them again knows what is there. Those of the configuration stay known,
+    /// which brings them back.
+    pub(super) async fn forget_disks_of(&self, vm: &str, exports: Vec<String>) {
+        let Some(store) = self.store().cloned() else {
+            return;
+        };
+        if self.is_configured(vm) {
+            return;
+        }
+        let files = self.files();
+        let forget = move || {
+            let names = exports
+                .iter()
+                .map(|export| Change::ForgetDisk { name: export });
+            match store.apply(&names.collect::<Vec<_>>()) {
+                Ok(_) => know_disks(&store, &files),
+                Err(error) => tracing::warn!("disks that were removed are still known: {error}"),
+            }
+        };
+        let _ = spawn_blocking(forget).await;
+    }
+
+    /// Forgets a disk that was served before, by its export or its path, so that a new one may be made in its place. Whether it
+    /// was known. Durable when it returns.
+    ///
+    /// # Errors
+    /// When it is served, there is no store, or the store cannot be written.
+    pub async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
+        let store = self.store().cloned().ok_or(ControlError::NoStore)?;
+        let is = |disk: &DiskConfig| {
+            let known = KnownDisk::of("", disk);
+            disk.export == name || known.is_some_and(|known| known.path == name)
+        };
+        if self.all_vms().iter().any(|vm| vm.disks.iter().any(is)) {
+            return Err(ControlError::Disk {
+                what: format!("disk {name:?} is served"),
+                help: Some("remove it, or its VM, first".to_owned()),
+            });
+        }
+        let (asked, files) = (name.to_owned(), self.files());
+        let done = spawn_blocking(move || {
+            let forgotten = store.forget_disk(&asked)?;
+            know_disks(&store, &files);
+            Ok::<_, StoreError>(forgotten)
+        });
+        let failed = |why: &str, help| ControlError::Store {
+            what: format!("disk {name:?} cannot be forgotten: {why}"),
+            help,
+        };
+        match done.await {
+            Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
+            Err(_) => Err(failed("it panicked", None)),
+        }
     }
 
     /// Whether what is kept of a VM names this disk.

@@ -24,6 +24,7 @@ use crate::config::{Config, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::job::KeptJob;
 use crate::keeper::Keeper;
+use crate::media;
 use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
@@ -145,9 +146,15 @@ impl Daemon {
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
         let files = Files::default();
+        if let Some(store) = &store {
+            keep::know_disks(store, &files);
+        }
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &files))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(store) = &store {
+            keep::note_disks(store, &files, &config.vms);
+        }
         let mut bound = Vec::new();
         for listen in &config.listeners {
             let socket = Bound::new(&listen.address).map_err(|source| StartError::Bind {
@@ -212,6 +219,9 @@ impl Daemon {
         }
         let mut keeper = Keeper::new(&self.handle);
         let gone = Gone::default();
+        let mut watching = JoinSet::new();
+        let files = self.handle.files();
+        watching.spawn(media::watch(move || files.watched()));
         loop {
             tokio::select! {
                 name = self.signals.next() => tracing::info!("{name}: finishing what is in flight"),

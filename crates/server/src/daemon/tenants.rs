@@ -56,7 +56,9 @@ impl DaemonHandle {
         let added = (self.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
         let (snapshot, exports) = self.settle(added, &vm.disks)?;
         self.offer(vm.device, exports, &snapshot);
+        let name = vm.name.clone();
         self.vms().push(vm);
+        self.note_disks_of(&name).await;
         Ok(snapshot)
     }
 
@@ -74,7 +76,9 @@ impl DaemonHandle {
         });
         let disks = removed.await??;
         self.vms().retain(|vm| vm.name != name);
+        let exports = disks.iter().map(|disk| disk.export.clone()).collect();
         let failed = self.close(disks).await;
+        self.forget_disks_of(name, exports).await;
         self.give_memory_back();
         Ok(failed)
     }
@@ -97,6 +101,7 @@ impl DaemonHandle {
         let (snapshot, exports) = self.settle(added.await, asked)?;
         self.offer(there.device, exports, &snapshot);
         self.change_vm(vm, |vm| vm.disks.push(disk));
+        self.note_disks_of(vm).await;
         Ok(snapshot)
     }
 
@@ -124,7 +129,9 @@ impl DaemonHandle {
         });
         let disks = removed.await??;
         self.change_vm(vm, |vm| vm.disks.retain(|disk| disk.export != export));
-        Ok(self.close(disks).await)
+        let failed = self.close(disks).await;
+        self.forget_disks_of(vm, vec![export.to_owned()]).await;
+        Ok(failed)
     }
 
     /// Gives a disk another size in bytes; answers with what is in force. `force`: even a

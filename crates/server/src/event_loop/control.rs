@@ -195,7 +195,8 @@ impl Loop {
         DiskSnapshot {
             export: state.disk.export.clone(),
             size: state.disk.size,
-            failed: state.disk.failure().map(str::to_owned),
+            failed: state.disk.failure(),
+            media: state.disk.media_state(),
             faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
             faults_injected: state.injected,
         }

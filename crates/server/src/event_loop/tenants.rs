@@ -168,6 +168,10 @@ impl Loop {
         let resizing = resizing(state, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
+        if let Medium::File(open) = &mut state.disk.medium {
+            // Before the file is made shorter: what the operator does is no loss.
+            open.facts.set_size(state.disk.size);
+        }
         state.resizing = true;
         let resized = self
             .engine
@@ -197,7 +201,7 @@ impl Loop {
         let memory = match &mut state.disk.medium {
             Medium::Memory(memory) => memory.resize(size as usize),
             Medium::File(open) => {
-                open.facts.size = size;
+                open.facts.set_size(size);
                 Ok(())
             }
         };

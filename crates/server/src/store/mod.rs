@@ -36,6 +36,7 @@ use schema::{DEVICES, DISKS, JOBS, LEARNT, STEPS, SchemaError, VMS};
 
 pub use change::Change;
 pub use error::StoreError;
+pub(crate) use record::whole;
 pub use record::{KnownDisk, Scope, VmRecord};
 
 /// The store.

@@ -28,6 +28,7 @@ use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 pub fn config(dir: &Path) -> Config {
     Config {
         base: dir.to_owned(),
+        daemon: Default::default(),
         control: ControlConfig {
             socket: dir.join("control"),
             mode: 0o600,
@@ -147,7 +148,7 @@ impl Server {
                 };
                 daemon.restore().await;
                 started.send(Ok(daemon.handle())).unwrap();
-                daemon.run().await
+                daemon.run().await.map(drop)
             })
         });
         let handle = start.recv().expect("the daemon starts or says why not")?;

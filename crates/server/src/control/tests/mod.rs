@@ -62,6 +62,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             export: (*vm).to_owned(),
             size: 1 << 30,
             failed: None,
+            media: None,
             faults: Vec::new(),
             faults_injected: 0,
         }],

@@ -139,6 +139,7 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         export: disk.export.clone(),
         size: disk.size.expect("told"),
         failed: None,
+        media: None,
         faults: Vec::new(),
         faults_injected: 0,
     }
@@ -173,6 +174,10 @@ impl Plane for Pretended {
 
     async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
         Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
+    }
+
+    async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
+        Ok(name == "lost")
     }
 
     async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {

@@ -257,3 +257,12 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     let (status, _) = set(&plane, "1 IOPS", "?forse=true").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_disk_that_is_known_is_forgotten_by_name() {
+    let plane = Pretended::new();
+    let (status, body) = ask(&plane, "DELETE", "/v1/disks/lost/known", "").await;
+    assert_eq!((status, &body["removed"]), (StatusCode::OK, &json!("lost")));
+    let (status, body) = ask(&plane, "DELETE", "/v1/disks/other/known", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
+}

@@ -1,13 +1,15 @@
 //! One disk, one file: two that were configured on the same one are found out, however it is spelt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::SetupError;
 use crate::backing::{Disk, Medium};
 use crate::config::DiskConfig;
+use crate::media::Watched;
 use crate::ring::sys;
+use crate::store::whole;
 
 /// Device and inode of a file, or a block device, as [`sys::identity`] has it.
 type Identity = (bool, u64, u64);
@@ -15,7 +17,11 @@ type Identity = (bool, u64, u64);
 /// The files that the disks of a daemon have open, over all its devices. Cloned, it is the same list. The list is never
 /// held while the kernel is asked for anything.
 #[derive(Clone, Debug, Default)]
-pub struct Files(Arc<Mutex<HashMap<Identity, Vec<User>>>>);
+pub struct Files {
+    used: Arc<Mutex<HashMap<Identity, Vec<User>>>>,
+    /// Absolute paths of disks that were made or served before, as far as a store knows them.
+    known: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
 
 /// A disk on a file.
 #[derive(Clone, Debug)]
@@ -24,9 +30,31 @@ pub struct User {
     pub(super) export: String,
     pub(super) path: PathBuf,
     read_only: bool,
+    watched: Weak<Watched>,
 }
 
 impl Files {
+    /// Replaces the list of disks that were made or served before.
+    pub(crate) fn set_known(&self, paths: impl Iterator<Item = PathBuf>) {
+        *self.known() = paths.collect();
+    }
+
+    /// Whether a disk on this path was made or served before, so that no new one may take its place.
+    pub(crate) fn knows(&self, path: &Path) -> bool {
+        self.known().contains(&whole(path))
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files, for whoever looks after them.
+    pub(crate) fn watched(&self) -> Vec<Weak<Watched>> {
+        let files = self.all();
+        let users = files.values().flatten();
+        users.map(|user| user.watched.clone()).collect()
+    }
+
     /// Refuses a file that another disk uses, unless neither writes: locks would not tell who.
     pub(super) fn refuse_shared(
         &self,
@@ -52,17 +80,19 @@ impl Files {
         }
     }
 
-    pub(super) fn add(&mut self, vm: &str, disk: &Disk, path: &Path) {
-        if let Medium::File(open) = &disk.medium
-            && let Ok(meta) = open.file.metadata()
-        {
-            let users = self.0.entry(sys::identity(&meta)).or_default();
-            users.push(User {
-                vm: vm.to_owned(),
-                export: disk.export.clone(),
-                path: path.to_owned(),
-                read_only: disk.read_only,
-            });
+    /// A disk has been opened.
+    pub(crate) fn add(&self, vm: &str, disk: &Disk, path: &Path) {
+        if let Medium::File(open) = &disk.medium {
+            self.all()
+                .entry(open.facts.identity)
+                .or_default()
+                .push(User {
+                    vm: vm.to_owned(),
+                    export: disk.export.clone(),
+                    path: path.to_owned(),
+                    read_only: disk.read_only,
+                    watched: Arc::downgrade(&open.facts.watched),
+                });
         }
     }
 
@@ -76,7 +106,7 @@ impl Files {
 
     fn all(&self) -> MutexGuard<'_, HashMap<Identity, Vec<User>>> {
         // Each change is whole, whoever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::backing::{Disk, Medium, OpenError};
 use crate::bounded;
 use crate::buffer::Pool;
 use crate::command::NewDisk;
-use crate::config::{Config, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
+use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::reception::{DeviceConnections, VmConnections};
 use crate::ring::sys;
 
@@ -275,9 +275,32 @@ pub fn open_disk(
     if let Some(path) = &disk.path {
         files.refuse_shared(vm, disk, path)?;
     }
-    let opened = Disk::open(device, disk).map_err(|source| cannot_open(vm, disk, source))?;
+    let opened = open_known(device, disk, files).map_err(|source| cannot_open(vm, disk, source))?;
     let at = wish(&device.kind, &opened);
     Ok(NewDisk { disk: opened, at })
+}
+
+/// Opens a disk. One that was served before is never made anew, whatever `create` says: a file that is missing, or empty, is
+/// more likely one whose file system is not mounted than one that nobody wants.
+fn open_known(device: &DeviceConfig, disk: &DiskConfig, files: &Files) -> Result<Disk, OpenError> {
+    let known = disk.path.as_ref().filter(|path| files.knows(path));
+    let Some(path) = known.filter(|_| disk.create != Create::No) else {
+        return Disk::open(device, disk);
+    };
+    let mut there = disk.clone();
+    there.create = Create::No;
+    let lost = |found| OpenError::Lost {
+        path: path.clone(),
+        export: disk.export.clone(),
+        found,
+    };
+    Disk::open(device, &there).map_err(|error| match error {
+        OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            lost("is not there")
+        }
+        OpenError::Size { found: 0, .. } => lost("is empty"),
+        other => other,
+    })
 }
 
 fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {

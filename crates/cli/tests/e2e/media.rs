@@ -1,0 +1,158 @@
+//! Files that are cut short, removed or replaced under the daemon: their guest gets errors, others notice nothing.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use crate::control::tidegate;
+use crate::daemon::{Backing, Daemon, wait_for};
+use crate::tool::{Running, arg, have, json, qemu_io, run, run_qemu_io};
+
+/// Status and body of an answer of the control API.
+pub(crate) fn get(daemon: &Daemon, path: &str) -> (u16, String) {
+    let mut socket = UnixStream::connect(daemon.path("control.sock")).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: tidegate\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("it answers");
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let body = answer.split_once("\r\n\r\n").expect("a head").1.to_owned();
+    (status.expect("a status line"), body)
+}
+
+#[test]
+fn a_lost_file_fails_its_disk_until_it_is_back_and_no_other() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let file = Backing::File;
+    let vms = [file.vm("a", "1 MiB", ""), file.vm("b", "1 MiB", "")];
+    let daemon = Daemon::start(&[file.device(""), vms.concat()].concat());
+    let image = daemon.path("a.raw");
+    let away = daemon.path("away");
+    let pattern = ["write -P 7 0 1M", "flush"];
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &pattern);
+    let state = |state: &str| {
+        let is = format!(
+            "tidegate_disk_media{{export=\"a\",vm=\"a\",device=\"disk\",state=\"{state}\"}} 1"
+        );
+        wait_for(state, || get(&daemon, "/metrics").1.contains(&is));
+        let (status, health) = get(&daemon, "/healthz");
+        assert_eq!(status, 200, "the daemon itself goes on: {health}");
+        assert_eq!(health.contains("a.raw"), state != "whole", "{health}");
+        let word = if state == "whole" {
+            "\"ok\""
+        } else {
+            "\"degraded\""
+        };
+        assert!(health.contains(word), "{health}");
+        for command in ["read 0 4k", "write 0 4k"] {
+            let said = run_qemu_io(daemon.scratch(), &daemon.uri("a"), command);
+            let failed = said.contains("Input/output error");
+            assert_eq!(failed, state != "whole", "{command} while {state}: {said}");
+        }
+        qemu_io(daemon.scratch(), &daemon.uri("b"), &["write -f -P 9 0 4k"]);
+    };
+    state("whole");
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &pattern);
+    fs::rename(&image, &away).expect("it is there");
+    state("gone");
+    fs::copy(&away, &image).expect("there is room");
+    state("replaced");
+    fs::rename(&away, &image).expect("it is there");
+    state("whole");
+    let resize = |size| {
+        let image = fs::OpenOptions::new().write(true).open(&image);
+        image.expect("it is there").set_len(size).expect("ours");
+    };
+    resize(4096);
+    state("shrunk");
+    resize(1 << 20);
+    state("whole");
+    // What the operator does by way of the daemon is no loss.
+    tidegate(&daemon, &["vm", "resize", "a", "512 KiB", "--shrink"]);
+    state("whole");
+    tidegate(&daemon, &["vm", "resize", "a", "2 MiB"]);
+    state("whole");
+    assert_eq!(daemon.log().matches("shorter than the disk").count(), 1);
+    daemon.stop();
+}
+
+/// With a store no empty disk takes the place of one that was served before.
+#[test]
+fn a_disk_that_is_lost_is_missed_at_the_next_start() {
+    if !have(&["qemu-io"]) {
+        return;
+    }
+    let file = Backing::File;
+    let config = [
+        "[store]\npath = \"kept.redb\"\n",
+        &file.device(""),
+        &file.vm("a", "1 MiB", ""),
+        &file.vm("b", "1 MiB", ""),
+    ]
+    .concat();
+    let daemon = Daemon::start(&config);
+    qemu_io(
+        daemon.scratch(),
+        &daemon.uri("a"),
+        &["write -P 7 0 1M", "flush"],
+    );
+    let (image, away) = (daemon.path("a.raw"), daemon.path("away"));
+    // What is served is not forgotten.
+    let refused = |daemon: &Daemon, words: &[&str]| {
+        let socket = daemon.path("control.sock");
+        let words = [&["--socket", arg(&socket)], words].concat();
+        let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &words).wait();
+        assert!(!done.status.success(), "{}", done.out);
+        done.err
+    };
+    let said = refused(&daemon, &["disk", "forget", "a"]);
+    assert!(said.contains("is served"), "{said}");
+    let said = refused(&daemon, &["disk", "forget", "c"]);
+    assert!(said.contains("no disk \"c\""), "{said}");
+    fs::rename(&image, &away).expect("it is there");
+    let (mut daemon, status) = daemon.restart_in_vain();
+    assert!(!status.success());
+    for said in ["a.raw: is not there", "tidegate disk forget a"] {
+        assert!(daemon.logged(&[said]), "{said}: {}", daemon.log());
+    }
+    assert!(!image.exists(), "an empty disk took its place");
+    // Nor does one that somebody made for it, as long as it is empty.
+    fs::write(&image, "").expect("there is room");
+    (daemon, _) = daemon.start_in_vain();
+    assert!(daemon.logged(&["a.raw: is empty"]), "{}", daemon.log());
+    assert_eq!(fs::metadata(&image).expect("it is there").len(), 0);
+    // Back in its place it is served again.
+    fs::rename(&away, &image).expect("it is there");
+    let daemon = daemon.start_again();
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 7 0 1M"]);
+    // Gone for good.
+    fs::remove_file(&image).expect("it is there");
+    let (daemon, _) = daemon.restart_in_vain();
+    let file = daemon.path("tidegate.toml");
+    let forget = ["disk", "forget", "a", "--config", arg(&file)];
+    run(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &forget);
+    let again = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &forget).wait();
+    assert!(again.err.contains("knows b"), "{}", again.err);
+    let daemon = daemon.start_again();
+    qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 0 0 1M"]);
+    let said = refused(&daemon, &forget);
+    assert!(said.contains("leave --config out"), "{said}");
+    // A VM that is removed by name is forgotten with its disks: added again, it is a new one.
+    let disk = "path=c.raw,size=1 MiB,create=sparse";
+    for _ in 0..2 {
+        tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
+        tidegate(&daemon, &["vm", "remove", "c"]);
+        fs::remove_file(daemon.path("c.raw")).expect("it was made");
+    }
+    // One that was not is missed, and forgotten on request.
+    tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
+    let daemon = daemon.restart();
+    fs::remove_file(daemon.path("c.raw")).expect("it was made");
+    let said = refused(&daemon, &["vm", "add", "c", "--disk", disk]);
+    assert!(said.contains("tidegate disk forget c"), "{said}");
+    tidegate(&daemon, &["disk", "forget", "c"]);
+    tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
+    daemon.stop();
+}

@@ -1,0 +1,423 @@
+//! Whether the files below disks are still what was opened: not cut short, removed or replaced.
+//!
+//! ```text
+//!   once a second, on a thread of its own:  stat(path) --> state of the medium
+//!   event loop, at a read that ends early:  --------------> shrunk
+//!   event loop, at each I/O:                one load of the state; whole, or an I/O error
+//! ```
+//!
+//! An image that somebody truncates reads as zeroes, and one that is unlinked takes writes that nobody will ever find. Both
+//! look well to the guest, so the disk fails all its requests instead until its path leads to the same file again, and that is
+//! long enough. A size that is being changed through the daemon itself is no shrink: the event loop tells beforehand.
+//!
+//! A file system that does not answer keeps only the thread that asked it. Its other files are not asked meanwhile, those
+//! of other file systems are.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::ring::sys;
+
+/// Time between two looks at a file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a file system may take to answer; after that its thread is left to it.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// State of the file or block device below a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It is what was opened, and long enough.
+    Whole,
+    /// Nothing has its path.
+    Gone,
+    /// It is shorter than its disk.
+    Shrunk,
+    /// Another file, or another device, has its path.
+    Replaced,
+}
+
+impl State {
+    /// Every state there is.
+    pub const ALL: [State; 4] = [State::Whole, State::Gone, State::Shrunk, State::Replaced];
+
+    /// One word, for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Whole => "whole",
+            State::Gone => "gone",
+            State::Shrunk => "shrunk",
+            State::Replaced => "replaced",
+        }
+    }
+
+    fn from_byte(byte: u8) -> State {
+        State::ALL[usize::from(byte)]
+    }
+}
+
+/// A disk's file under observation, shared by its event loop and whoever looks at it.
+#[derive(Debug)]
+pub struct Watched {
+    path: PathBuf,
+    /// As [`sys::identity`] has it.
+    identity: (bool, u64, u64),
+    /// A [`State`].
+    state: AtomicU8,
+    /// Bytes that it must have.
+    size: AtomicU64,
+    /// How often that was changed: a look during a change tells nothing.
+    changes: AtomicU32,
+    /// Its file system has not answered for [`ANSWERS_WITHIN`].
+    silent: AtomicBool,
+}
+
+impl Watched {
+    /// A whole file of this identity, which has to have `size` bytes.
+    pub fn new(path: &Path, identity: (bool, u64, u64), size: u64) -> Watched {
+        Watched {
+            path: path.to_owned(),
+            identity,
+            state: AtomicU8::new(State::Whole as u8),
+            size: AtomicU64::new(size),
+            changes: AtomicU32::new(0),
+            silent: AtomicBool::new(false),
+        }
+    }
+
+    /// The state that was seen last.
+    pub fn state(&self) -> State {
+        State::from_byte(self.state.load(Ordering::Relaxed))
+    }
+
+    /// What is wrong with it, as a sentence; `None`: nothing.
+    pub fn problem(&self) -> Option<String> {
+        let path = self.path.display();
+        let lost = match self.state() {
+            State::Whole if self.silent.load(Ordering::Relaxed) => {
+                return Some(format!("the file system of {path} does not answer"));
+            }
+            State::Whole => return None,
+            State::Gone => "is gone",
+            State::Shrunk => "is shorter than the disk",
+            State::Replaced => "is another file than the one that is served",
+        };
+        Some(format!(
+            "{path} {lost}: requests fail until it is there again, whole and the same"
+        ))
+    }
+
+    /// The disk is to have another size from here on. Called before its file is made shorter, and after it was made longer.
+    pub(crate) fn set_size(&self, size: u64) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.size.store(size, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A read ended before the end of the disk.
+    pub(crate) fn ended_early(&self) {
+        self.set(State::Shrunk);
+    }
+
+    /// Looks at its path, which may block for as long as the file system does not answer.
+    fn look(&self) {
+        let changes = self.changes.load(Ordering::Acquire);
+        let size = self.size.load(Ordering::Acquire);
+        let seen = match std::fs::metadata(&self.path) {
+            Ok(meta) if sys::identity(&meta) != self.identity => State::Replaced,
+            // A length that cannot be had is taken for enough: reads tell.
+            Ok(meta) => match length(&meta) {
+                Some(length) if length < size => State::Shrunk,
+                _ => State::Whole,
+            },
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => State::Gone,
+                // Not allowed to look, or an error of the disk: that says nothing of the file.
+                _ => return,
+            },
+        };
+        if self.changes.load(Ordering::Acquire) == changes {
+            self.set(seen);
+        }
+    }
+
+    fn set(&self, seen: State) {
+        // Written only where it changes: the event loop reads it with each I/O.
+        if self.state() == seen {
+            return;
+        }
+        let was = State::from_byte(self.state.swap(seen as u8, Ordering::Relaxed));
+        if was == seen {
+            return;
+        }
+        match self.problem() {
+            Some(problem) => tracing::error!("{problem}"),
+            None => tracing::warn!("{} is whole again: served", self.path.display()),
+        }
+    }
+
+    /// Which file system it lies on, as far as that can be told; block devices lie on none.
+    fn filesystem(&self) -> Option<u64> {
+        let (block_device, device, _) = self.identity;
+        (!block_device).then_some(device)
+    }
+}
+
+/// Bytes of a file or a block device, without opening it.
+fn length(meta: &Metadata) -> Option<u64> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    if !meta.file_type().is_block_device() {
+        return Some(meta.len());
+    }
+    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+    let sectors = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?;
+    // In units of 512 bytes, whatever the device's block is.
+    sectors.trim().parse::<u64>().ok().map(|n| n * 512)
+}
+
+/// One look at each of some files.
+#[derive(Debug)]
+struct Round {
+    files: Vec<Arc<Watched>>,
+    /// Which one is looked at now; past the last: none any more.
+    at: AtomicUsize,
+    /// Another thread has taken over.
+    abandoned: AtomicBool,
+}
+
+impl Round {
+    fn new(files: Vec<Arc<Watched>>) -> Arc<Round> {
+        Arc::new(Round {
+            files,
+            at: AtomicUsize::new(0),
+            abandoned: AtomicBool::new(false),
+        })
+    }
+
+    fn run(&self) {
+        for (at, file) in self.files.iter().enumerate() {
+            self.at.store(at, Ordering::Release);
+            file.look();
+            if file.silent.swap(false, Ordering::Relaxed) {
+                tracing::warn!("the file system of {} answers again", file.path.display());
+            }
+            if self.abandoned.load(Ordering::Acquire) {
+                return;
+            }
+        }
+        self.at.store(self.files.len(), Ordering::Release);
+    }
+
+    /// Where it is; `None`: done.
+    fn position(&self) -> Option<usize> {
+        let at = self.at.load(Ordering::Acquire);
+        (at < self.files.len()).then_some(at)
+    }
+}
+
+/// Has files looked at, and gives up those whose file system does not answer.
+struct Watcher {
+    /// The thread that looks; `None`: none is needed yet, or the last one was abandoned.
+    worker: Option<Sender<Arc<Round>>>,
+    /// What it is at, where it was when it last got on, and when that was.
+    round: Option<(Arc<Round>, usize, Instant)>,
+    answers_within: Duration,
+}
+
+impl Watcher {
+    fn new(answers_within: Duration) -> Watcher {
+        Watcher {
+            worker: None,
+            round: None,
+            answers_within,
+        }
+    }
+
+    /// Goes on where it can: begins a round once the one before is done or stuck.
+    fn turn(&mut self, files: impl FnOnce() -> Vec<Arc<Watched>>) {
+        if let Some((round, was, since)) = &mut self.round
+            && let Some(at) = round.position()
+        {
+            if at != *was {
+                (*was, *since) = (at, Instant::now());
+            }
+            if since.elapsed() < self.answers_within {
+                return;
+            }
+            let stuck = &round.files[at];
+            stuck.silent.store(true, Ordering::Relaxed);
+            round.abandoned.store(true, Ordering::Release);
+            tracing::error!("{}", stuck.problem().unwrap_or_default());
+            self.worker = None;
+        }
+        self.round = None;
+        let mut files = files();
+        let silent = files
+            .iter()
+            .filter(|file| file.silent.load(Ordering::Relaxed));
+        let silent: BTreeSet<_> = silent.map(|file| file.filesystem()).collect();
+        files.retain(|file| {
+            let of_its_own = file.filesystem().is_none();
+            let silent = match of_its_own {
+                true => file.silent.load(Ordering::Relaxed),
+                false => silent.contains(&file.filesystem()),
+            };
+            !silent
+        });
+        if files.is_empty() {
+            return;
+        }
+        let round = Round::new(files);
+        if self.begin(&round) {
+            self.round = Some((round, 0, Instant::now()));
+        }
+    }
+
+    /// Gives the round to the thread, which is started where there is none. False: it cannot be.
+    fn begin(&mut self, round: &Arc<Round>) -> bool {
+        if let Some(worker) = &self.worker
+            && worker.send(round.clone()).is_ok()
+        {
+            return true;
+        }
+        let (sender, rounds) = channel::<Arc<Round>>();
+        let _ = sender.send(round.clone());
+        let started = std::thread::Builder::new()
+            .name("media".to_owned())
+            .spawn(move || rounds.iter().for_each(|round| round.run()));
+        self.worker = started.is_ok().then_some(sender);
+        self.worker.is_some()
+    }
+}
+
+/// Looks at the files of disks every second, until this is dropped. `files`: those that there are now. Disks that have gone
+/// by the next look are forgotten with it.
+pub(crate) async fn watch(files: impl Fn() -> Vec<Weak<Watched>>) {
+    let mut watcher = Watcher::new(ANSWERS_WITHIN);
+    let mut every = interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        watcher.turn(|| files().iter().filter_map(Weak::upgrade).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of 8 KiB, and the watch over it.
+    fn watched() -> (tempfile::TempDir, PathBuf, Watched) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        std::fs::write(&path, vec![7; 8192]).unwrap();
+        let identity = sys::identity(&std::fs::metadata(&path).unwrap());
+        let watched = Watched::new(&path, identity, 8192);
+        (dir, path, watched)
+    }
+
+    fn seen(watched: &Watched) -> State {
+        watched.look();
+        watched.state()
+    }
+
+    fn cut(path: &Path, size: u64) {
+        let file = std::fs::OpenOptions::new().write(true).open(path);
+        file.unwrap().set_len(size).unwrap();
+    }
+
+    #[test]
+    fn what_becomes_of_a_file_is_seen_and_forgiven_once_it_is_whole_and_the_same() {
+        let (dir, path, watched) = watched();
+        assert_eq!((seen(&watched), watched.problem()), (State::Whole, None));
+        cut(&path, 4096);
+        assert_eq!(seen(&watched), State::Shrunk);
+        assert!(watched.problem().unwrap().contains("shorter"));
+        cut(&path, 8192);
+        assert_eq!(seen(&watched), State::Whole);
+        // Longer is no harm.
+        cut(&path, 16384);
+        assert_eq!(seen(&watched), State::Whole);
+        let away = dir.path().join("away");
+        std::fs::rename(&path, &away).unwrap();
+        assert_eq!(seen(&watched), State::Gone);
+        std::fs::write(&path, vec![7; 8192]).unwrap();
+        assert_eq!(seen(&watched), State::Replaced);
+        std::fs::rename(&away, &path).unwrap();
+        assert_eq!((seen(&watched), watched.problem()), (State::Whole, None));
+        drop(dir);
+        assert_eq!(seen(&watched), State::Gone);
+    }
+
+    #[test]
+    fn a_size_that_the_operator_changes_is_no_shrink() {
+        let (_dir, path, watched) = watched();
+        watched.set_size(4096);
+        cut(&path, 4096);
+        assert_eq!(seen(&watched), State::Whole);
+        cut(&path, 16384);
+        watched.set_size(16384);
+        assert_eq!(seen(&watched), State::Whole);
+        cut(&path, 8192);
+        assert_eq!(seen(&watched), State::Shrunk);
+    }
+
+    #[test]
+    fn a_read_that_ended_early_is_believed_until_the_next_look() {
+        let (_dir, _path, watched) = watched();
+        watched.ended_early();
+        assert_eq!(watched.state(), State::Shrunk);
+        assert_eq!(seen(&watched), State::Whole);
+    }
+
+    /// A FIFO in the place of the directory's answer: `stat` of a path does not block on any file that a test can make, so
+    /// the round is held by hand.
+    #[tokio::test]
+    async fn a_file_system_that_does_not_answer_keeps_only_itself() {
+        let (dir, path, stuck) = watched();
+        let stuck = Arc::new(stuck);
+        let elsewhere = Arc::new(Watched::new(&path, (false, u64::MAX, 1), 1));
+        let beside = Arc::new(Watched::new(&path, stuck.identity, 8192));
+        let all = || vec![stuck.clone(), beside.clone(), elsewhere.clone()];
+        let mut watcher = Watcher::new(Duration::ZERO);
+        // A round whose thread never comes back.
+        watcher.round = Some((Round::new(all()), 0, Instant::now()));
+        cut(&path, 4096);
+        watcher.turn(all);
+        assert!(stuck.problem().unwrap().contains("does not answer"));
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while elsewhere.state() == State::Whole {
+            assert!(
+                std::time::Instant::now() < until,
+                "the others are not looked at"
+            );
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(elsewhere.state(), State::Replaced);
+        assert_eq!(
+            beside.state(),
+            State::Whole,
+            "of the same file system, and looked at"
+        );
+        // It answers at last.
+        Round::new(vec![stuck.clone()]).run();
+        assert_eq!(stuck.state(), State::Shrunk);
+        watcher.round = None;
+        watcher.turn(all);
+        while beside.state() == State::Whole {
+            assert!(
+                std::time::Instant::now() < until,
+                "its file system answers again"
+            );
+            tokio::task::yield_now().await;
+        }
+        drop(dir);
+    }
+}
