@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{config, open_disk, policy};
-use tidegate_core::engine::{Engine, SILENCE, SILENCE_WITHOUT_DATA};
+use tidegate_core::engine::{Engine, Patience, SILENCE, SILENCE_WITHOUT_DATA};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
@@ -38,7 +38,7 @@ impl Rig {
         let mut config = config(DEPTH, 128 << 10);
         config.device.max_io = 64 << 10;
         let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
-        engine.set_hung_disks_aside(Nanos::ZERO);
+        engine.set_hung_disks_aside(Nanos::ZERO, Patience::default());
         Rig {
             engine,
             now: Nanos::ZERO,
@@ -233,13 +233,13 @@ fn a_lone_flush_has_more_time() {
     let (first, second) = (rig.flush(hung), rig.flush(hung));
     rig.dispatch();
     let third = rig.flush(hung);
-    let almost = SILENCE_WITHOUT_DATA - Nanos::from_millis(50);
+    let almost = SILENCE_WITHOUT_DATA - Nanos::from_millis(200);
     while rig.now < almost {
         rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
         assert!(!rig.engine.look_for_hung_disks(rig.now), "{}", rig.now);
     }
-    rig.pass(Nanos::from_millis(50));
+    rig.pass(Nanos::from_millis(200));
     assert!(rig.engine.look_for_hung_disks(rig.now));
     // One more I/O may try; later flushes wait for the first.
     let reads = [rig.read(hung), rig.read(hung)];

@@ -118,6 +118,16 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
         "Guest requests that such a rule has struck",
         Read::Counter(|disk| disk.faults_injected as f64),
     ),
+    seconds(
+        "oldest_io",
+        "Age of its oldest I/O with the device; 0 while it has none there",
+        Read::Gauge(|disk| disk.oldest_io.unwrap_or_default().as_secs_f64()),
+    ),
+    plain(
+        "hung",
+        "1 while none of its I/Os ends and the device goes on for others: it gets one I/O at a time",
+        Read::Gauge(|disk| disk.hung.map_or(0.0, |_| 1.0)),
+    ),
 ];
 
 /// Everything, as OpenMetrics text.
@@ -326,6 +336,8 @@ pub(crate) mod tests {
             "tidegate_vm_connections_refused_total{vm=\"oltp\",device=\"disk0\"} 0.0",
             "tidegate_disk_fault_rules{export=\"dss\",vm=\"dss\",device=\"disk1\"} 0.0",
             "tidegate_disk_faults_injected_total{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
+            "tidegate_disk_oldest_io_seconds{export=\"oltp\",vm=\"oltp\",device=\"disk0\"} 0.0",
+            "tidegate_device_oldest_io_seconds{device=\"disk0\"} 0.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -93,6 +93,14 @@ pub(super) fn describe(device: &DeviceView) -> Table {
             ),
         )
         .fact("idle on purpose", idle(device));
+    if let Some(age) = device.oldest_io_ns {
+        table.fact("oldest I/O", duration(age));
+    }
+    if device.uncounted > 0 {
+        let ios = count(u64::from(device.uncounted));
+        let text = format!("{ios} I/Os of disks that hang do not count against the depth");
+        table.fact("", Cell::from(text).tone(Tone::Bad));
+    }
     if let Some(drift) = &device.drift {
         table.fact("profile", compared(drift));
     }

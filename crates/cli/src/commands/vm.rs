@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, percent};
 use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
-use tidegate_server::control::view::VmView;
+use tidegate_server::control::view::{DiskView, VmView};
 
 use super::{job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
@@ -52,7 +52,8 @@ fn list(client: &Client, out: Output) -> Result<()> {
             .iter()
             .map(|part| part.part.as_str())
             .collect();
-        let failed = vm.disks.iter().any(|disk| disk.failed.is_some());
+        let failed = |disk: &DiskView| disk.failed.is_some() || disk.hung_for_ns.is_some();
+        let failed = vm.disks.iter().any(failed);
         let name = Cell::from(vm.name.as_str());
         table.row([
             name.tone(if failed { Tone::Bad } else { Tone::Strong }),
@@ -207,6 +208,13 @@ fn describe(vm: &VmView) -> Table {
             None => table.fact("disk", text),
             Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
         };
+        if let Some(silence) = disk.hung_for_ns {
+            let silence = duration(silence);
+            let text = format!(
+                "hangs: no I/O of it has ended for {silence}; it gets one at a time, others go on"
+            );
+            table.fact("", Cell::from(text).tone(Tone::Bad));
+        }
         if disk.fault_rules > 0 {
             let rules = match disk.fault_rules {
                 1 => "1 fault rule".to_owned(),

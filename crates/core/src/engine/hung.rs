@@ -25,7 +25,7 @@
 
 use super::{Engine, InFlight, NIL};
 use crate::facts::state;
-use crate::request::{DeviceIo, DiskId, IoError, Op};
+use crate::request::{DeviceIo, DiskId, IoError, IoId, Op};
 use crate::roles::{Event, Interests};
 use crate::time::Nanos;
 
@@ -35,6 +35,24 @@ pub const SILENCE: Nanos = Nanos::from_secs(1);
 /// The same for a disk with nothing but flushes, discards or zeroing in flight. A cache of some hundred MiB
 /// takes a hard disk a few seconds.
 pub const SILENCE_WITHOUT_DATA: Nanos = Nanos::from_secs(5);
+
+/// How long a disk may be silent before it is taken to hang.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// With reads or writes in flight.
+    pub data: Nanos,
+    /// With nothing but flushes, discards or zeroing in flight.
+    pub other: Nanos,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            data: SILENCE,
+            other: SILENCE_WITHOUT_DATA,
+        }
+    }
+}
 
 /// The silence of a disk with I/Os in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,12 +75,12 @@ impl Silence {
     }
 
     /// Returns since when a disk is silent, if that is for too long. `last_end`: when an I/O of it last ended.
-    fn too_long(self, now: Nanos, last_end: Nanos) -> Option<Nanos> {
+    fn too_long(self, now: Nanos, last_end: Nanos, patience: &Patience) -> Option<Nanos> {
         let since = |start: Nanos, bound: Nanos| {
             let since = start.max(last_end);
             (start != Nanos::MAX && now.since(since) >= bound).then_some(since)
         };
-        since(self.data, SILENCE).or_else(|| since(self.other, SILENCE_WITHOUT_DATA))
+        since(self.data, patience.data).or_else(|| since(self.other, patience.other))
     }
 }
 
@@ -78,6 +96,7 @@ struct HungDisk {
 
 /// What is known of the silence of disks, and which of them hang.
 pub(super) struct HungDisks {
+    patience: Patience,
     /// When an I/O of each disk last ended, by the disk's slot; [`Nanos::ZERO`]: none did.
     last_end: Vec<Nanos>,
     hung: Vec<HungDisk>,
@@ -89,8 +108,9 @@ pub(super) struct HungDisks {
 }
 
 impl HungDisks {
-    fn new(disks: usize, uncounted_most: u32) -> HungDisks {
+    fn new(disks: usize, uncounted_most: u32, patience: Patience) -> HungDisks {
         let mut this = HungDisks {
+            patience,
             last_end: Vec::new(),
             hung: Vec::new(),
             uncounted: 0,
@@ -140,7 +160,7 @@ impl HungDisks {
     fn silent(&self, now: Nanos) -> Vec<(u32, Nanos)> {
         let disks = self.silence.iter().zip(&self.last_end).zip(0..);
         let silent = disks.filter_map(|((silence, &last_end), disk)| {
-            let since = silence.too_long(now, last_end)?;
+            let since = silence.too_long(now, last_end, &self.patience)?;
             self.find(disk).is_none().then_some((disk, since))
         });
         silent.collect()
@@ -165,7 +185,7 @@ impl Engine {
     /// Has disks that hang leave the depth count from now on, when [`Engine::look_for_hung_disks`] finds them. From
     /// then on up to [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are with the device at once. Panics
     /// while anything is in flight.
-    pub fn set_hung_disks_aside(&mut self, now: Nanos) {
+    pub fn set_hung_disks_aside(&mut self, now: Nanos, patience: Patience) {
         self.advance(now);
         assert!(
             self.facts.device.in_flight == 0,
@@ -177,15 +197,25 @@ impl Engine {
         let (disks, device) = (self.disks.len(), &self.config.device);
         let (most, slots) = (device.uncounted_most(), device.io_slots());
         self.grow_in_flight(slots);
-        let hung = HungDisks::new(disks, most);
+        let hung = HungDisks::new(disks, most, patience);
         self.hung = Some(Box::new(hung));
     }
 
-    /// Returns since when no I/O of a disk has ended, if it hangs; `None`: it does not, or there is no such disk.
+    /// Returns since when no I/O of a disk has ended, if it hangs; `None`: it does not, or it is gone.
     pub fn hung_since(&self, disk: DiskId) -> Option<Nanos> {
-        self.disk(disk).ok()?;
+        let of_disk = self.disks.get(disk.index())?;
         let hung = self.hung.as_ref()?.find(disk.index)?;
-        Some(hung.since)
+        (of_disk.generation == disk.generation).then_some(hung.since)
+    }
+
+    /// Returns whether any disk hangs.
+    pub fn any_hung(&self) -> bool {
+        self.any_hung
+    }
+
+    /// Returns whether an I/O is with the device and counts against its depth.
+    pub fn is_counted(&self, io: IoId) -> bool {
+        self.is_in_flight(io) && self.in_flight[io.index()].counted
     }
 
     /// Iterates over all I/Os with the device: the disk of each, and when it started.
@@ -210,7 +240,7 @@ impl Engine {
         let mut silent = hung.silent(self.facts.now);
         if !silent.is_empty() {
             let others = hung.last_end_of_others(&silent);
-            let lately = others > Nanos::ZERO && self.facts.now.since(others) <= SILENCE;
+            let lately = others > Nanos::ZERO && self.facts.now.since(others) <= hung.patience.data;
             let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
             silent.retain(|&(_, since)| all || (lately && others > since));
         }
@@ -433,18 +463,18 @@ mod tests {
     fn silence_counts_from_the_last_end_or_from_the_oldest_start() {
         let at = Nanos::from_millis;
         let with = |data: Nanos, other: Nanos| Silence { data, other };
-        let none = Nanos::MAX;
+        let (none, patience) = (Nanos::MAX, &Patience::default());
         let reads = with(at(500), none);
-        assert_eq!(reads.too_long(at(1499), at(100)), None);
-        assert_eq!(reads.too_long(at(1500), at(100)), Some(at(500)));
-        assert_eq!(reads.too_long(at(1500), at(501)), None);
-        assert_eq!(reads.too_long(at(1501), at(501)), Some(at(501)));
+        assert_eq!(reads.too_long(at(1499), at(100), patience), None);
+        assert_eq!(reads.too_long(at(1500), at(100), patience), Some(at(500)));
+        assert_eq!(reads.too_long(at(1500), at(501), patience), None);
+        assert_eq!(reads.too_long(at(1501), at(501), patience), Some(at(501)));
         let flush = with(none, at(500));
-        assert_eq!(flush.too_long(at(5499), at(0)), None);
-        assert_eq!(flush.too_long(at(5500), at(0)), Some(at(500)));
+        assert_eq!(flush.too_long(at(5499), at(0), patience), None);
+        assert_eq!(flush.too_long(at(5500), at(0), patience), Some(at(500)));
         let both = with(at(4000), at(500));
-        assert_eq!(both.too_long(at(4999), at(0)), None);
-        assert_eq!(both.too_long(at(5000), at(0)), Some(at(4000)));
-        assert_eq!(Silence::NONE.too_long(at(99_000), at(0)), None);
+        assert_eq!(both.too_long(at(4999), at(0), patience), None);
+        assert_eq!(both.too_long(at(5000), at(0), patience), Some(at(4000)));
+        assert_eq!(Silence::NONE.too_long(at(99_000), at(0), patience), None);
     }
 }

@@ -54,7 +54,7 @@ pub use crate::facts::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
-pub use hung::{SILENCE, SILENCE_WITHOUT_DATA};
+pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 pub use intake::{Holdings, PayloadBounds};
 
 use crate::facts::{Cold, Facts, Hot, NIL, Vm};

@@ -42,6 +42,10 @@ pub struct DeviceSnapshot {
     pub adapted_depth: Option<u32>,
     /// What was learnt of what requests cost; `None`: nothing is to be.
     pub learnt_costs: Option<Learnt>,
+    /// I/Os with the device that do not count against its depth: those of disks that hang.
+    pub uncounted: u32,
+    /// Age of the oldest I/O with the device; `None` while there is none.
+    pub oldest_io: Option<Nanos>,
     /// Its VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
     /// Loop time when this was taken, in nanoseconds of the monotonic clock.
@@ -109,6 +113,10 @@ pub struct DiskSnapshot {
     pub failed: Option<String>,
     /// State of its file; `None`: it has none.
     pub media: Option<State>,
+    /// Age of its oldest I/O with the device; `None` while it has none there.
+    pub oldest_io: Option<Nanos>,
+    /// How long no I/O of it has ended, if it hangs: others go on, and it gets one I/O at a time.
+    pub hung: Option<Nanos>,
     /// What goes wrong with it on purpose.
     pub faults: Vec<RuleSnapshot>,
     /// How often something did since the daemon started, over all rules that it ever had.

@@ -209,7 +209,7 @@ fn a_whole_file_becomes_a_configuration() {
     );
     assert_eq!(
         warnings[1].place.as_ref().map(|p| (p.line, p.column)),
-        Some((42, 11))
+        Some((46, 11))
     );
 }
 

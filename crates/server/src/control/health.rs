@@ -5,9 +5,15 @@
 //! 503 only where the daemon itself cannot go on ([`Severity::Failing`]).
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::engine::SILENCE_WITHOUT_DATA;
+use tidegate_core::time::Nanos;
 
 use super::error::ApiError;
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
+
+/// Age from which on an I/O with the device is a reason of its own, whatever others do: twice what a lone flush
+/// is given before its disk is taken to hang.
+const OLD_IO: Nanos = Nanos(2 * SILENCE_WITHOUT_DATA.0);
 
 /// The answer of `/healthz`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -43,6 +49,10 @@ pub enum ReasonKind {
     LoopSilent,
     /// A disk refuses requests after a failed fsync.
     DiskFailed,
+    /// No I/O of a disk ends while the device goes on for others.
+    DiskHung,
+    /// An I/O of a disk has been with the device for ten seconds or longer.
+    OldIo,
 }
 
 impl ReasonKind {
@@ -50,7 +60,10 @@ impl ReasonKind {
     pub fn severity(self) -> Severity {
         match self {
             ReasonKind::LoopSilent => Severity::Failing,
-            ReasonKind::VmNotServed | ReasonKind::DiskFailed => Severity::Degraded,
+            ReasonKind::VmNotServed
+            | ReasonKind::DiskFailed
+            | ReasonKind::DiskHung
+            | ReasonKind::OldIo => Severity::Degraded,
         }
     }
 }
@@ -117,7 +130,21 @@ impl Reason {
         };
         let failed = disk.failed.clone();
         let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
-        failed.into_iter().collect()
+        let seconds = |age: Nanos| age.0 / Nanos::SECOND.0;
+        let late = match (disk.hung, disk.oldest_io) {
+            (Some(silence), _) => {
+                let silence = seconds(silence);
+                let what =
+                    format!("hangs: no I/O of it has ended for {silence} s, and others go on");
+                Some(reason(ReasonKind::DiskHung, what))
+            }
+            (None, Some(age)) if age >= OLD_IO => {
+                let what = format!("an I/O has been with the device for {} s", seconds(age));
+                Some(reason(ReasonKind::OldIo, what))
+            }
+            _ => None,
+        };
+        failed.into_iter().chain(late).collect()
     }
 
     /// Returns the reason as a sentence that names its subject.

@@ -8,6 +8,7 @@ use tidegate_core::policy::PolicySpec;
 use super::answer_ended;
 use super::client::{Client, RECEIVE, Rx, State, Tx};
 use super::device::DiskState;
+use super::hung::OldestIos;
 use super::{Loop, Phase};
 use crate::backing::Medium;
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
@@ -144,6 +145,7 @@ impl Loop {
     }
 
     fn snapshot(&self) -> DeviceSnapshot {
+        let oldest = self.oldest_ios();
         DeviceSnapshot {
             name: self.name.clone(),
             backing: self.device.description.clone(),
@@ -154,14 +156,20 @@ impl Loop {
             learnt_cap: self.engine.learnt_cap(),
             adapted_depth: self.engine.adapted_depth(),
             learnt_costs: self.engine.learnt_costs(),
+            uncounted: self.engine.uncounted(),
+            oldest_io: oldest.oldest(),
             vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
-                .map(|(at, _)| self.vm_snapshot(at))
+                .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
                 .collect(),
             taken_at: self.now,
         }
     }
 
     pub(super) fn vm_snapshot(&self, index: usize) -> VmSnapshot {
+        self.vm_snapshot_with(index, &self.oldest_ios())
+    }
+
+    fn vm_snapshot_with(&self, index: usize, oldest: &OldestIos) -> VmSnapshot {
         let vm = &self.vms[index];
         VmSnapshot {
             name: vm.name.clone(),
@@ -171,7 +179,9 @@ impl Loop {
             objective: *self.engine.objective(vm.id),
             background: self.engine.view().is_background(vm.id),
             honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
-            disks: vm.disks.iter().map(|&d| self.disk_snapshot(d)).collect(),
+            disks: (vm.disks.iter())
+                .map(|&disk| self.disk_snapshot_with(disk, oldest))
+                .collect(),
             clients: self
                 .clients
                 .iter()
@@ -190,6 +200,10 @@ impl Loop {
     }
 
     pub(super) fn disk_snapshot(&self, index: usize) -> DiskSnapshot {
+        self.disk_snapshot_with(index, &self.oldest_ios())
+    }
+
+    fn disk_snapshot_with(&self, index: usize, oldest: &OldestIos) -> DiskSnapshot {
         let state = &self.device.disks[index];
         let faults = state.faults.as_ref();
         DiskSnapshot {
@@ -197,6 +211,8 @@ impl Loop {
             size: state.disk.size,
             failed: state.disk.failure(),
             media: state.disk.media_state(),
+            oldest_io: oldest.age(index),
+            hung: (self.engine.hung_since(state.id)).map(|since| self.now.since(since)),
             faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
             faults_injected: state.injected,
         }

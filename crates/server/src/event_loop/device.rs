@@ -7,6 +7,7 @@
 //!   on a disk with fault rules each I/O meets them first (`inject`)
 //! ```
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Device {
     /// One for each I/O that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
+    /// I/Os for which the model has no room, as others of disks that hang are with it still.
+    pub(super) waits_for_model: VecDeque<u32>,
     /// I/Os that fault rules hold up.
     pub(super) stalls: Stalls,
     /// For people.
@@ -60,6 +63,8 @@ pub(super) struct DiskState {
     /// Its I/Os end as soon as they are submitted.
     pub(super) instant: bool,
     pub(super) in_flight: u32,
+    /// Since when it hangs, as far as the log was told.
+    pub(super) hung: Option<Nanos>,
     /// For questions about extents.
     pub(super) survey: Option<Arc<File>>,
     /// What goes wrong with it on purpose.
@@ -167,7 +172,11 @@ impl Loop {
         (entry.io, entry.disk, entry.medium, entry.answer) = (Some(io), disk, None, Ok(()));
         entry.held = self.device.model.is_some();
         if let Some(model) = &mut self.device.model {
-            model.submit(self.now, model_io(model.as_ref(), &io));
+            if model.has_room() {
+                model.submit(self.now, model_io(model.as_ref(), &io));
+            } else {
+                self.device.waits_for_model.push_back(index as u32);
+            }
         }
         if io.op == Op::Read {
             self.take_read_buffers(io.id);
@@ -315,6 +324,14 @@ impl Loop {
             if entry.medium.is_some() && !entry.stalled {
                 self.io_ended(completion.id as usize);
             }
+        }
+        while let Some(model) = &mut self.device.model
+            && model.has_room()
+            && let Some(index) = self.device.waits_for_model.pop_front()
+        {
+            let io = self.device.ios[index as usize].io;
+            let io = io.expect("what waits for the model is in flight");
+            model.submit(self.now, model_io(model.as_ref(), &io));
         }
     }
 

@@ -389,7 +389,7 @@ fn a_file_that_was_cut_short_is_an_error_until_it_is_whole_again() {
             cut(left);
             let read = Command::Read { df: false };
             let answer = client.ask(read, 0, MIB as u32, &[]);
-            assert_eq!(answer.result, Err(NbdError::Io), "{left} bytes are left");
+            assert_eq!(answer.result, Err(NbdError::Eio), "{left} bytes are left");
             // From the first such read on nothing is taken that would make the file longer again.
             for (command, at, payload) in [
                 (Command::Write, left + 3, &[8; 10][..]),
@@ -397,7 +397,7 @@ fn a_file_that_was_cut_short_is_an_error_until_it_is_whole_again() {
                 (Command::Flush, 0, &[]),
             ] {
                 let answer = client.ask(command, at, payload.len() as u32, payload);
-                assert_eq!(answer.result, Err(NbdError::Io), "{left} bytes are left");
+                assert_eq!(answer.result, Err(NbdError::Eio), "{left} bytes are left");
             }
             assert_eq!(std::fs::metadata(&path).unwrap().len(), left);
             let now = wait(server.handle.snapshot(0)).unwrap();

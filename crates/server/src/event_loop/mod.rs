@@ -23,6 +23,9 @@ mod control;
 mod device;
 #[cfg(test)]
 mod fault_tests;
+mod hung;
+#[cfg(test)]
+mod hung_tests;
 mod inject;
 #[cfg(test)]
 mod inject_tests;
@@ -200,6 +203,7 @@ struct Loop {
     upkeep_due: bool,
     /// Requests were handed in after this turn's dispatch.
     handed_in_late: bool,
+    workers: hung::Workers,
     phase: Phase,
     /// It ended with all that was asked answered, and every disk flushed.
     flushed: bool,
@@ -293,7 +297,9 @@ impl Loop {
     }
 
     fn needs_upkeep(&self) -> bool {
-        let busy = self.slots.len() > 0 || self.pool.warm() > 0 || self.running_jobs > 0;
+        // Receive buffers of clients that went are plumbing.
+        let warm = self.pool.warm() + self.plumbing.warm();
+        let busy = self.slots.len() > 0 || warm > 0 || self.running_jobs > 0;
         busy || self.phase == Phase::Draining
     }
 
@@ -309,6 +315,7 @@ impl Loop {
         self.plumbing.trim(4096);
         self.cut_off_stuck();
         self.close_overdue();
+        self.look_for_hung_disks();
         self.tell_notices();
         self.tell_adequacy();
         self.tell_jobs();

@@ -20,8 +20,18 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "in_flight",
-        "I/Os with the device now",
+        "I/Os with the device now that count against its depth",
         Read::Gauge(|d| d.facts.in_flight.into()),
+    ),
+    plain(
+        "uncounted",
+        "I/Os with the device now that do not count against its depth: those of disks that hang",
+        Read::Gauge(|d| d.uncounted.into()),
+    ),
+    seconds(
+        "oldest_io",
+        "Age of the oldest I/O with the device; 0 while there is none",
+        Read::Gauge(|d| d.oldest_io.unwrap_or_default().as_secs_f64()),
     ),
     plain(
         "queued",

@@ -205,6 +205,18 @@ impl Ring {
         );
     }
 
+    /// Sets how many of the kernel's worker threads I/Os of files may hold at once, those that do not go
+    /// asynchronously by themselves; 0 changes nothing. Returns how many it was before.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_workers_most(&mut self, most: u32) -> io::Result<u32> {
+        let mut limits = [most, 0];
+        let submitter = self.ring.submitter();
+        submitter.register_iowq_max_workers(&mut limits)?;
+        Ok(limits[0])
+    }
+
     /// `fallocate(2)`.
     pub fn allocate(&mut self, file: FileId, mode: i32, offset: u64, len: u64, token: u64) {
         self.push(

@@ -63,6 +63,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             size: 1 << 30,
             failed: None,
             media: None,
+            oldest_io: None,
+            hung: None,
             faults: Vec::new(),
             faults_injected: 0,
         }],
@@ -87,6 +89,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         learnt_cap: engine.learnt_cap(),
         adapted_depth: engine.adapted_depth(),
         learnt_costs: engine.learnt_costs(),
+        uncounted: 0,
+        oldest_io: None,
         vms: vms.iter().enumerate().map(vm).collect(),
         taken_at: Nanos::from_secs(1),
     }

@@ -140,6 +140,8 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
         size: disk.size.expect("told"),
         failed: None,
         media: None,
+        oldest_io: None,
+        hung: None,
         faults: Vec::new(),
         faults_injected: 0,
     }

@@ -83,6 +83,37 @@ async fn a_failed_disk_is_a_reason_and_the_daemon_goes_on() {
     assert_eq!(body["reasons"], json!([reason]));
 }
 
+#[tokio::test]
+async fn a_disk_that_hangs_and_an_old_io_are_reasons_and_the_daemon_goes_on() {
+    let plane = Pretended::new();
+    let set = |hung: Option<u64>, oldest: u64| {
+        plane.with(|devices| {
+            let disk = &mut devices[1].vms[0].disks[0];
+            disk.hung = hung.map(Nanos::from_secs);
+            disk.oldest_io = Some(Nanos::from_secs(oldest));
+        });
+    };
+    for (hung, oldest, kind, said) in [
+        (Some(3), 4, "disk_hung", "no I/O of it has ended for 3 s"),
+        (None, 10, "old_io", "has been with the device for 10 s"),
+    ] {
+        set(hung, oldest);
+        let (status, body) = ask(&plane, "GET", "/healthz", "").await;
+        assert_eq!(
+            (status, &body["status"]),
+            (StatusCode::OK, &json!("degraded"))
+        );
+        assert_eq!(body["reasons"].as_array().map(Vec::len), Some(1), "{body}");
+        assert_eq!(body["reasons"][0]["kind"], kind);
+        let problem = body["problems"][0].as_str().unwrap_or_default();
+        assert!(problem.starts_with("vm dss, export dss: "), "{problem}");
+        assert!(problem.contains(said), "{problem}");
+    }
+    set(None, 9);
+    let (_, body) = ask(&plane, "GET", "/healthz", "").await;
+    assert_eq!(body["status"], "ok", "{body}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stuck_loop_is_reported_and_does_not_hang_its_asker() {
     let plane = Pretended::new();

@@ -40,6 +40,12 @@ pub struct DeviceView {
     pub max_io_bytes: u32,
     /// I/Os with the device now.
     pub in_flight: u32,
+    /// I/Os with the device that do not count against its depth: those of disks that hang.
+    #[serde(default)]
+    pub uncounted: u32,
+    /// Age of the oldest I/O with the device; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_io_ns: Option<u64>,
     /// Guest requests inside the engine.
     pub requests: u32,
     /// Units waiting for the device.
@@ -181,6 +187,12 @@ pub struct DiskView {
     pub size_bytes: u64,
     /// Why it refuses requests; `null` while it is well.
     pub failed: Option<String>,
+    /// Age of its oldest I/O with the device; absent while it has none there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_io_ns: Option<u64>,
+    /// How long no I/O of it has ended, if it hangs: others go on, and it gets one I/O at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hung_for_ns: Option<u64>,
     /// Rules by which it misbehaves on purpose.
     #[serde(default)]
     pub fault_rules: u32,
@@ -208,6 +220,8 @@ impl DeviceView {
             depth: facts.spec.depth,
             max_io_bytes: facts.spec.max_io,
             in_flight: facts.in_flight,
+            uncounted: snapshot.uncounted,
+            oldest_io_ns: snapshot.oldest_io.map(|age| age.0),
             requests: facts.requests,
             queued: facts.queued,
             started: facts.started,
@@ -251,6 +265,8 @@ impl VmView {
                     export: disk.export.clone(),
                     size_bytes: disk.size,
                     failed: disk.failed.clone(),
+                    oldest_io_ns: disk.oldest_io.map(|age| age.0),
+                    hung_for_ns: disk.hung.map(|silence| silence.0),
                     fault_rules: disk.faults.len() as u32,
                     faults_injected: disk.faults_injected,
                 })

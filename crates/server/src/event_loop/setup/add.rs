@@ -77,6 +77,7 @@ impl Device {
             resizing: false,
             instant,
             in_flight: 0,
+            hung: None,
             survey: None,
             faults: inject::armed(&disk, clock()),
             injected: 0,

@@ -5,11 +5,14 @@ mod add;
 mod files;
 mod start;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
+use tidegate_core::engine::{
+    DeviceSpec, Engine, EngineConfig, EngineError, Patience, PayloadBounds,
+};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 use tidegate_nbd::Export;
@@ -182,10 +185,11 @@ impl Prepared {
         engine.learn_cap(device.learn_cap);
         engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
         engine.share_io(device.steering.max_io_shared);
+        engine.set_hung_disks_aside(Nanos::ZERO, Patience::default());
         let connections = DeviceConnections::new(CLIENTS_MAX);
         let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
+        let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
-            depth,
             max_io,
             physical_block: block,
             ..
@@ -197,14 +201,15 @@ impl Prepared {
             ios: Vec::new(),
             description: describe(&device.kind, spec),
             model: None,
-            stalls: Stalls::new(depth),
+            waits_for_model: VecDeque::new(),
+            stalls: Stalls::new(io_slots),
         };
         for ((vm, new), base) in disks.into_iter().zip(bases) {
             let added = own.add_disk(&mut engine, &mut vms, vm, new.disk, base);
             added.map_err(refused)?;
         }
         let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
-        own.ios = (0..depth).map(|_| Io::new()).collect();
+        own.ios = (0..io_slots).map(|_| Io::new()).collect();
         own.model = model;
         Ok(Prepared {
             name: device.name.clone(),
@@ -213,7 +218,7 @@ impl Prepared {
             vms,
             connections,
             buffer_memory: payload.most(),
-            plumbing: u64::from(depth) * bounce.max(ZEROES as u64)
+            plumbing: u64::from(io_slots) * bounce.max(ZEROES as u64)
                 + (CLIENTS_MAX * (RECEIVE + HEADS)) as u64,
         })
     }

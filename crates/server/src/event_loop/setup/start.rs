@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use tokio::sync::Notify;
 
 use super::super::tenants::note_vm;
+use super::super::hung::Workers;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::backing::file_io::ZEROES;
@@ -123,6 +124,7 @@ impl Prepared {
             ticking: false,
             upkeep_due: false,
             handed_in_late: false,
+            workers: Workers::UNKNOWN,
             phase: Phase::Running,
             flushed: false,
         })
