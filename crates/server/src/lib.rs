@@ -23,6 +23,7 @@ pub mod job;
 mod keeper;
 pub mod kept;
 pub mod learnt_file;
+mod log_limit;
 pub mod media;
 pub mod metrics;
 pub mod profile;

@@ -298,6 +298,30 @@ fn who_never_reads_does_not_hold_up_the_end() {
 }
 
 #[test]
+fn a_storm_of_nonsense_does_not_fill_the_log() {
+    let daemon = start(Backing::Memory);
+    for round in 0..500 {
+        let mut stream = match round % 2 {
+            0 => connect(&daemon),
+            _ => attach(&daemon, "noisy"),
+        };
+        // It may be cut off before it has said all of it.
+        let _ = stream.write_all(&[0xff; 4096]);
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    let cut_off = || daemon.log().matches("client cut off").count();
+    wait_for("the rest to be counted", || {
+        daemon.logged(&["more lines were left out of the log: clients cut off in the handshake"])
+            && (daemon.log().lines()).any(|line| line.ends_with("of the log: clients cut off"))
+    });
+    // Twenty of each of the two causes in ten seconds, and the storm may take longer than that.
+    let lines = cut_off();
+    assert!((2..400).contains(&lines), "{lines} lines");
+    daemon.stop();
+}
+
+#[test]
 fn a_reconnect_storm_leaves_nothing_behind() {
     if !have(&["nbdinfo"]) {
         return;

@@ -24,6 +24,7 @@ use crate::config::{Config, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::job::KeptJob;
 use crate::keeper::Keeper;
+use crate::log_limit;
 use crate::media;
 use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
 use crate::ring::sys;
@@ -217,6 +218,7 @@ impl Daemon {
             let half_open = self.handle.half_open().clone();
             reception.spawn(receive(bound.clone(), offers.clone(), half_open));
         }
+        reception.spawn(log_limit::report_left_out());
         let mut keeper = Keeper::new(&self.handle);
         let gone = Gone::default();
         let mut watching = JoinSet::new();
@@ -367,6 +369,7 @@ impl Ending {
         }
         let (ended, jobs) = self.join();
         keeper.finish(learnt, jobs).await;
+        log_limit::report_the_rest();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
             Ok(false) => tracing::warn!("stopped: not everything was finished and flushed"),

@@ -1,10 +1,13 @@
 //! The ends of clients: one that leaves is answered first, one that vanished, broke a rule or is stuck
 //! is not. See the states in [`client`](super::client).
 
+use std::time::Instant;
+
 use tidegate_core::time::Nanos;
 
 use super::client::State;
 use super::{Loop, Phase};
+use crate::log_limit;
 
 /// A client that takes or gives nothing for so long is cut off while the daemon ends.
 const STUCK_AT_END: Nanos = Nanos::from_secs(5);
@@ -23,12 +26,14 @@ impl Loop {
         if client.state == State::Gone {
             return self.settle(index);
         }
-        let export = &self.device.disks[client.disk].disk.export;
-        let why = errno.map_or("closed without a word".to_owned(), |e| {
-            std::io::Error::from_raw_os_error(e).to_string()
-        });
-        let outstanding = client.outstanding;
-        tracing::info!(%export, peer = %client.peer, outstanding, "client gone: {why}");
+        if log_limit::GONE.allows(Instant::now()) {
+            let export = &self.device.disks[client.disk].disk.export;
+            let why = errno.map_or("closed without a word".to_owned(), |e| {
+                std::io::Error::from_raw_os_error(e).to_string()
+            });
+            let outstanding = client.outstanding;
+            tracing::info!(%export, peer = %client.peer, outstanding, "client gone: {why}");
+        }
         self.close(index);
     }
 
@@ -95,8 +100,10 @@ impl Loop {
                 continue;
             };
             if client.state != State::Gone {
-                let export = &self.device.disks[client.disk].disk.export;
-                tracing::warn!(%export, peer = %client.peer, "client cut off: {what} for {patience}");
+                if log_limit::CUT_OFF.allows(Instant::now()) {
+                    let export = &self.device.disks[client.disk].disk.export;
+                    tracing::warn!(%export, peer = %client.peer, "client cut off: {what} for {patience}");
+                }
                 self.close(index);
             }
         }

@@ -1,6 +1,7 @@
 //! Commands from the control plane, and the orderly end.
 
 use std::sync::mpsc::TryRecvError;
+use std::time::Instant;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
@@ -12,6 +13,7 @@ use super::hung::OldestIos;
 use super::{Loop, Phase};
 use crate::backing::Medium;
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::log_limit;
 use crate::reception::Adopted;
 
 impl Loop {
@@ -229,26 +231,22 @@ impl Loop {
             state.serial == adopted.opened.export.id && !self.vms[state.vm].leaving
         };
         let Some(disk) = self.device.disks.iter().find(chosen).map(|(at, _)| at) else {
-            tracing::info!(%export, peer = %adopted.peer, "client refused: the export has gone");
-            return;
+            return refused(&export, &adopted.peer, &"the export has gone");
         };
         let Some(who) = self.clients.vacant() else {
-            tracing::warn!(%export, peer = %adopted.peer, "client refused: too many on this device");
-            return;
+            return refused(&export, &adopted.peer, &"too many on this device");
         };
         let engine = match self.engine.connect(self.device.disks[disk].id) {
             Ok(engine) => engine,
             Err(error) => {
-                tracing::warn!(%export, peer = %adopted.peer, "client refused: {error}");
-                return;
+                return refused(&export, &adopted.peer, &error);
             }
         };
         let file = match self.ring.add_file(adopted.fd) {
             Ok(file) => file,
             Err(error) => {
-                tracing::warn!(%export, peer = %adopted.peer, "client refused: {error}");
                 self.engine.handle_disconnect(self.now, engine);
-                return;
+                return refused(&export, &adopted.peer, &error);
             }
         };
         let buffer = self.plumbing.get(RECEIVE);
@@ -335,5 +333,11 @@ impl Loop {
         let mut disks = self.device.disks.iter();
         self.flushed = disks.all(|(_, state)| state.disk.failure().is_none());
         self.phase = Phase::Ended;
+    }
+}
+
+fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
+    if log_limit::REFUSED.allows(Instant::now()) {
+        tracing::warn!(%export, %peer, "client refused: {why}");
     }
 }

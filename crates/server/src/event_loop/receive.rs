@@ -1,5 +1,7 @@
 //! From the socket to the engine: received bytes become requests. Whose are taken is in `turns`.
 
+use std::time::Instant;
+
 use tidegate_core::engine::Refusal;
 use tidegate_core::request as engine;
 use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step, reply};
@@ -10,6 +12,7 @@ use super::turns::{Served, queue_of};
 use super::{Loop, Token};
 use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::Mem;
+use crate::log_limit;
 use crate::ring::Completion;
 
 /// Requests of one client that are parsed before it is the next one's turn.
@@ -208,8 +211,10 @@ impl Loop {
                 Ok(None)
             }
             Err(fatal) => {
-                let export = &self.device.disks[client.disk].disk.export;
-                tracing::warn!(%export, peer = %client.peer, "client cut off: {fatal}");
+                if log_limit::CUT_OFF.allows(Instant::now()) {
+                    let export = &self.device.disks[client.disk].disk.export;
+                    tracing::warn!(%export, peer = %client.peer, "client cut off: {fatal}");
+                }
                 self.close(index);
                 Err(Served::Ended)
             }

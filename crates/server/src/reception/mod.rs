@@ -20,13 +20,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::command::Command;
+use crate::log_limit;
 
 pub use connections::{
     ConnectionCounts, ConnectionPermit, DEVICE_CONNECTIONS_MAX, DeviceConnections, GUARANTEED,
@@ -84,7 +85,9 @@ pub async fn receive(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
+                if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
+                    tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
+                }
                 half_open.make_room_after(&error);
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
@@ -109,6 +112,7 @@ async fn welcome(
     let choosing = Choosing {
         offers,
         half_open,
+        peer,
         admitted: Mutex::default(),
     };
     match timeout(DEADLINE, shake_hands(&mut stream, &choosing, entry)).await {
@@ -141,11 +145,15 @@ async fn welcome(
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
         Ok(Err(error)) => {
             count(&half_open.failed);
-            tracing::warn!(%peer, "client cut off: {error}");
+            if log_limit::HANDSHAKE_FAILED.allows(Instant::now()) {
+                tracing::warn!(%peer, "client cut off: {error}");
+            }
         }
         Err(_) => {
             count(&half_open.timed_out);
-            tracing::warn!(%peer, "client cut off: no export chosen in {DEADLINE:?}");
+            if log_limit::HANDSHAKE_SLOW.allows(Instant::now()) {
+                tracing::warn!(%peer, "client cut off: no export chosen in {DEADLINE:?}");
+            }
         }
     }
 }
@@ -154,6 +162,7 @@ async fn welcome(
 struct Choosing<'a> {
     offers: &'a Offers,
     half_open: &'a HalfOpen,
+    peer: Peer,
     /// Never waited for: there to be shared with the handshake, which may move between threads.
     admitted: Mutex<Option<(Offer, ConnectionPermit)>>,
 }
@@ -170,7 +179,9 @@ impl Exports for Choosing<'_> {
         };
         let permit = offer.connections.admit().map_err(|why| {
             self.half_open.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(export = %export.name, "client refused: {why}");
+            if log_limit::REFUSED.allows(Instant::now()) {
+                tracing::warn!(export = %export.name, peer = %self.peer, "client refused: {why}");
+            }
             why.to_string()
         })?;
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
