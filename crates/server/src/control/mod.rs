@@ -21,6 +21,7 @@
 //! loop is asked by message, and one that does not answer in time is an error of that request.
 
 mod admit;
+mod connections;
 mod differ;
 mod error;
 mod faults;
@@ -36,16 +37,13 @@ mod tenants;
 pub(crate) mod tests;
 pub mod view;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, patch, post, put};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Notify};
-use tokio::task::AbortHandle;
 
 pub use error::{ErrorBody, Problem};
 pub use health::{Health, Reason, ReasonKind, Severity};
@@ -53,7 +51,9 @@ pub use tenants::Removed;
 
 use crate::config::{ControlConfig, ListenAddress};
 use crate::daemon::DaemonHandle;
+use crate::log_limit;
 use crate::reception::{BindError, Bound, Listener};
+use connections::Connections;
 use plane::Plane;
 use schedule::{Clock, Held};
 
@@ -67,12 +67,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const CHANGED_WITHIN: Duration = Duration::from_secs(60);
 /// How long to wait before accepting again when the process is out of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// Clients at once. Past it the oldest is cut off, so that idle ones keep nobody out and no
-/// number of them takes the descriptors that disks and VMs need.
-const CLIENTS_MAX: usize = 64;
-/// What a client may take to send its request.
-const REQUEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the handlers share.
 #[derive(Clone, Debug)]
@@ -122,40 +116,19 @@ pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
     let api = Api::new(daemon, Clock::system());
     let router = router(api.clone());
     // All of it ends with this.
-    let mut connections = tokio::task::JoinSet::new();
+    let mut connections = Connections::new(router);
     let mut clockwork = tokio::task::JoinSet::new();
     clockwork.spawn(api.follow_schedules());
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                open.push_back(connections.spawn(connection(stream, router.clone())));
-            }
+            Ok((stream, _)) => connections.add(stream).await,
             Err(error) => {
-                tracing::warn!(%error, "the control socket cannot accept");
+                if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
+                    tracing::warn!(%error, "the control socket cannot accept");
+                }
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
-        while connections.try_join_next().is_some() {}
-        open.retain(|connection| !connection.is_finished());
-        if open.len() > CLIENTS_MAX
-            && let Some(oldest) = open.pop_front()
-        {
-            oldest.abort();
-        }
-    }
-}
-
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
-    let io = hyper_util::rt::TokioIo::new(stream);
-    let service = hyper_util::service::TowerToHyperService::new(router);
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(hyper_util::rt::TokioTimer::new())
-        .header_read_timeout(REQUEST_WITHIN)
-        .serve_connection(io, service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a control client went away");
     }
 }
 

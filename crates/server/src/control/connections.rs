@@ -1,0 +1,540 @@
+//! Connections of the control API: how many there are, and which one makes room for a newcomer.
+//!
+//! ```text
+//!   Idle --bytes--> Reading --all of the head--> Serving --answer--> Answering --all sent--> Idle
+//!     |
+//!     +-- somebody else needs the place: closed
+//! ```
+//!
+//! [`CONNECTIONS_MAX`] are served at a time. Past that an idle one is closed; where all have a request in
+//! progress the newcomer is told 503 and when to ask again. No request in progress is ever cut off.
+//!
+//! A request that is answered before its body was read (404, 405, 413, 503) has the rest of the body read
+//! and thrown away first, up to [`DISCARDED_MAX`]: closing a socket with unread bytes resets the
+//! connection, and the client would see that instead of the answer.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::header::{CONNECTION, EXPECT, RETRY_AFTER};
+use axum::http::{HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::error::ApiError;
+
+/// Connections that are served at a time. Each has a descriptor, of which disks and VMs need theirs.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections that are told 503 at a time; further ones wait to be accepted.
+const TURNED_AWAY_MAX: usize = 64;
+/// Idle time after which a connection may be closed for a newcomer. A client that has just connected, or been
+/// answered, may be about to ask.
+const IDLE: Duration = Duration::from_secs(1);
+/// Time that a client may take to send a request's head.
+const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// Time that a client may take in all to be told 503.
+const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of a body that are read and thrown away.
+const DISCARDED_MAX: u64 = 16 << 20;
+/// Time that this may take.
+const DISCARDED_WITHIN: Duration = Duration::from_secs(5);
+/// Seconds after which a client that was turned away may ask again (`Retry-After`).
+const ASK_AGAIN_AFTER_S: u16 = 1;
+
+/// The connections of a listener. All of them end when this is dropped.
+pub(super) struct Connections {
+    router: Router,
+    open: Vec<Open>,
+    served: JoinSet<()>,
+    turned_away: JoinSet<()>,
+}
+
+/// A connection as the one who accepts sees it.
+struct Open {
+    activity: Arc<Activity>,
+    /// It was asked to make room.
+    leaving: bool,
+    task: tokio::task::AbortHandle,
+}
+
+impl Connections {
+    pub(super) fn new(router: Router) -> Connections {
+        Connections {
+            router,
+            open: Vec::new(),
+            served: JoinSet::new(),
+            turned_away: JoinSet::new(),
+        }
+    }
+
+    /// Serves one more connection, or turns it away. Waits while too many are being turned away.
+    pub(super) async fn add(&mut self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+        while self.served.try_join_next().is_some() {}
+        while self.turned_away.try_join_next().is_some() {}
+        if !self.make_room() {
+            if self.turned_away.len() >= TURNED_AWAY_MAX {
+                self.turned_away.join_next().await;
+            }
+            self.turned_away.spawn(turn_away(Box::pin(stream)));
+            return;
+        }
+        let activity = Arc::new(Activity::new());
+        let served = serve(Box::pin(stream), self.router.clone(), activity.clone());
+        let task = self.served.spawn(served);
+        self.open.push(Open {
+            activity,
+            leaving: false,
+            task,
+        });
+    }
+
+    /// Whether there is a place for one more, if need be that of the connection that has been idle for
+    /// longest.
+    fn make_room(&mut self) -> bool {
+        self.open.retain(|open| !open.task.is_finished());
+        for open in &mut self.open {
+            // It was asked to leave just as its next request came.
+            open.leaving &= open.activity.idle_since().is_some();
+        }
+        let staying = || {
+            self.open
+                .iter()
+                .enumerate()
+                .filter(|(_, open)| !open.leaving)
+        };
+        if staying().count() < CONNECTIONS_MAX {
+            return true;
+        }
+        let idle = staying().filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
+        match idle.min() {
+            Some((since, at)) if since.elapsed() >= IDLE => {
+                self.open[at].leaving = true;
+                self.open[at].activity.leave.notify_one();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What a connection does at the moment.
+#[derive(Debug)]
+struct Activity {
+    phase: Mutex<Phase>,
+    /// Told to close the connection, if it is idle.
+    leave: Notify,
+}
+
+/// See the diagram in the module's documentation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle { since: Instant },
+    Reading,
+    Serving,
+    Answering,
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity {
+            phase: Mutex::new(Phase::Idle {
+                since: Instant::now(),
+            }),
+            leave: Notify::new(),
+        }
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        match *self.phase() {
+            Phase::Idle { since } => Some(since),
+            Phase::Reading | Phase::Serving | Phase::Answering => None,
+        }
+    }
+
+    fn received(&self) {
+        let mut phase = self.phase();
+        if matches!(*phase, Phase::Idle { .. }) {
+            *phase = Phase::Reading;
+        }
+    }
+
+    fn sent_all(&self) {
+        let mut phase = self.phase();
+        if *phase == Phase::Answering {
+            *phase = Phase::Idle {
+                since: Instant::now(),
+            };
+        }
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that tells what comes and goes on it.
+struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.activity.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes the stream once its own buffer is empty.
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.activity.sent_all();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Serves a connection until the client leaves it, or it is idle and has to make room.
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    activity: Arc<Activity>,
+) {
+    let watched = Watched {
+        stream,
+        activity: activity.clone(),
+    };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        *activity.phase() = Phase::Serving;
+        let (router, activity) = (router.clone(), activity.clone());
+        async move {
+            let answer = answer(request, |request| router.call(request)).await;
+            *activity.phase() = Phase::Answering;
+            answer
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .serve_connection(TokioIo::new(watched), service);
+    let mut connection = pin!(connection);
+    loop {
+        tokio::select! {
+            // First, for what has arrived has to be known before the connection may be called idle.
+            biased;
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a control client went away");
+                }
+                return;
+            }
+            () = activity.leave.notified() => {
+                if activity.idle_since().is_some() {
+                    return tracing::debug!("an idle control client made room for another one");
+                }
+            }
+        }
+    }
+}
+
+/// Tells a client that there are too many.
+async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let service =
+        service_fn(|request: Request<Incoming>| answer(request, |_| async { Ok(too_many()) }));
+    let told =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // A client that does not ask, or does not listen, is told nothing.
+    let _ = timeout(TURNED_AWAY_WITHIN, told).await;
+}
+
+fn too_many() -> Response {
+    let what = format!("{CONNECTIONS_MAX} other clients have requests in progress");
+    let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "connection");
+    let mut answer = error
+        .allowing(format!("ask again in {ASK_AGAIN_AFTER_S} s"))
+        .into_response();
+    let headers = answer.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(ASK_AGAIN_AFTER_S));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// Has a request answered, and reads what is left of its body before that is sent.
+async fn answer<F>(
+    request: Request<Incoming>,
+    ask: impl FnOnce(Request<Shared>) -> F,
+) -> Result<Response, Infallible>
+where
+    F: Future<Output = Result<Response, Infallible>>,
+{
+    // Such a client waits to be told whether the body is wanted, and does not send it where it is not.
+    let waits = request.headers().contains_key(EXPECT);
+    let (head, body) = request.into_parts();
+    let body = Shared(Arc::new(Mutex::new(Unread {
+        body,
+        asked_for: false,
+        ended: false,
+    })));
+    let answer = ask(Request::from_parts(head, body.clone())).await;
+    if !waits || body.lock().asked_for {
+        // What does not end in time is cut off with the connection, after the answer.
+        let _ = timeout(DISCARDED_WITHIN, body.discard()).await;
+    }
+    answer
+}
+
+/// A request's body, of which whoever answers may read as much as it likes.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Unread>>);
+
+struct Unread {
+    body: Incoming,
+    asked_for: bool,
+    ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Unread> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn discard(mut self) {
+        let mut left = DISCARDED_MAX;
+        while left > 0 {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await;
+            let Some(Ok(frame)) = frame else { return };
+            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+            left = left.saturating_sub(len);
+        }
+    }
+}
+
+impl Body for Shared {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let mut unread = self.lock();
+        unread.asked_for = true;
+        if unread.ended {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut unread.body).poll_frame(cx));
+        unread.ended = !matches!(frame, Some(Ok(_)));
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let unread = self.lock();
+        unread.ended || unread.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.lock().body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Connects a client.
+    async fn connect(connections: &mut Connections) -> DuplexStream {
+        let (client, server) = duplex(1 << 16);
+        connections.add(server).await;
+        client
+    }
+
+    /// Everything that is sent until `end` stands at its end, or the connection is closed.
+    async fn hear(client: &mut DuplexStream, end: &str) -> String {
+        let mut heard = Vec::new();
+        let listen = async {
+            loop {
+                let mut piece = [0; 4096];
+                let n = client.read(&mut piece).await.unwrap_or_default();
+                heard.extend_from_slice(&piece[..n]);
+                if n == 0 || heard.ends_with(end.as_bytes()) {
+                    break;
+                }
+            }
+        };
+        let heard_all = timeout(PATIENCE, listen).await;
+        heard_all.expect("an answer, or the end");
+        String::from_utf8(heard).expect("text")
+    }
+
+    async fn ask(client: &mut DuplexStream, path: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: t\r\n\r\n");
+        client
+            .write_all(request.as_bytes())
+            .await
+            .expect("it reads");
+    }
+
+    /// Answers `/fast` at once, `/slow` once it was told to.
+    fn router(go: Arc<Notify>) -> Router {
+        let slow = move || async move {
+            go.notified().await;
+            "was slow"
+        };
+        Router::new()
+            .route("/fast", get(async || "was fast"))
+            .route("/slow", get(slow))
+            .fallback(async || (StatusCode::NOT_FOUND, "not here"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_in_progress_is_cut_off_and_who_has_no_place_is_told_when_to_ask_again() {
+        let go = Arc::new(Notify::new());
+        let mut connections = Connections::new(router(go.clone()));
+        let mut working = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            let mut client = connect(&mut connections).await;
+            ask(&mut client, "/slow").await;
+            working.push(client);
+        }
+        tokio::time::sleep(IDLE * 2).await;
+        let mut extra = connect(&mut connections).await;
+        ask(&mut extra, "/fast").await;
+        let told = hear(&mut extra, "}\n").await;
+        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+        assert!(told.contains("retry-after: 1\r\n"), "{told}");
+        for client in &mut working {
+            go.notify_one();
+            let told = hear(client, "was slow").await;
+            assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+        }
+        // Now they are idle.
+        tokio::time::sleep(IDLE * 2).await;
+        let mut next = connect(&mut connections).await;
+        ask(&mut next, "/fast").await;
+        let told = hear(&mut next, "was fast").await;
+        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_has_been_idle_for_longest_makes_room() {
+        let mut connections = Connections::new(router(Arc::default()));
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            idle.push(connect(&mut connections).await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Neither the oldest, which has asked, nor one that is in the middle of asking.
+        ask(&mut idle[0], "/fast").await;
+        hear(&mut idle[0], "was fast").await;
+        idle[1].write_all(b"GET /fa").await.expect("it reads");
+        tokio::time::sleep(IDLE).await;
+        let mut next = connect(&mut connections).await;
+        assert_eq!(hear(&mut idle[2], "").await, "", "closed");
+        ask(&mut next, "/fast").await;
+        hear(&mut next, "was fast").await;
+        idle[1]
+            .write_all(b"st HTTP/1.1\r\nhost: t\r\n\r\n")
+            .await
+            .expect("it reads");
+        for at in [0, 1] {
+            if at == 0 {
+                ask(&mut idle[0], "/fast").await;
+            }
+            let told = hear(&mut idle[at], "was fast").await;
+            assert!(told.starts_with("HTTP/1.1 200"), "{at}: {told}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_have_just_come_are_not_taken_for_idle() {
+        let mut connections = Connections::new(router(Arc::default()));
+        let mut fresh = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            fresh.push(connect(&mut connections).await);
+        }
+        let mut extra = connect(&mut connections).await;
+        ask(&mut extra, "/fast").await;
+        let told = hear(&mut extra, "}\n").await;
+        assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+        ask(&mut fresh[0], "/fast").await;
+        hear(&mut fresh[0], "was fast").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_waits_for_a_body_that_nobody_wants() {
+        let mut connections = Connections::new(router(Arc::default()));
+        let mut client = connect(&mut connections).await;
+        let body = vec![b'x'; 1 << 20];
+        for (method, path, status) in [("PUT", "/none", "404"), ("PUT", "/fast", "405")] {
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            client.write_all(head.as_bytes()).await.expect("it reads");
+            // Far more than the stream between them holds: it is read, or this waits.
+            let sent = timeout(PATIENCE, client.write_all(&body)).await;
+            sent.expect("all is read").expect("nobody hangs up");
+            let end = if status == "404" {
+                "not here"
+            } else {
+                "\r\n\r\n"
+            };
+            let told = hear(&mut client, end).await;
+            assert!(told.starts_with(&format!("HTTP/1.1 {status}")), "{told}");
+        }
+        // The connection is as good as before.
+        ask(&mut client, "/fast").await;
+        let told = hear(&mut client, "was fast").await;
+        assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_to_be_told_is_not_told_to_go_on() {
+        let mut connections = Connections::new(router(Arc::default()));
+        let mut client = connect(&mut connections).await;
+        let head =
+            "PUT /none HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+        client.write_all(head.as_bytes()).await.expect("it reads");
+        let told = hear(&mut client, "not here").await;
+        assert!(told.starts_with("HTTP/1.1 404"), "{told}");
+    }
+}
