@@ -44,6 +44,9 @@ pub struct Export {
     /// instead of merely failing their unaligned requests. Without effect for
     /// [`BlockSize::DEFAULT`].
     pub require_block_size: bool,
+    /// Serves requests of any offset and length to clients that do not ask for the block sizes, as the
+    /// specification asks of servers; the minimum holds only for clients that were told it.
+    pub any_alignment_unasked: bool,
 }
 
 impl Export {
@@ -57,6 +60,7 @@ impl Export {
             abilities: Abilities::default(),
             block: BlockSize::DEFAULT,
             require_block_size: false,
+            any_alignment_unasked: false,
         }
     }
 }

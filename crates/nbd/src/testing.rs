@@ -25,7 +25,8 @@ pub(crate) const ALL: Abilities = Abilities {
 
 /// `disk` can do everything and is the default, `plain` nothing, `ro` is read-only, `strict`
 /// requires clients that know its blocks of 512 bytes and 64 KiB at most, `lax` has the same
-/// blocks and does not, `full` admits nobody.
+/// blocks and does not, `free` serves clients that do
+/// not ask for them from one byte on, `full` admits nobody.
 pub(crate) struct Shelf;
 
 impl Exports for Shelf {
@@ -41,6 +42,12 @@ impl Exports for Shelf {
                 ..disk
             },
             "plain" => Export::new(2, "plain", SIZE),
+            "free" => Export {
+                name: "free".into(),
+                block,
+                any_alignment_unasked: true,
+                ..disk
+            },
             "full" => Export::new(4, "full", SIZE),
             "ro" => Export {
                 abilities: Abilities {

@@ -38,11 +38,12 @@ type Refusal = (NbdError, Reason);
 impl Transmission {
     pub(crate) fn new(opened: &Opened, write_discard_max: u32, at: u64) -> Transmission {
         let block = opened.export.block;
+        let untold = !opened.knows_block_size && opened.export.any_alignment_unasked;
         Transmission {
             size: opened.export.size,
             at,
             skip: 0,
-            minimum: block.minimum(),
+            minimum: if untold { 1 } else { block.minimum() },
             maximum: block.maximum(),
             discard_max: write_discard_max.max(block.maximum()),
             flags: opened.flags,
@@ -517,6 +518,7 @@ mod tests {
             NBD_CMD_WRITE_ZEROES,
         ] {
             rejects("lax", (0, command, 1, 512), NbdError::Einval, Unaligned);
+            accepts("free", 0, command, 1, 511);
             rejects("lax", (0, command, 512, 513), NbdError::Einval, Unaligned);
             accepts("lax", 0, command, 512, 1 << 16);
         }

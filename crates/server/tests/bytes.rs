@@ -3,7 +3,7 @@
 mod common;
 
 use common::shadow::{Plan, run};
-use common::{Client, Server, device, disk, single, vm};
+use common::{Client, Server, device, disk, request, single, vm};
 use tidegate_nbd::Command;
 use tidegate_server::config::{Config, DeviceKind};
 
@@ -88,6 +88,96 @@ fn clients_that_share_blocks_do_not_undo_each_other() {
             });
         }
     });
+    server.stop().unwrap();
+}
+
+/// Clients that were never told a block size, each on strips of its own that lie in the same blocks.
+#[test]
+fn clients_that_never_asked_for_block_sizes_share_blocks() {
+    const STRIP: u64 = 100;
+    const CLIENTS: u64 = 8;
+    const SIZE: u64 = 64 << 10;
+    let dir = on_disk();
+    let path = dir.path().join("disk.raw");
+    let mut config = single(dir.path(), DeviceKind::File, Some(path), SIZE);
+    config.vms[0].disks[0].block_size = 4096;
+    let server = Server::start(config);
+    let strips = |part| (0..SIZE / (STRIP * CLIENTS)).map(move |n| (n * CLIENTS + part) * STRIP);
+    std::thread::scope(|scope| {
+        for part in 0..CLIENTS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = Client::connect_untold(&server.socket, "disk");
+                for round in 0..4u8 {
+                    // All of them in flight at a time.
+                    for at in strips(part) {
+                        let data = [round << 4 | part as u8; STRIP as usize];
+                        let write = request(Command::Write, at, at, STRIP as u32);
+                        let fua = (at / STRIP).is_multiple_of(7);
+                        client.send(tidegate_nbd::Request { fua, ..write }, &data);
+                    }
+                    strips(part).for_each(|_| _ = client.receive().result.expect("written"));
+                }
+            });
+        }
+    });
+    let mut client = Client::connect_untold(&server.socket, "disk");
+    for part in 0..CLIENTS {
+        for at in strips(part) {
+            let expected = [3 << 4 | part as u8; STRIP as usize];
+            assert_eq!(client.read(at, STRIP as u32), expected, "at {at}");
+        }
+    }
+    server.stop().unwrap();
+}
+
+/// What is written, zeroed or trimmed in whole blocks while others write parts of them stays so.
+#[test]
+fn writes_of_parts_of_blocks_undo_nothing_that_is_done_to_the_whole() {
+    const BLOCK: usize = 64 << 10;
+    const STRIP: std::ops::Range<usize> = 5000..5100;
+    let dir = on_disk();
+    let path = dir.path().join("disk.raw");
+    let server = Server::start(single(
+        dir.path(),
+        DeviceKind::File,
+        Some(path),
+        BLOCK as u64,
+    ));
+    let mut whole = server.connect("disk");
+    let mut part = Client::connect_untold(&server.socket, "disk");
+    let zero = Command::WriteZeroes {
+        no_hole: true,
+        fast_zero: false,
+    };
+    for round in 0..300u32 {
+        let of_whole = (round % 200) as u8 + 1;
+        let of_part = [0xff; STRIP.end - STRIP.start];
+        let written = vec![of_whole; BLOCK];
+        let (command, payload, expected) = match round % 3 {
+            0 => (zero, &[][..], 0),
+            _ => (Command::Write, &written[..], of_whole),
+        };
+        let of_strip = request(Command::Write, 2, STRIP.start as u64, of_part.len() as u32);
+        // Either may be first.
+        if round % 2 == 0 {
+            part.send(of_strip, &of_part);
+        }
+        whole.send(request(command, 1, 0, BLOCK as u32), payload);
+        if round % 2 == 1 {
+            part.send(of_strip, &of_part);
+        }
+        part.receive().result.expect("written");
+        whole.receive().result.expect("written");
+        let now = whole.read(0, BLOCK as u32);
+        for (at, &byte) in now.iter().enumerate() {
+            let may_be_the_parts = STRIP.contains(&at) && byte == 0xff;
+            assert!(
+                byte == expected || may_be_the_parts,
+                "round {round}, byte {at}: {byte}"
+            );
+        }
+    }
     server.stop().unwrap();
 }
 

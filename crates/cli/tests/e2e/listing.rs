@@ -38,7 +38,7 @@ fn exports_are_listed(backing: Backing) {
     };
     assert_eq!(exports.len(), 3, "{list}");
     assert_eq!(find("one")["export-size"], 16 << 20);
-    assert_eq!(find("one")["block_size_minimum"], 512);
+    assert_eq!(find("one")["block_size_minimum"], 1);
     assert_eq!(find("two")["export-size"], 64 << 20);
     assert_eq!(find("two")["block_size_minimum"], 4096);
     for ability in [

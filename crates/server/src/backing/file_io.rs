@@ -206,9 +206,13 @@ impl FileIo {
         (self.offset / align * align, end.next_multiple_of(align))
     }
 
+    /// Whether a block is changed only in part, and so has to be read first.
+    pub fn has_partial_blocks(&self, facts: &FileFacts) -> bool {
+        self.span(facts) != (self.offset, self.offset + self.len as u64)
+    }
+
     fn needs_bounce(&self, facts: &FileFacts) -> bool {
-        let (start, end) = self.span(facts);
-        if start != self.offset || end != self.offset + self.len as u64 {
+        if self.has_partial_blocks(facts) {
             return true;
         }
         if facts.align == 1 || self.op == Op::WriteZeroes {

@@ -1,10 +1,10 @@
 //! Writes to overlapping blocks, one after the other.
 //!
-//! Where clients may address less than a block, a write of a part reads the block and writes all
-//! of it; whatever another write did to the rest in between would be undone. So on such disks
-//! each write takes its whole blocks first, in the order of arrival: it goes on once nothing
-//! that came before it overlaps. Reads need no lock: the bytes they want do not change by being
-//! written again. The list is as short as the device's queue.
+//! A write of a part of a block reads the block and writes all of it; whatever another write did to the
+//! rest in between would be undone. So while a disk has such a write, each of its writes takes its whole
+//! blocks first, in the order of arrival: it goes on once nothing that came before it overlaps. Reads
+//! need no lock: the bytes they want do not change by being written again. The list is as short as
+//! the device's queue, and empty on a disk whose clients write whole blocks.
 
 /// The ranges of one disk that are written to or wait for it.
 #[derive(Debug, Default)]
@@ -32,6 +32,17 @@ impl RangeLocks {
             held,
         });
         held
+    }
+
+    /// Takes `[start, end)` for what is under way already, whatever else holds a part of it.
+    pub fn adopt(&mut self, id: u32, start: u64, end: u64) {
+        let held = true;
+        self.entries.push(Entry {
+            id,
+            start,
+            end,
+            held,
+        });
     }
 
     /// Gives up what `id` holds; puts those that hold their range from now on into `granted`.
@@ -80,6 +91,20 @@ mod tests {
         assert_eq!(granted, [4]);
         locks.release(4, &mut granted);
         assert!(locks.is_empty());
+    }
+
+    #[test]
+    fn what_is_under_way_already_is_waited_for() {
+        let mut locks = RangeLocks::default();
+        let mut granted = Vec::new();
+        locks.adopt(1, 0, 4096);
+        locks.adopt(2, 0, 8192);
+        assert!(!locks.acquire(3, 4096, 8192));
+        assert!(locks.acquire(4, 8192, 12288));
+        locks.release(1, &mut granted);
+        assert!(granted.is_empty());
+        locks.release(2, &mut granted);
+        assert_eq!(granted, [3]);
     }
 
     proptest::proptest! {

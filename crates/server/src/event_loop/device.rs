@@ -56,8 +56,8 @@ pub(super) struct DiskState {
     pub(super) id: DiskId,
     /// Its file in the ring's table.
     pub(super) file: Option<FileId>,
-    /// Where clients may address less than a block.
-    pub(super) locks: Option<RangeLocks>,
+    /// Blocks that are written to, while any of them is written only in part; else empty.
+    pub(super) locks: RangeLocks,
     /// Somebody is giving it another size.
     pub(super) resizing: bool,
     /// Its I/Os end as soon as they are submitted.
@@ -87,7 +87,10 @@ pub(super) struct Io {
     pub(super) stalled: bool,
     /// How it ends where all went well: a fault rule may have it otherwise.
     pub(super) answer: Outcome,
+    /// Its range is in the disk's locks.
     locked: bool,
+    /// It is changing bytes of a file, and has not ended.
+    changing: bool,
 }
 
 impl Io {
@@ -101,6 +104,7 @@ impl Io {
             stalled: false,
             answer: Ok(()),
             locked: false,
+            changing: false,
         }
     }
 
@@ -225,18 +229,38 @@ impl Loop {
                 entry
                     .file
                     .begin(&file.facts, io, ranges, self.zeroes.mem(0, ZEROES));
-                if let Some(locks) = &mut state.locks
-                    && matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard)
-                {
-                    let (from, to) = entry.file.span(&file.facts);
-                    entry.locked = true;
-                    if !locks.acquire(index as u32, from, to) {
+                if matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard) {
+                    entry.changing = true;
+                    let partial = entry.file.has_partial_blocks(&file.facts);
+                    if (partial || !state.locks.is_empty()) && !self.lock(index, disk) {
                         return;
                     }
                 }
                 self.step(index);
             }
         }
+    }
+
+    /// Takes the blocks of a write for it; whether it may go on at once. The first one that writes a block only
+    /// in part finds the disk's locks empty, and puts in whatever is under way.
+    fn lock(&mut self, index: usize, disk: usize) -> bool {
+        let state = &mut self.device.disks[disk];
+        let Medium::File(file) = &state.disk.medium else {
+            unreachable!("only files have blocks");
+        };
+        if state.locks.is_empty() {
+            for (other, entry) in self.device.ios.iter_mut().enumerate() {
+                if other != index && entry.disk == disk && entry.changing {
+                    let (from, to) = entry.file.span(&file.facts);
+                    entry.locked = true;
+                    state.locks.adopt(other as u32, from, to);
+                }
+            }
+        }
+        let entry = &mut self.device.ios[index];
+        let (from, to) = entry.file.span(&file.facts);
+        entry.locked = true;
+        state.locks.acquire(index as u32, from, to)
     }
 
     /// Submits an I/O's next system call.
@@ -290,12 +314,12 @@ impl Loop {
         }
         let state = &mut self.device.disks[entry.disk];
         state.in_flight -= 1;
+        entry.changing = false;
         let held = entry.held || entry.stalled;
         if std::mem::take(&mut entry.locked) {
             let mut granted = std::mem::take(&mut self.granted);
             granted.clear();
-            let locks = state.locks.as_mut().expect("what was locked has locks");
-            locks.release(index as u32, &mut granted);
+            state.locks.release(index as u32, &mut granted);
             for &next in &granted {
                 self.step(next as usize);
             }

@@ -237,6 +237,37 @@ impl Client {
         }
     }
 
+    /// A client that chooses its export by `NBD_OPT_EXPORT_NAME`, which tells no block sizes.
+    pub fn connect_untold(socket: &Path, export: &str) -> Client {
+        const NBD_OPT_EXPORT_NAME: u32 = 1;
+        let mut stream = UnixStream::connect(socket).expect("somebody listens");
+        let patience = Some(std::time::Duration::from_secs(30));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).expect("it greets");
+        // Fixed newstyle, no zeroes at the end of the handshake.
+        let mut option = 3u32.to_be_bytes().to_vec();
+        option.extend(b"IHAVEOPT");
+        option.extend(NBD_OPT_EXPORT_NAME.to_be_bytes());
+        option.extend((export.len() as u32).to_be_bytes());
+        option.extend(export.as_bytes());
+        stream.write_all(&option).unwrap();
+        let mut head = [0; 10];
+        stream.read_exact(&mut head).expect("the export is there");
+        let negotiated = Negotiated {
+            size: u64::from_be_bytes(head[..8].try_into().unwrap()),
+            flags: u16::from_be_bytes(head[8..].try_into().unwrap()),
+            ..Negotiated::default()
+        };
+        Client {
+            stream,
+            negotiated,
+            input: Vec::new(),
+            reads: HashMap::new(),
+        }
+    }
+
     pub fn send(&mut self, request: Request, payload: &[u8]) {
         if matches!(request.command, Command::Read { .. }) {
             self.reads.insert(request.cookie, request.len);

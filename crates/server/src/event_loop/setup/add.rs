@@ -63,9 +63,9 @@ impl Device {
             read_only: disk.read_only,
         };
         let id = engine.add_disk(vms[vm].id, spec)?;
-        let (unaligned, instant) = match &disk.medium {
-            Medium::Memory(_) => (false, false),
-            Medium::File(open) => (open.facts.align > disk.block_size, open.facts.in_memory),
+        let instant = match &disk.medium {
+            Medium::Memory(_) => false,
+            Medium::File(open) => open.facts.in_memory,
         };
         let at = self.disks.insert(DiskState {
             serial: next_serial(),
@@ -73,7 +73,7 @@ impl Device {
             vm,
             id,
             file: None,
-            locks: unaligned.then(RangeLocks::default),
+            locks: RangeLocks::default(),
             resizing: false,
             instant,
             in_flight: 0,
@@ -96,8 +96,15 @@ impl Device {
         let disk = &state.disk;
         let mut export = Export::new(state.serial, disk.export.clone(), disk.size);
         let preferred = disk.physical_block().max(disk.block_size);
-        export.block = BlockSize::new(disk.block_size, preferred, PAYLOAD_MAX)
+        // Everything is served from one byte on. Sectors of 512 bytes are so common that whoever
+        // says so means nothing by it; whoever says 4 KiB wants clients to keep to that.
+        let minimum = match disk.block_size {
+            ..=512 => 1,
+            larger => larger,
+        };
+        export.block = BlockSize::new(minimum, preferred, PAYLOAD_MAX)
             .expect("block sizes are powers of two up to 64 KiB");
+        export.any_alignment_unasked = true;
         export.abilities = Abilities {
             read_only: disk.read_only,
             flush: true,
