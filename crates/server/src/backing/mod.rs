@@ -10,6 +10,7 @@ pub mod probe;
 pub mod range_lock;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::bounded::NotDone;
@@ -36,6 +37,8 @@ pub struct Disk {
     pub medium: Medium,
     /// What goes wrong with it on purpose, from the start.
     pub faults: Vec<Rule>,
+    /// Its file once more, as an event loop had it registered; it gives that back with the disk.
+    pub(crate) registered: Option<OwnedFd>,
 }
 
 /// The bytes of a disk.
@@ -234,6 +237,7 @@ impl Disk {
             block_size: config.block_size,
             medium,
             faults: config.faults.clone(),
+            registered: None,
         })
     }
 

@@ -77,7 +77,7 @@ impl Loop {
             self.plumbing.put(heads);
         }
         self.plumbing.put(client.rx.buffer);
-        self.ring.remove_file(client.file);
+        drop(self.ring.remove_file(client.file));
     }
 
     /// Ends clients that take none of their replies, or stop within a payload, once the daemon ends. Until

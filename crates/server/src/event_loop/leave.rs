@@ -156,7 +156,7 @@ impl Loop {
 
     /// Takes a disk out of the loop: its place on the device and in the tables is free.
     pub(super) fn take_out(&mut self, at: usize) -> Disk {
-        let state = self.device.disks.remove(at);
+        let mut state = self.device.disks.remove(at);
         // Its number may be another disk's by now: the engine let it go when it was removed.
         let by_id = &mut self.device.by_id[state.id.index()];
         if *by_id == at {
@@ -164,7 +164,8 @@ impl Loop {
         }
         self.device.layout.release(state.base);
         if let Some(file) = state.file {
-            self.ring.remove_file(file);
+            // Closed with the disk, where that may block.
+            state.disk.registered = Some(self.ring.remove_file(file));
         }
         state.disk
     }

@@ -124,8 +124,9 @@ impl Ring {
         self.aside[file.0 as usize] = true;
     }
 
-    /// Takes a file out of the table; the kernel keeps it until the last operation on it ends.
-    pub fn remove_file(&mut self, file: FileId) {
+    /// Takes a file out of the table and returns it; the kernel keeps it until the last operation on it ends. To close it may
+    /// block where its file system does not answer.
+    pub fn remove_file(&mut self, file: FileId) -> OwnedFd {
         // What was prepared for this file must not meet the slot's next one.
         while !self.ring.submission().is_empty() && self.submit(0, None).is_ok() {}
         let fd = self.files[file.0 as usize]
@@ -137,7 +138,7 @@ impl Ring {
         if gone.is_ok() {
             self.free_files.push(file.0);
         }
-        drop(fd);
+        fd
     }
 
     /// Shuts a socket down in both directions: its operations end, its peer notices.
