@@ -53,11 +53,13 @@ pub enum Kind {
     DiskRemoved,
     /// A disk becomes longer or shorter, or comes to lie elsewhere.
     DiskResized,
+    /// Nothing of one disk completes for a while, and others go on.
+    DiskHung,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Error,
         Kind::Short,
         Kind::Late,
@@ -79,6 +81,7 @@ impl Kind {
         Kind::PowerCut,
         Kind::DiskRemoved,
         Kind::DiskResized,
+        Kind::DiskHung,
     ];
 
     /// What reports call it.
@@ -105,12 +108,13 @@ impl Kind {
             Kind::PowerCut => "power cuts",
             Kind::DiskRemoved => "disks removed",
             Kind::DiskResized => "disks resized and moved",
+            Kind::DiskHung => "hung disks",
         }
     }
 
     /// Came later than the others, and is drawn apart from them: what else a seed says stays.
     const fn is_drawn_apart(self) -> bool {
-        matches!(self, Kind::DiskRemoved | Kind::DiskResized)
+        matches!(self, Kind::DiskRemoved | Kind::DiskResized | Kind::DiskHung)
     }
 
     /// Drawn for every I/O, call or request; the others come from time to time.

@@ -41,6 +41,20 @@ fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
     panic!("{SEEDS} seeds, and none of them found it");
 }
 
+/// A driver that never has the engine look for disks that hang.
+struct Blind;
+
+impl Plant for Blind {
+    fn looks(&mut self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_hung_disk_that_holds_its_places_is_found() {
+    found(Checker::Neighbours, || Box::new(Blind));
+}
+
 /// Tampers with the hundredth answer.
 struct Answers {
     left: u32,

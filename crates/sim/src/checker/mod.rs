@@ -12,6 +12,7 @@ pub mod durability;
 pub mod jobs;
 pub mod ledger;
 pub mod limits;
+pub mod neighbours;
 pub mod progress;
 pub mod refusals;
 pub mod shape;
@@ -50,6 +51,8 @@ pub enum Checker {
     Jobs,
     /// [`limits`].
     Limits,
+    /// [`neighbours`].
+    Neighbours,
     /// [`progress`].
     Progress,
     /// [`refusals`].
@@ -74,6 +77,7 @@ impl Checker {
             Checker::Durability => "durability",
             Checker::Jobs => "jobs",
             Checker::Limits => "limits",
+            Checker::Neighbours => "neighbours",
             Checker::Progress => "progress",
             Checker::Refusals => "refusals",
             Checker::Shape => "shape",

@@ -26,7 +26,8 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         "a wake-up at {next:?} was not served by {:?}",
         view.now()
     );
-    if facts.in_flight > 0 || next.is_some() {
+    // What waits for a disk that hangs is woken by the end of one of its I/Os.
+    if facts.in_flight > 0 || next.is_some() || engine.any_hung() {
         return Ok(());
     }
     let waits = (0..view.vm_slots()).find(|&slot| view.waiting(view.vm_at(slot)) > 0);

@@ -109,6 +109,11 @@ pub trait Plant {
         true
     }
 
+    /// The driver is about to have the engine look for disks that hang. Shall it?
+    fn looks(&mut self) -> bool {
+        true
+    }
+
     /// The engine says that a job is over. What shall be heard of it?
     fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
         heard.push(end);

@@ -6,6 +6,7 @@ use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
 use crate::torture::Dice;
 use crate::torture::swarm::{Swarm, Timing, models};
+use std::collections::VecDeque;
 use tidegate_core::pace::Pacer;
 use tidegate_core::request::{DeviceIo, IoError, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
@@ -16,6 +17,8 @@ use tidegate_device::{Model, ModelIo};
 pub(super) struct Device {
     timing: Timing,
     model: Option<Box<dyn Model>>,
+    /// I/Os for which it has no room.
+    waiting: VecDeque<ModelIo>,
     /// What is in front of a device that no model describes.
     bucket: Pacer,
     dice: Dice,
@@ -40,6 +43,7 @@ impl Device {
         Device {
             timing: swarm.timing,
             model,
+            waiting: VecDeque::new(),
             bucket: Pacer::new(iops.unwrap_or(0), 1, Nanos::ZERO),
             dice,
             completed: Vec::new(),
@@ -64,6 +68,11 @@ impl Device {
             while let Some(completion) = model.pop_completed(now) {
                 completed.push(completion.id as u32);
             }
+            while model.has_room()
+                && let Some(io) = self.waiting.pop_front()
+            {
+                model.submit(now, io);
+            }
         }
         completed
     }
@@ -81,7 +90,12 @@ impl Device {
     fn submit(&mut self, now: Nanos, slot: u32, io: &DeviceIo, skip: u32) -> Option<Nanos> {
         if let Some(model) = &mut self.model {
             let io = model_io(model.as_ref(), slot, io, skip);
-            model.submit(now, io);
+            if model.has_room() {
+                model.submit(now, io);
+            } else {
+                // Others of disks that hang are with it still.
+                self.waiting.push_back(io);
+            }
             return None;
         }
         let Timing::Random { least, most, tail } = self.timing else {
@@ -184,6 +198,10 @@ impl World<'_, '_> {
         if self.now < self.device.blocked_until {
             let trickle = self.device.dice.range(0, self.device.trickles.0);
             self.at(self.device.blocked_until + Nanos(trickle), Event::End(slot));
+            return Ok(());
+        }
+        if let Some(until) = self.hangs_until(slot) {
+            self.at(until, Event::End(slot));
             return Ok(());
         }
         let flight = &self.flights[slot as usize];
@@ -319,6 +337,7 @@ impl World<'_, '_> {
         let clock = self.clock();
         self.engine.handle_completion(clock, io.id, outcome);
         let now = self.engine.view().now();
+        self.hung.ended(self.by_slot[io.disk.index()], now);
         let over = &mut self.over;
         answers::ended(&mut self.ledger, now, io.op, &parts, outcome, over);
         self.flights[slot as usize].parts = parts;

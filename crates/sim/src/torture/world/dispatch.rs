@@ -9,6 +9,11 @@ use tidegate_core::request::{DeviceIo, Op};
 impl World<'_, '_> {
     /// Everything that goes to the device now.
     pub(super) fn dispatch(&mut self) -> Verdict {
+        // What waits for a disk that hangs is passed over, and has waited for long when it goes on.
+        let hangs = self.engine.any_hung();
+        if self.hung.hangs_or_did(hangs) {
+            self.starvation.forget(&self.engine);
+        }
         loop {
             let now = self.clock();
             let seen = now.max(self.engine.view().now());
@@ -18,7 +23,7 @@ impl World<'_, '_> {
                 self.write(What::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
-            let promise = match is_due(&self.engine) {
+            let promise = match hangs || is_due(&self.engine) {
                 true => None,
                 false => self.starvation.promise(&self.engine),
             };
@@ -28,7 +33,7 @@ impl World<'_, '_> {
             }
         }
         let facts = self.engine.facts();
-        if facts.in_flight < facts.spec.depth && !self.engine.is_held() {
+        if facts.in_flight < facts.spec.depth && !self.engine.is_held() && !self.engine.any_hung() {
             self.starvation.idle(&self.engine)?;
         }
         while self.engine.poll_notice().is_some() {}
@@ -64,7 +69,7 @@ impl World<'_, '_> {
         let others = self.flights.iter().filter_map(|f| f.io.as_ref());
         let (mut in_flight, mut flushes) = (0, 0);
         for other in others {
-            in_flight += 1;
+            in_flight += u32::from(self.engine.is_counted(other.id));
             flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
         }
         shape::check(
@@ -85,8 +90,12 @@ impl World<'_, '_> {
         let first = first.min().unwrap_or(0);
         let engine = &self.engine;
         let ledger = &self.ledger;
-        self.starvation
-            .started(engine, ledger, &io, first, promise)?;
+        if !engine.any_hung() {
+            self.starvation
+                .started(engine, ledger, &io, first, promise)?;
+        }
+        self.hung
+            .started(engine, self.by_slot[io.disk.index()], &io)?;
         let guest = self.disks[self.disk_of(&io)].guest;
         self.guests[guest].started += io.len as u64;
         self.submit(io, parts)

@@ -17,7 +17,9 @@ impl World<'_, '_> {
         loop {
             self.dispatch()?;
             self.take_answers()?;
-            if self.ledger.open.is_empty() && self.engine.facts().in_flight == 0 {
+            if self.ledger.open.is_empty()
+                && self.engine.facts().in_flight + self.engine.uncounted() == 0
+            {
                 break;
             }
             let went_on = self.turn()?;

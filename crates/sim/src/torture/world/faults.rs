@@ -10,6 +10,7 @@ impl World<'_, '_> {
         for kind in Kind::ALL {
             self.schedule(kind);
         }
+        self.schedule_look();
     }
 
     fn schedule(&mut self, kind: Kind) {
@@ -32,6 +33,7 @@ impl World<'_, '_> {
         // What a fault has put off happens now.
         self.device.blocked_until = Nanos::ZERO;
         self.device.slow_until = Nanos::ZERO;
+        self.hung.stop();
         self.wake = (Nanos::MAX, Nanos::MAX);
     }
 
@@ -70,6 +72,7 @@ impl World<'_, '_> {
             Kind::PowerCut => self.cut_power()?,
             Kind::DiskRemoved => self.remove_a_disk()?,
             Kind::DiskResized => self.resize_a_disk()?,
+            Kind::DiskHung => self.hang_a_disk(long),
             Kind::Error
             | Kind::Short
             | Kind::Late

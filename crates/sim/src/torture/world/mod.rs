@@ -16,6 +16,7 @@ mod dispatch;
 mod end;
 mod faults;
 mod guests;
+mod hung;
 mod jobs;
 mod payload;
 mod requests;
@@ -36,6 +37,7 @@ use crate::fault::Kind;
 use core::cmp::Reverse;
 use device::{Device, Flight};
 use guests::{Client, Disk, Guest};
+use hung::Hung;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tidegate_core::engine::Engine;
@@ -64,6 +66,8 @@ enum Event {
     Job,
     /// A reply in this place has reached its client.
     Sent(u32),
+    /// The driver has the engine look for disks that hang.
+    Look,
 }
 
 /// See the [module](self).
@@ -106,6 +110,7 @@ pub(super) struct World<'a, 'j> {
     credits: Credits,
     jobs: Jobs,
     starvation: Starvation,
+    hung: Hung,
     /// Requests that are to be answered by the end of this turn.
     over: Vec<u32>,
     dones: Vec<Done>,
@@ -176,7 +181,12 @@ impl<'a, 'j> World<'a, 'j> {
         }
         engine.adapt_depth(now, swarm.adapts_depth);
         engine.share_io(swarm.shared_io);
-        let depth = config.device.depth as usize;
+        let hung = Hung::new(&swarm, Dice::new(seed, 18));
+        let mut slots = config.device.depth;
+        if let Some(patience) = hung.patience() {
+            engine.set_hung_disks_aside(now, patience);
+            slots = config.device.io_slots();
+        }
         World {
             engine,
             now,
@@ -199,7 +209,7 @@ impl<'a, 'j> World<'a, 'j> {
             next_base: swarm.base,
             running: true,
             device: Device::new(&swarm, Dice::new(seed, 3)),
-            flights: (0..depth).map(|_| Flight::default()).collect(),
+            flights: (0..slots).map(|_| Flight::default()).collect(),
             segments: Vec::new(),
             ledger: Ledger::new(config),
             charges: Charges::default(),
@@ -207,6 +217,7 @@ impl<'a, 'j> World<'a, 'j> {
             credits,
             jobs: Jobs::default(),
             starvation: Starvation::new(config.max_vms as usize),
+            hung,
             over: Vec::new(),
             dones: Vec::new(),
             load: Dice::new(seed, 4),
@@ -328,6 +339,7 @@ impl<'a, 'j> World<'a, 'j> {
             }
             Event::Job => self.change_job(),
             Event::Sent(place) => self.sent(place),
+            Event::Look => self.look_for_hung_disks(),
         }
     }
 

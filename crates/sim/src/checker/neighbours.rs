@@ -1,0 +1,147 @@
+//! Neighbours of a hung disk go on. Whenever the driver has had the engine look: a disk that has been silent for
+//! the engine's whole patience, while an I/O of another one ended within the last of it, is out of the depth count;
+//! so are all whose I/Os, every one silent as long, are all that is with the device while another disk's unit waits.
+//! A disk that is out is given one I/O until one of its own ends, and none of its I/Os counts while there is room
+//! for more that do not.
+//!
+//! The silence is reckoned here from starts and ends alone, never from what the engine says of it.
+
+use super::{Verdict, ensure};
+use std::collections::BTreeMap;
+use tidegate_core::engine::{Engine, Patience};
+use tidegate_core::request::{DeviceIo, Lane, Op};
+use tidegate_core::time::Nanos;
+
+/// What is known of a disk.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    last_end: Nanos,
+    /// I/Os that were started while it was out of the count, since one of its I/Os ended.
+    probes: u32,
+}
+
+/// The checker.
+#[derive(Debug)]
+pub struct Neighbours {
+    patience: Patience,
+    disks: BTreeMap<u32, Seen>,
+    /// When each I/O with the device started, by its slot.
+    starts: BTreeMap<usize, Nanos>,
+}
+
+impl Neighbours {
+    /// For an engine of this patience.
+    pub fn new(patience: Patience) -> Neighbours {
+        Neighbours {
+            patience,
+            disks: BTreeMap::new(),
+            starts: BTreeMap::new(),
+        }
+    }
+
+    /// An I/O of a disk, by its number, goes to the device.
+    ///
+    /// # Errors
+    /// When the disk is out of the count and has had its one.
+    pub fn started(&mut self, engine: &Engine, disk: u32, io: &DeviceIo) -> Verdict {
+        self.starts.insert(io.id.index(), engine.view().now());
+        let seen = self.disks.entry(disk).or_default();
+        if engine.hung_since(io.disk).is_some() {
+            seen.probes += 1;
+            ensure!(
+                Neighbours,
+                seen.probes == 1,
+                "{io:?} is number {} that goes to a disk that hangs",
+                seen.probes
+            );
+            ensure!(
+                Neighbours,
+                !engine.is_counted(io.id),
+                "{io:?} is of a disk that hangs, and counts"
+            );
+        }
+        Ok(())
+    }
+
+    /// An I/O of a disk has ended.
+    pub fn ended(&mut self, disk: u32, now: Nanos) {
+        let seen = self.disks.entry(disk).or_default();
+        *seen = Seen {
+            last_end: now.max(seen.last_end),
+            probes: 0,
+        };
+    }
+
+    fn last_end(&self, disk: u32) -> Nanos {
+        self.disks.get(&disk).copied().unwrap_or_default().last_end
+    }
+}
+
+/// The engine has just looked for disks that hang. `by_slot`: disks' numbers by the slots of their handles.
+///
+/// # Errors
+/// When a silent disk still holds its places.
+pub fn check<'a>(
+    seen: &Neighbours,
+    engine: &Engine,
+    by_slot: &[u32],
+    with_device: impl Iterator<Item = &'a DeviceIo>,
+    now: Nanos,
+) -> Verdict {
+    // By disk: its handle, and the oldest start of data and of the rest.
+    let mut oldest = BTreeMap::new();
+    for io in with_device {
+        let disk = by_slot[io.disk.index()];
+        let start = seen.starts[&io.id.index()];
+        let (_, of_disk) = oldest
+            .entry(disk)
+            .or_insert((io.disk, [Nanos::MAX, Nanos::MAX]));
+        let other = usize::from(!matches!(io.op, Op::Read | Op::Write));
+        of_disk[other] = start.min(of_disk[other]);
+        let full = engine.uncounted() >= engine.config().device.uncounted_most();
+        ensure!(
+            Neighbours,
+            full || !engine.is_counted(io.id) || engine.hung_since(io.disk).is_none(),
+            "{io:?} counts, and its disk hangs"
+        );
+    }
+    let bounds = [seen.patience.data, seen.patience.other];
+    let silent = |disk: u32, starts: [Nanos; 2]| {
+        let since = starts.map(|start| start.max(seen.last_end(disk)));
+        let all = since.into_iter().zip(starts).zip(bounds);
+        let mut all =
+            all.filter(|&((since, start), bound)| start != Nanos::MAX && now.since(since) >= bound);
+        all.next().map(|((since, _), _)| since)
+    };
+    let alone = oldest.iter().all(|(&disk, &(id, starts))| {
+        silent(disk, starts).is_some() || engine.hung_since(id).is_some()
+    });
+    let waits = alone && others_wait(engine);
+    for (&disk, &(id, starts)) in &oldest {
+        let Some(since) = silent(disk, starts) else {
+            continue;
+        };
+        let oldest_end =
+            |(&other, of_other): (&u32, &Seen)| (other != disk).then_some(of_other.last_end);
+        let others = seen.disks.iter().filter_map(oldest_end).max();
+        let lately = others.is_some_and(|end| end > since && now.since(end) < seen.patience.data);
+        ensure!(
+            Neighbours,
+            !(lately || waits) || engine.hung_since(id).is_some(),
+            "disk {disk} has been silent for {}, others go on or wait, and it holds its places",
+            now.since(since)
+        );
+    }
+    Ok(())
+}
+
+/// Whether a unit that may go waits for a disk that has nothing with the device.
+fn others_wait(engine: &Engine) -> bool {
+    let view = engine.view();
+    view.vms().any(|vm| {
+        engine.in_flight(vm) == 0
+            && Lane::ALL
+                .into_iter()
+                .any(|lane| view.lane_head(vm, lane).is_some())
+    })
+}

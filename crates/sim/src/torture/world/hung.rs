@@ -1,0 +1,124 @@
+//! Disks that hang for a while, and the driver that has the engine look for them.
+
+use super::{Event, What, World};
+use crate::checker::neighbours::Neighbours;
+use crate::checker::{Verdict, neighbours};
+use crate::fault::{Kind, Rate};
+use crate::torture::Dice;
+use crate::torture::swarm::Swarm;
+use tidegate_core::engine::{Engine, Patience};
+use tidegate_core::request::DeviceIo;
+use tidegate_core::time::Nanos;
+
+/// What hangs, and what is known of it.
+pub(super) struct Hung {
+    dice: Dice,
+    /// `None`: the engine is not to care.
+    patience: Option<Patience>,
+    /// The disk that hangs, by its number, and until when.
+    disk: u32,
+    until: Nanos,
+    /// Whether a disk was out of the count when somebody last asked.
+    did: bool,
+    checker: Neighbours,
+}
+
+impl Hung {
+    pub(super) fn new(swarm: &Swarm, mut dice: Dice) -> Hung {
+        // In the time scale of the run: what a disk takes by itself is less in most, and more in some. A hang
+        // is over well within what a run may take to drain.
+        let data = Nanos(dice.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
+        let patience = Patience {
+            data,
+            other: Nanos(5 * data.0),
+        };
+        let hangs = swarm.plan.rate(Kind::DiskHung) != Rate::Off;
+        Hung {
+            dice,
+            patience: hangs.then_some(patience),
+            disk: u32::MAX,
+            until: Nanos::ZERO,
+            did: false,
+            checker: Neighbours::new(patience),
+        }
+    }
+
+    pub(super) fn patience(&self) -> Option<Patience> {
+        self.patience
+    }
+
+    /// No more faults.
+    pub(super) fn stop(&mut self) {
+        self.until = Nanos::ZERO;
+    }
+
+    /// Whether a disk is out of the count, or was when this was asked last.
+    pub(super) fn hangs_or_did(&mut self, hangs: bool) -> bool {
+        core::mem::replace(&mut self.did, hangs) || hangs
+    }
+
+    /// An I/O goes to the device.
+    pub(super) fn started(&mut self, engine: &Engine, disk: u32, io: &DeviceIo) -> Verdict {
+        match self.patience {
+            Some(_) => self.checker.started(engine, disk, io),
+            None => Ok(()),
+        }
+    }
+
+    /// An I/O of a disk has ended.
+    pub(super) fn ended(&mut self, disk: u32, now: Nanos) {
+        if self.patience.is_some() {
+            self.checker.ended(disk, now);
+        }
+    }
+}
+
+impl World<'_, '_> {
+    pub(super) fn hang_a_disk(&mut self, long: Nanos) {
+        let Some(patience) = self.hung.patience else {
+            return;
+        };
+        if self.disks.is_empty() {
+            return;
+        }
+        // Mostly for longer than the driver needs to find out.
+        let longer = self.hung.dice.below(8 * patience.data.0);
+        self.hung.disk = self.hung.dice.index(self.disks.len()) as u32;
+        self.hung.until = self.now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
+    }
+
+    /// Until when the I/O in a slot does not end, as its disk hangs.
+    pub(super) fn hangs_until(&self, slot: u32) -> Option<Nanos> {
+        let Hung { disk, until, .. } = self.hung;
+        let io = self.flights[slot as usize].io?;
+        (self.now < until && self.by_slot[io.disk.index()] == disk).then_some(until)
+    }
+
+    pub(super) fn schedule_look(&mut self) {
+        if let Some(patience) = self.hung.patience {
+            self.at(self.now + patience.data, Event::Look);
+        }
+    }
+
+    /// As the daemon does once a second.
+    pub(super) fn look_for_hung_disks(&mut self) -> Verdict {
+        if !self.running {
+            return Ok(());
+        }
+        self.schedule_look();
+        let clock = self.clock();
+        self.write(What::Timeout, [1, 0, 0, 0, 0]);
+        if self.plant.looks() {
+            self.engine.look_for_hung_disks(clock);
+        }
+        let seen = clock.max(self.engine.view().now());
+        let with_device = self.flights.iter().filter_map(|flight| flight.io.as_ref());
+        neighbours::check(
+            &self.hung.checker,
+            &self.engine,
+            &self.by_slot,
+            with_device,
+            seen,
+        )
+    }
+}
