@@ -19,6 +19,8 @@ const SOONEST: Nanos = Nanos(20_000_000);
 struct Course {
     job: Job,
     state: State,
+    /// It was told that its deadline has passed.
+    told_late: bool,
 }
 
 impl Course {
@@ -30,7 +32,17 @@ impl Course {
             moved: 0,
         };
         let state = State::Running;
-        Course { job, state }
+        Course {
+            job,
+            state,
+            told_late: false,
+        }
+    }
+
+    /// Returns whether its deadline has passed while it runs, which was not told yet; from now on it is.
+    fn turns_late(&mut self, now: Nanos) -> bool {
+        let is_late = self.state == State::Running && now > self.job.due();
+        is_late && !core::mem::replace(&mut self.told_late, true)
     }
 
     /// It is done now, but for what nobody saw.
@@ -145,8 +157,20 @@ impl<H: Host> Agent<H> {
             self.measure(now, &mut changes, &mut events);
         }
         self.tell(&changes, &mut events);
+        self.tell_late(now, &mut events);
         self.apply(&mut events);
         events
+    }
+
+    fn tell_late(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        for (course, member) in self.courses.iter_mut().zip(&self.members) {
+            if let Some(course) = course
+                && course.turns_late(now)
+            {
+                let (name, left) = (member.name.clone(), course.job.left());
+                events.push(Event::Late { name, left });
+            }
+        }
     }
 
     /// How long it may wait with its next look: a second, or an interval if that is shorter. Sooner as a job comes

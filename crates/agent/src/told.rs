@@ -69,6 +69,13 @@ pub enum Event {
         /// Whose.
         name: String,
     },
+    /// The deadline of a job has passed while it runs: told once.
+    Late {
+        /// Whose.
+        name: String,
+        /// Bytes of it that are left.
+        left: u64,
+    },
     /// A job has ended.
     Ended {
         /// Whose.

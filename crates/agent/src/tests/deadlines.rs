@@ -136,3 +136,24 @@ fn what_a_process_moved_just_before_it_ended_counts_as_done() {
         assert!(says(&said, "Left") && world.agent.is_done(), "{said:?}");
     }
 }
+
+#[test]
+fn a_job_of_an_idle_process_is_late_once() {
+    let mut world = SetUp::new((2_000, 5)).start();
+    world.host.change(100, |fake| fake.wants = 0);
+    let said = world.run(300);
+    let late: Vec<_> = said
+        .iter()
+        .filter(|(_, what)| what.contains("Late"))
+        .collect();
+    assert_eq!(late.len(), 1, "{said:?}");
+    assert!((5..=7).contains(&late[0].0), "{said:?}");
+    assert_eq!(world.state(), State::Running);
+}
+
+#[test]
+fn a_job_that_is_done_in_time_is_never_late() {
+    let mut world = alone();
+    let said = world.run(60);
+    assert!(!says(&said, "Late"), "{said:?}");
+}

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
+use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
-use tidegate_report::{Align, Table, bytes_per_s, duration, percent};
+use tidegate_report::{Align, Table, bytes, bytes_per_s, duration, percent};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::AgentArgs;
@@ -101,6 +102,8 @@ struct Course {
     out: Output,
     dry_run: bool,
     began: Instant,
+    /// What was shown last.
+    shown: Vec<Standing>,
 }
 
 impl Course {
@@ -121,6 +124,7 @@ impl Course {
             out,
             dry_run: args.dry_run,
             began: Instant::now(),
+            shown: Vec::new(),
         };
         course.tell(&events)?;
         Ok(course)
@@ -150,7 +154,7 @@ impl Course {
             self.tell(&events)?;
             if now.since(shown) >= interval {
                 shown = now;
-                self.show(now)?;
+                self.show_if_changed(now)?;
             }
             if self.agent.is_done() {
                 return Ok(true);
@@ -176,15 +180,22 @@ impl Course {
         Ok(())
     }
 
-    fn show(&self, now: Nanos) -> Result<()> {
-        let rows: Vec<Row> = self
-            .agent
-            .report(now)
-            .iter()
-            .map(|report| Row::of(report, now))
-            .collect();
+    /// Shows how everybody stands, unless that is what was shown last.
+    fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
+        let reports = self.agent.report(now);
+        let standing = reports.iter().map(|report| Standing::of(report, now));
+        let standing: Vec<Standing> = standing.collect();
+        if standing == self.shown {
+            return Ok(());
+        }
+        self.shown = standing;
+        self.show(&reports, now)
+    }
+
+    fn show(&self, reports: &[Report], now: Nanos) -> Result<()> {
+        let rows: Vec<Row> = reports.iter().map(|report| Row::of(report, now)).collect();
         if self.out.is_json() {
-            return self.out.json_line(&Standing {
+            return self.out.json_line(&All {
                 at_s: now.as_secs_f64(),
                 vms: &rows,
             });
@@ -243,7 +254,7 @@ struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Standing<'a> {
+struct All<'a> {
     at_s: f64,
     vms: &'a [Row],
 }
@@ -277,6 +288,11 @@ impl Said {
             Event::GivenUp { name } => {
                 let text = "its job cannot be done in time, whatever the others give up".to_owned();
                 ("cannot-be-met", name, None, text)
+            }
+            Event::Late { name, left } => {
+                let left = bytes(*left);
+                let text = format!("its job is late: the deadline has passed with {left} left");
+                ("late", name, None, text)
             }
             Event::Ended { name, state } => ("ended", name, None, ended(*state)),
             Event::Refused {
@@ -321,6 +337,47 @@ fn ended(state: State) -> String {
     }
 }
 
+/// What of how somebody stands is worth another table: not the time that passes, nor the figures that follow from
+/// it alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Standing {
+    class: Class,
+    present: bool,
+    /// Bytes a second; only of who has no job, whose bytes are not counted.
+    bytes_per_s: Option<u64>,
+    /// Bytes of its job that are left, and what became of it.
+    job: Option<(u64, State)>,
+    outlook: Outlook,
+}
+
+/// What comes of a job, in a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outlook {
+    Unknown,
+    Early,
+    Late,
+    Never,
+}
+
+impl Standing {
+    fn of(report: &Report, now: Nanos) -> Standing {
+        let outlook = match report.forecast {
+            _ if report.job.is_some_and(|(job, _)| now > job.due()) => Outlook::Late,
+            None => Outlook::Unknown,
+            Some(forecast) if forecast.done == Nanos::MAX => Outlook::Never,
+            Some(forecast) if forecast.late > Nanos::ZERO => Outlook::Late,
+            Some(_) => Outlook::Early,
+        };
+        Standing {
+            class: report.class,
+            present: report.present,
+            bytes_per_s: report.bytes_per_s.filter(|_| report.job.is_none()),
+            job: report.job.map(|(job, state)| (job.left(), state)),
+            outlook,
+        }
+    }
+}
+
 /// How somebody stands.
 #[derive(Serialize)]
 struct Row {
@@ -346,6 +403,9 @@ impl Row {
             (None, ..) => String::new(),
             (Some((_, state @ (State::Done { .. } | State::Gone { .. }))), ..) => ended(state),
             (_, None, _) => "not known yet".to_owned(),
+            (Some((job, _)), Some(_), None) if now > job.due() => {
+                "late, and never done as things are".to_owned()
+            }
             (_, Some(_), None) => "never, as things are".to_owned(),
             (_, Some(forecast), Some(left)) => {
                 let (by, word) = match forecast.late {
