@@ -102,6 +102,8 @@ pub struct JobPriorities {
     priorities: Priorities,
     /// What the dispatcher was told of each VM, or knows by its objective.
     told: Vec<Class>,
+    /// The priority by which the dispatcher knows each VM: what it was told, or the objective's.
+    known: Vec<Priority>,
     changes: Vec<Change>,
 }
 
@@ -119,6 +121,7 @@ impl JobPriorities {
             priorities,
             params,
             told: Vec::with_capacity(vms as usize),
+            known: Vec::with_capacity(vms as usize),
             changes: Vec::new(),
         }
     }
@@ -130,8 +133,10 @@ impl JobPriorities {
         let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
         if self.told.len() <= slot {
             self.told.resize(slot + 1, base);
+            self.known.resize(slot + 1, Priority::DEFAULT);
         }
         self.told[slot] = base;
+        self.known[slot] = facts.objective(vm).priority;
         self.priorities.add(slot, base);
         // A job's end may change everybody once; a cycle, with the guard before it, twice.
         self.changes.reserve(2 * self.told.len() + 2);
@@ -146,7 +151,11 @@ impl JobPriorities {
         changes.clear();
         if let Some(class) = self.priorities.class(slot) {
             self.told[slot] = class;
-            out.turn(vm, knob(facts, vm, class));
+            let priority = priority(facts, vm, class);
+            // A job's rate is measured anew where its VM is turned: only where something has changed for it.
+            if core::mem::replace(&mut self.known[slot], priority) != priority {
+                out.turn(vm, Knob::Class(priority));
+            }
         }
     }
 
@@ -173,21 +182,23 @@ impl JobPriorities {
             {
                 *told = class;
                 let vm = facts.vm_at(who);
-                out.turn(vm, knob(facts, vm, class));
+                let priority = priority(facts, vm, class);
+                self.known[who] = priority;
+                out.turn(vm, Knob::Class(priority));
             }
         }
     }
 }
 
-/// A class as the dispatcher knows it: best effort has its objective's level.
-fn knob(facts: &Facts, vm: VmId, class: Class) -> Knob {
+/// Returns a class as the dispatcher knows it: best effort has its objective's level.
+fn priority(facts: &Facts, vm: VmId, class: Class) -> Priority {
     let named = facts.objective(vm).priority;
-    Knob::Class(match class {
+    match class {
         _ if Class::from(named) == class => named,
         Class::Idle => Priority::Idle,
         Class::BestEffort => Priority::DEFAULT,
         Class::RealTime => Priority::RealTime,
-    })
+    }
 }
 
 impl Controller for JobPriorities {

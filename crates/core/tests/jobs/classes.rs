@@ -266,3 +266,21 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     assert!(refused.is_err());
     assert!(world.engine.job(now, admitted.vm).is_none());
 }
+
+#[test]
+fn a_new_objective_keeps_what_a_job_has_learnt() {
+    let mut world = world("pridyn", &[]);
+    let guest = writer(&mut world, &Objective::default());
+    begin(&mut world, guest, 100_000, 100_000);
+    world.run(10 * SECOND);
+    let measured = status(&world, guest).bandwidth;
+    assert!(measured.is_some());
+    let weight = Objective {
+        weight: 700,
+        ..Objective::default()
+    };
+    let now = world.time();
+    let set = world.engine.set_objective(now, guest.vm, &weight);
+    set.expect("the VM is there");
+    assert_eq!(status(&world, guest).bandwidth, measured);
+}
