@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::control::tidegate;
 use crate::daemon::{Backing, Daemon, wait_for};
-use crate::tool::{Running, arg, have, json, qemu_io, run, run_qemu_io};
+use crate::tool::{Running, arg, have, qemu_io, run, run_qemu_io};
 
 /// Status and body of an answer of the control API.
 pub(crate) fn get(daemon: &Daemon, path: &str) -> (u16, String) {

@@ -248,6 +248,19 @@ fn a_device_without_a_cap_has_none_and_loses_nothing() {
 }
 
 #[test]
+fn a_devices_own_interface_is_no_cap_where_sizes_grow() {
+    // Of one power of two; the larger ones are fewer a second, as the interface lets so many bytes pass.
+    let mut lab = learning(SSD, None, "fifo", false);
+    lab.guest(&Objective::default(), reads(32, 68 * KIB));
+    for size in [68 * KIB, 124 * KIB] {
+        lab.works(0, reads(32, size));
+        lab.seconds(40);
+        assert_eq!(lab.engine.learnt_cap(), None, "{size}");
+    }
+    lab.close();
+}
+
+#[test]
 fn time_held_back_for_the_cap_is_time_with_the_device() {
     let mut lab = capped(&cap(100, 0, 0), "fifo");
     lab.guest(&Objective::default(), reads(8, 8 * KIB));

@@ -16,7 +16,7 @@
 //!
 //! **Recognising it.** For three seconds at least two I/Os were in flight, and the rate of I/Os or
 //! that of bytes stayed the same, while the device could do more: its profile gives 80 % of the time
-//! at most for what was done; without a profile, it did a quarter more of the same before (while the
+//! at most for what was done; without a profile, it did a quarter more of the same before, in I/Os and in bytes (while the
 //! bucket had a burst left). And still each I/O took longer than it does at saturation, or did then:
 //! with few in flight a device is slow without a cap, too. Then the test: for a second only half as many I/Os may be in flight. A
 //! device that had room would lose throughput; behind a cap only latency falls (Little's law).
@@ -109,9 +109,8 @@ pub(super) struct Learner {
     /// Seconds in a row that look capped.
     seconds: [Second; SECONDS],
     row: usize,
-    /// The most I/Os a second, in thousandths, by what they were like, and how long each took then, in
-    /// picoseconds.
-    earlier: Box<[(u64, u128); Window::PATTERNS]>,
+    /// The second with the most I/Os, by what they were like, and how long each took then, in picoseconds.
+    earlier: Box<[(Point, u128); Window::PATTERNS]>,
     test_at: Nanos,
     test_pause: Nanos,
     /// As few as usual in flight behind the cap, and the most that this may be.
@@ -154,7 +153,7 @@ impl Learner {
             pace: Pace::NONE,
             seconds: [nothing; SECONDS],
             row: 0,
-            earlier: Box::new([(0, 0); Window::PATTERNS]),
+            earlier: Box::new([(Point { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
             test_at: Nanos::ZERO,
             test_pause: TEST_AGAIN,
             usual: 1,

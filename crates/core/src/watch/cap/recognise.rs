@@ -57,15 +57,20 @@ impl Learner {
         // By Little's law, in picoseconds.
         let took = window.depth_milli as u128 * window.len.0 as u128 / window.ios.max(1) as u128;
         let (before, took_before) = self.earlier[window.pattern];
-        if at.ios > before {
-            self.earlier[window.pattern] = (at.ios, took);
+        if at.ios > before.ios {
+            self.earlier[window.pattern] = (at, took);
         }
         match window.expected {
             Some((_, most)) => {
                 let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
             }
-            None => before as u128 * 4 >= at.ios as u128 * 5 && took > took_before,
+            None => {
+                // Of bytes, too: a pattern has sizes up to twice as large as its smallest, of which the
+                // device's own interface lets pass fewer a second.
+                let quarter_more = |of: fn(&Point) -> u64| of(&before) / 5 >= of(&at) / 4;
+                quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && took > took_before
+            }
         }
     }
 

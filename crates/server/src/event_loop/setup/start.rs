@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
-use super::super::tenants::note_vm;
 use super::super::hung::Workers;
+use super::super::tenants::note_vm;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
 use crate::backing::file_io::ZEROES;
