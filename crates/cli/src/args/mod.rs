@@ -258,7 +258,9 @@ pub(crate) enum Command {
     /// What was counted for each VM
     #[command(
         after_help = "Queue time is what scheduling and limits cost; service time is the \
-                            device's.\n\nPrecision: B is the error of the mean against the \
+                            device's. Latency is both:\nfrom a request's arrival at the scheduler to \
+                            its end there. The time that the client and the socket\ntake is outside \
+                            of all of them, so fio or a guest sees more.\n\nPrecision: B is the error of the mean against the \
                             target, beta the mean of |B| over statistical\nintervals, V how far \
                             seconds are off their mean on average; seconds in which a VM had \
                             nothing\noutstanding are left out.\n\nExamples:
