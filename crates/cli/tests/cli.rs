@@ -317,6 +317,46 @@ fn what_is_not_there_yet_is_a_warning() {
 }
 
 #[test]
+fn check_refuses_the_disks_that_serve_would_refuse() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let mut image = vec![0; 1 << 20];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    std::fs::write(at("image"), image).expect("writable");
+    std::fs::create_dir(at("directory")).expect("writable");
+    std::fs::write(at("short"), [0; 4096]).expect("writable");
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status();
+    assert!(made.expect("coreutils").success());
+    let vms = ["image", "directory", "short", "fifo", "new"].map(|name| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\n[[vm.disk]]\npath = \"{name}\"\nsize = \"1 MiB\"\n\
+             create = \"sparse\"\n"
+        )
+    });
+    let device = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n";
+    let path = at("t.toml");
+    std::fs::write(&path, format!("{device}{}", vms.concat())).expect("writable");
+    let path = path.to_str().expect("plain");
+    let output = tidegate(&["check", path]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "looks like a qcow2 image",
+        "directory: neither a regular file nor a block device",
+        "is 4096 bytes long, but size says 1048576",
+        "fifo: neither a regular file nor a block device",
+        "vm \"image\": export \"image\"",
+        "t.toml:9:8",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("\"new\""), "{said}");
+    assert!(!at("new").exists(), "it is not for check to make it");
+}
+
+#[test]
 fn wrong_arguments_end_with_two_and_help_teaches() {
     for args in [
         &["vm", "set", "oltp"][..],

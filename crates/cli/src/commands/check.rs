@@ -9,6 +9,7 @@ use serde_json::Value;
 use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
+use tidegate_server::backing::{inspect, memory};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
     Place, VmConfig,
@@ -333,7 +334,16 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         mut config,
         mut warnings,
     } = loaded;
+    let mut unfit = unfit(&config);
+    if !unfit.is_empty() {
+        unfit.extend(warnings);
+        return refused(ConfigErrors(unfit), out);
+    }
     warnings.extend(missing(&config));
+    warnings.extend(memory::beyond_host(config.disks()).map(|what| {
+        let help = "less, or files: kind = \"file\"".to_owned();
+        warning("vm".to_owned(), what, help, &None)
+    }));
     warnings.extend(over(&config));
     let kept = Kept::of(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
@@ -479,6 +489,35 @@ fn address(address: &ListenAddress) -> String {
     }
 }
 
+/// Disks that `serve` would refuse for what their files are. Nothing is changed, and nothing waited for.
+fn unfit(config: &Config) -> Vec<Diagnostic> {
+    let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let refused = disks.filter_map(|(vm, disk)| {
+        let error = inspect(disk).err().filter(|error| !error.may_pass())?;
+        let field = format!("vm {:?}: export {:?}", vm.name, disk.export);
+        let mut refusal = Diagnostic::error(error.to_string()).at(field, &(0..0));
+        if let Some(help) = error.help() {
+            refusal = refusal.allowing(help);
+        }
+        refusal.place = disk.place.clone();
+        Some(refusal)
+    });
+    refused.collect()
+}
+
+/// Disks that `serve` could not open just now, for want of permission, say.
+fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic> {
+    let error = inspect(disk).err()?;
+    let field = format!("vm {:?}", vm.name);
+    let help = error.help().unwrap_or_else(|| {
+        format!(
+            "`tidegate serve` needs to be able to open {}",
+            path.display()
+        )
+    });
+    Some(warning(field, error.to_string(), help, &disk.place))
+}
+
 /// What `serve` would not find, as things stand: it may still come.
 fn missing(config: &Config) -> Vec<Diagnostic> {
     let nowhere = |field: String, path: &Path, place: &Option<Place>| {
@@ -488,7 +527,10 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
     };
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let disks = disks.filter_map(|(vm, disk)| {
-        let path = disk.path.as_ref().filter(|path| !path.exists())?;
+        let path = disk.path.as_ref()?;
+        if path.exists() {
+            return unopened(vm, disk, path);
+        }
         let field = format!("vm {:?}", vm.name);
         if disk.create != Create::No {
             return nowhere(field, path, &disk.place);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
+use super::inspect::{Sound, sound};
 use super::{DIRECTORY, OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::media::{State, Watched};
@@ -151,20 +152,9 @@ impl OpenFile {
             }
         };
         let (plain, created) = patiently(|| open_or_create(path, config))?;
-        let opened = plain.metadata().map_err(at("inspect"))?;
-        // Once more: it may have been replaced since it was looked at.
-        refuse_special(path, opened.file_type())?;
-        let block_device = opened.file_type().is_block_device();
         // Who made a file may write to it, even where its guest may not.
         let writable = created || !config.read_only;
-        let size = match measure(path, &plain, block_device, writable, config) {
-            // An image of another format has a size of its own, which is not what is wrong.
-            Err(error @ OpenError::Size { .. }) => {
-                refuse_foreign(path, &plain, config)?;
-                return Err(error);
-            }
-            other => other?,
-        };
+        let Sound { block_device, size } = sound(path, &plain, config, writable)?;
         let (file, direct, in_memory) =
             patiently(|| reopen(path, &plain, config, block_device, size))?;
         patiently(|| match sys::lock(&file, !config.read_only) {
@@ -192,7 +182,7 @@ impl OpenFile {
         mark(path, &plain, config);
         let align = direct.map_or(1, |a| a.offset.max(1));
         let probing = !config.read_only && !block_device;
-        let identity = sys::identity(&opened);
+        let identity = sys::identity(&plain.metadata().map_err(at("inspect"))?);
         let facts = FileFacts {
             identity,
             size,
@@ -285,7 +275,7 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
 }
 
 /// Refuses what is neither a regular file nor a block device.
-fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
+pub(super) fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
     let found = match kind {
         kind if kind.is_file() || kind.is_block_device() => return Ok(()),
         kind if kind.is_dir() => DIRECTORY,
@@ -316,7 +306,8 @@ fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
     })
 }
 
-fn measure(
+/// How long the disk on a file is, where that goes with what the configuration says.
+pub(super) fn measure(
     path: &Path,
     file: &File,
     block_device: bool,
@@ -443,7 +434,12 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     }
 }
 
-fn refuse_foreign(path: &Path, plain: &File, config: &DiskConfig) -> Result<(), OpenError> {
+/// Refuses a file that looks like an image of another format, unless it is said to be raw.
+pub(super) fn refuse_foreign(
+    path: &Path,
+    plain: &File,
+    config: &DiskConfig,
+) -> Result<(), OpenError> {
     if config.format == DiskFormat::Raw || probe::is_marked(plain) {
         return Ok(());
     }

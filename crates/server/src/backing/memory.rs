@@ -8,7 +8,11 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_device::units::format_bytes;
+
 use crate::buffer::{Mem, Region};
+use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
+use crate::ring::sys;
 
 /// Regions whose disk has gone, all zeroes. Asked when disks are opened and closed, never on a
 /// request's path.
@@ -127,6 +131,36 @@ fn region(len: usize) -> io::Result<Region> {
     }
 }
 
+/// Says so where the disks in memory are larger than all of the host's memory: a guest that fills them ends the
+/// daemon, and every other disk with it. `disks`: each with its device.
+pub fn beyond_host<'a>(
+    disks: impl IntoIterator<Item = (&'a DeviceConfig, &'a DiskConfig)>,
+) -> Option<String> {
+    beyond(disks, sys::host_memory())
+}
+
+fn beyond<'a>(
+    disks: impl IntoIterator<Item = (&'a DeviceConfig, &'a DiskConfig)>,
+    host: u64,
+) -> Option<String> {
+    let in_memory = |(device, disk): &(&DeviceConfig, &DiskConfig)| match device.kind {
+        DeviceKind::Memory => true,
+        DeviceKind::Emulated { .. } => disk.path.is_none(),
+        DeviceKind::File => false,
+    };
+    let sizes = disks.into_iter().filter(in_memory);
+    let total = sizes.fold(0u64, |total, (_, disk)| {
+        total.saturating_add(disk.size.unwrap_or_default())
+    });
+    (total > host).then(|| {
+        let [total, host] = [total, host].map(format_bytes);
+        format!(
+            "disks in memory have {total} together, and the host has {host} of memory: once guests \
+             have written that much the kernel ends the daemon"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +225,22 @@ mod tests {
         let mut memory = Memory::new(4096).unwrap();
         memory.resize(100).unwrap();
         memory.mem(100, 1);
+    }
+
+    #[test]
+    fn disks_that_are_larger_than_the_host_are_told_all_together() {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"m\"\nkind = \"memory\"\n\
+                    [[device]]\nname = \"f\"\nkind = \"file\"\n\
+                    [[vm]]\nname = \"a\"\ndevice = \"m\"\n[[vm.disk]]\nsize = \"3 GiB\"\n\
+                    [[vm.disk]]\nexport = \"b\"\nsize = \"2 GiB\"\n\
+                    [[vm]]\nname = \"c\"\ndevice = \"f\"\n[[vm.disk]]\npath = \"c\"\nsize = \"9 GiB\"\n";
+        let loaded = crate::config::parse(text, "t", std::path::Path::new("/"));
+        let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
+        assert_eq!(beyond(config.disks(), 5 << 30), None);
+        let said = beyond(config.disks(), (5 << 30) - 1).expect("too large");
+        assert!(
+            said.starts_with("disks in memory have 5 GiB together"),
+            "{said}"
+        );
     }
 }

@@ -4,6 +4,7 @@ pub mod dsync;
 pub mod extents;
 pub mod file;
 pub mod file_io;
+mod inspect;
 pub mod layout;
 pub mod memory;
 pub mod probe;
@@ -20,6 +21,7 @@ use crate::help::missing_directory;
 use crate::media::State;
 
 pub use file::OpenFile;
+pub use inspect::inspect;
 pub use memory::{Memory, Tail};
 
 /// An opened disk.
@@ -150,6 +152,22 @@ pub enum OpenError {
 pub(crate) const DIRECTORY: &str = "a directory";
 
 impl OpenError {
+    /// Refuses a size that is not in whole blocks of the disk.
+    fn refuse_part_blocks(config: &DiskConfig, size: u64) -> Result<(), OpenError> {
+        let block = config.block_size;
+        if size > 0 && size.is_multiple_of(u64::from(block)) {
+            return Ok(());
+        }
+        let path = config.path.as_ref();
+        let what = path.map_or(config.export.clone(), |path| path.display().to_string());
+        Err(OpenError::SizeNotBlocks { what, size, block })
+    }
+
+    /// Whether time, or another user, may set it right without a change of the configuration.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, OpenError::Io { .. } | OpenError::InUse { .. })
+    }
+
     /// What would help, where that is not said already.
     pub fn help(&self) -> Option<String> {
         let help = match self {
@@ -219,17 +237,7 @@ impl Disk {
             Medium::Memory(_) => config.size.ok_or(OpenError::NoSize)?,
             Medium::File(file) => file.facts.size,
         };
-        if size == 0 || !size.is_multiple_of(u64::from(config.block_size)) {
-            let what = config
-                .path
-                .as_ref()
-                .map_or(config.export.clone(), |p| p.display().to_string());
-            return Err(OpenError::SizeNotBlocks {
-                what,
-                size,
-                block: config.block_size,
-            });
-        }
+        OpenError::refuse_part_blocks(config, size)?;
         Ok(Disk {
             export: config.export.clone(),
             size,

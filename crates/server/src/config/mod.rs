@@ -117,6 +117,17 @@ pub struct Config {
     pub vms: Vec<VmConfig>,
 }
 
+impl Config {
+    /// All disks, each with its device.
+    pub fn disks(&self) -> impl Iterator<Item = (&DeviceConfig, &DiskConfig)> {
+        let devices = &self.devices;
+        (self.vms.iter()).flat_map(move |vm| {
+            let device = &devices[vm.device];
+            vm.disks.iter().map(move |disk| (device, disk))
+        })
+    }
+}
+
 /// `[daemon]`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {

@@ -16,10 +16,11 @@ use super::differ;
 use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, ok, parse, query_of};
 use super::plane::Plane;
-use super::view::ObjectiveView;
+use super::view::{ObjectiveView, VmView};
 use super::{Api, CHANGED_WITHIN};
+use crate::backing::memory;
 use crate::command::VmSnapshot;
-use crate::config::{self, DiskConfig, Schedule, VmConfig};
+use crate::config::{self, DeviceKind, DiskConfig, Schedule, VmConfig};
 use crate::daemon::ControlError;
 
 const VM: &str =
@@ -168,7 +169,26 @@ impl<P: Plane> Api<P> {
         let kept = wish.persist;
         self.rescheduled.notify_one();
         tracing::info!(vm = name, device = now.device, kept, "VM added");
-        Ok(json(StatusCode::CREATED, &self.view(&now)))
+        Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
+    }
+
+    /// A VM with a new disk, and a note where the disks in memory are larger than the host's memory now.
+    fn view_of_new(&self, now: &VmSnapshot) -> VmView {
+        let devices = self.plane.device_configs();
+        let vms: Vec<_> = (0..devices.len()).map(|at| self.plane.vms_of(at)).collect();
+        let disks = devices.iter().zip(&vms).flat_map(|(device, vms)| {
+            let disks = vms.iter().flat_map(|vm| &vm.disks);
+            disks.map(move |disk| (device, disk))
+        });
+        let mut view = self.view(now);
+        let of_device = devices.iter().find(|device| device.name == now.device);
+        if of_device.is_some_and(|device| !matches!(device.kind, DeviceKind::File))
+            && let Some(what) = memory::beyond_host(disks)
+        {
+            tracing::warn!("{what}");
+            view.notes.push(what);
+        }
+        view
     }
 
     /// A VM that is there already is to be like this.
@@ -267,7 +287,7 @@ impl<P: Plane> Api<P> {
             return Err(error);
         }
         tracing::info!(vm = name, export, kept = wish.persist, "disk added");
-        Ok(json(StatusCode::CREATED, &self.view(&now)))
+        Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 
     /// The disks of a VM of the configuration are the configuration's business.

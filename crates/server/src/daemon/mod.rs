@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use crate::backing::memory;
 use crate::command::Command;
 use crate::config::{Config, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
@@ -146,6 +147,9 @@ impl Daemon {
         }
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
+        if let Some(what) = memory::beyond_host(config.disks()) {
+            tracing::warn!("{what}");
+        }
         let files = Files::default();
         if let Some(store) = &store {
             keep::know_disks(store, &files);

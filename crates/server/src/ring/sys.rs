@@ -1,11 +1,13 @@
 //! What files are asked besides I/O: system calls that the standard library does not wrap.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::time::Duration;
 
 /// Idle time after which a TCP client is asked whether it is still there.
@@ -212,6 +214,28 @@ pub fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
         )
     };
     (n >= 0).then(|| value[..n as usize].to_vec())
+}
+
+/// Whether this process may write to a file, which is not opened for it.
+///
+/// # Errors
+/// Says why it may not.
+pub fn may_write(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a C string of ours.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) })
+}
+
+/// Physical memory of the host in bytes.
+pub fn host_memory() -> u64 {
+    // SAFETY: both calls take and return integers.
+    let [pages, page] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    // A negative answer means that nobody knows, and nothing is too large then.
+    match (u64::try_from(pages), u64::try_from(page)) {
+        (Ok(pages), Ok(page)) => pages.saturating_mul(page),
+        _ => u64::MAX,
+    }
 }
 
 /// Sets an extended attribute.

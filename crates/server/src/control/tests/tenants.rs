@@ -266,3 +266,16 @@ async fn a_disk_that_is_known_is_forgotten_by_name() {
     let (status, body) = ask(&plane, "DELETE", "/v1/disks/other/known", "").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{body}");
 }
+
+#[tokio::test]
+async fn a_disk_in_memory_that_the_host_has_not_got_is_noted() {
+    let plane = Pretended::new();
+    let new =
+        |size: &str| format!("{{\"device\": \"disk0\", \"disk\": [{{\"size\": \"{size}\"}}]}}");
+    let (status, vm) = ask(&plane, "PUT", "/v1/vms/small", &new("1 GiB")).await;
+    assert_eq!((status, &vm["notes"]), (StatusCode::CREATED, &Value::Null));
+    let (status, vm) = ask(&plane, "PUT", "/v1/vms/large", &new("512 TiB")).await;
+    assert_eq!(status, StatusCode::CREATED, "{vm}");
+    let note = vm["notes"][0].as_str().expect("a note");
+    assert!(note.contains("of memory: once guests"), "{note}");
+}

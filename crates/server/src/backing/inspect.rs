@@ -1,0 +1,171 @@
+//! A look at a disk's file that changes nothing: what `serve` would refuse, for `tidegate check`.
+//!
+//! [`sound`] is the part that opening shares. [`inspect`] never waits for anybody: the kind of the file is
+//! known before it is opened, and it is opened without blocking all the same, should it be replaced in
+//! between.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::OpenError;
+use super::file::{measure, refuse_foreign, refuse_special};
+use crate::config::{Create, DiskConfig};
+use crate::ring::sys;
+
+/// A file that may be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sound {
+    /// It is a block device, not a regular file.
+    pub(super) block_device: bool,
+    /// Bytes that its disk has.
+    pub(super) size: u64,
+}
+
+/// Whether an open file is one that may be served with this configuration: a raw regular file or block
+/// device, of the right size. `writable`: an empty file is to be given its size.
+///
+/// # Errors
+/// Says what was found instead.
+pub(super) fn sound(
+    path: &Path,
+    file: &File,
+    config: &DiskConfig,
+    writable: bool,
+) -> Result<Sound, OpenError> {
+    let meta = file.metadata().map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        what: "inspect",
+        source,
+    })?;
+    // Once more: it may have been replaced since it was looked at.
+    refuse_special(path, meta.file_type())?;
+    let block_device = meta.file_type().is_block_device();
+    match measure(path, file, block_device, writable, config) {
+        Ok(size) => Ok(Sound { block_device, size }),
+        // An image of another format has a size of its own, which is not what is wrong.
+        Err(error @ OpenError::Size { .. }) => {
+            refuse_foreign(path, file, config)?;
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds out whether a disk's file could be served, and makes, changes and locks nothing. A disk without
+/// a file, or whose file would be made, is fine.
+///
+/// # Errors
+/// Says what was found, as opening the disk would.
+pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
+    let Some(path) = &config.path else {
+        return Ok(());
+    };
+    let failed = |source| OpenError::Io {
+        path: path.to_owned(),
+        what: "open",
+        source,
+    };
+    let meta = match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && config.create != Create::No => {
+            return Ok(());
+        }
+        meta => meta.map_err(failed)?,
+    };
+    refuse_special(path, meta.file_type())?;
+    if !config.read_only {
+        sys::may_write(path).map_err(failed)?;
+    }
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(failed)?;
+    let Sound { size, .. } = sound(path, &file, config, !config.read_only)?;
+    refuse_foreign(path, &file, config)?;
+    OpenError::refuse_part_blocks(config, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::DiskFormat;
+
+    fn disk(path: PathBuf) -> DiskConfig {
+        DiskConfig {
+            export: "disk".to_owned(),
+            path: Some(path),
+            size: Some(8192),
+            create: Create::No,
+            format: DiskFormat::Probe,
+            read_only: false,
+            block_size: 512,
+            faults: Vec::new(),
+            place: None,
+        }
+    }
+
+    fn refusal(config: &DiskConfig) -> String {
+        inspect(config).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn what_serve_would_refuse_is_found_and_nothing_is_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let good = disk(at("good"));
+        std::fs::write(at("good"), [0; 8192]).expect("writable");
+        inspect(&good).expect("good");
+        assert!(!crate::backing::probe::is_marked(
+            &File::open(at("good")).expect("there")
+        ));
+
+        assert!(refusal(&disk(dir.path().to_owned())).contains("a directory"));
+        let fifo = CString::new(at("fifo").as_os_str().as_bytes()).expect("no zeroes");
+        // SAFETY: the path is a C string of ours.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        assert!(refusal(&disk(at("fifo"))).contains("a FIFO"));
+
+        std::fs::write(at("short"), [0; 4096]).expect("writable");
+        assert!(refusal(&disk(at("short"))).contains("is 4096 bytes long, but size says 8192"));
+        std::fs::write(at("odd"), [0; 1000]).expect("writable");
+        let odd = DiskConfig {
+            size: None,
+            ..disk(at("odd"))
+        };
+        assert!(refusal(&odd).contains("not a positive multiple of its block size 512"));
+        let mut image = vec![0; 4096];
+        image[..4].copy_from_slice(b"QFI\xfb");
+        std::fs::write(at("image"), &image).expect("writable");
+        assert!(refusal(&disk(at("image"))).contains("looks like a qcow2 image"));
+        let raw = DiskConfig {
+            size: None,
+            format: DiskFormat::Raw,
+            ..disk(at("image"))
+        };
+        inspect(&raw).expect("said to be raw");
+
+        assert!(refusal(&disk(at("none"))).contains("cannot open"));
+        let made = DiskConfig {
+            create: Create::Sparse,
+            ..disk(at("none"))
+        };
+        inspect(&made).expect("it would be made");
+        assert!(!at("none").exists());
+        // One that is empty would be given its size.
+        std::fs::write(at("empty"), []).expect("writable");
+        let empty = DiskConfig {
+            create: Create::Sparse,
+            ..disk(at("empty"))
+        };
+        inspect(&empty).expect("it would be filled");
+        let len = std::fs::metadata(at("empty")).expect("there").len();
+        assert_eq!(len, 0);
+    }
+}
