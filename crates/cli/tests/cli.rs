@@ -344,9 +344,9 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     for part in [
         "looks like a qcow2 image",
-        "directory: neither a regular file nor a block device",
+        "directory: is a directory, and a disk lies on a regular file",
         "is 4096 bytes long, but size says 1048576",
-        "fifo: neither a regular file nor a block device",
+        "fifo: is a FIFO, and a disk lies on a regular file",
         "vm \"image\": export \"image\"",
         "t.toml:9:8",
     ] {

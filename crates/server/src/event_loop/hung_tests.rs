@@ -46,7 +46,7 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
         let server = Server::start(config);
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..12 {
-            let request = request(Command::Write, i, i * 128 << 10, 4096);
+            let request = request(Command::Write, i, (i * 128) << 10, 4096);
             hung.send(request, &[7; 4096]);
         }
         until(&server, "a full device", |now| now.facts.in_flight == 4);
@@ -73,7 +73,7 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
         assert_eq!((now.uncounted, now.facts.in_flight), (0, 0));
         assert_eq!(now.vms[0].disks[0].hung, None);
         for i in 0..12 {
-            assert_eq!(hung.read(i * 128 << 10, 4096), vec![7; 4096]);
+            assert_eq!(hung.read((i * 128) << 10, 4096), vec![7; 4096]);
         }
         server.stop().expect("every disk is flushed");
     }
@@ -88,7 +88,7 @@ fn a_vm_whose_disk_hangs_can_lose_its_client_and_be_removed() {
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..12 {
             hung.send(
-                request(Command::Read { df: false }, i, i * 128 << 10, 4096),
+                request(Command::Read { df: false }, i, (i * 128) << 10, 4096),
                 &[],
             );
         }
@@ -131,7 +131,7 @@ fn an_error_of_a_disk_that_hung_is_its_own() {
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..2 {
             hung.send(
-                request(Command::Read { df: false }, i, i * 128 << 10, 4096),
+                request(Command::Read { df: false }, i, (i * 128) << 10, 4096),
                 &[],
             );
         }

@@ -26,8 +26,8 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         "a wake-up at {next:?} was not served by {:?}",
         view.now()
     );
-    // What waits for a disk that hangs is woken by the end of one of its I/Os.
-    if facts.in_flight > 0 || next.is_some() || engine.any_hung() {
+    // The end of any I/O wakes, also of one that does not count as its disk hangs, or did.
+    if facts.in_flight + engine.uncounted() > 0 || next.is_some() {
         return Ok(());
     }
     let waits = (0..view.vm_slots()).find(|&slot| view.waiting(view.vm_at(slot)) > 0);

@@ -58,7 +58,7 @@ impl Host {
             pending: Vec::new(),
             free: Vec::new(),
             line: VecDeque::new(),
-            by_vm: vec![Vec::new(); hosts as usize],
+            by_vm: vec![Vec::new(); hosts],
             device: DeviceTally::default(),
             distances: Distances::new(&of_device.distances),
             answered: 0,
