@@ -518,7 +518,12 @@ mod tests {
             NBD_CMD_WRITE_ZEROES,
         ] {
             rejects("lax", (0, command, 1, 512), NbdError::Einval, Unaligned);
-            accepts("free", 0, command, 1, 511);
+            // Who was told the block size keeps to it.
+            rejects("free", (0, command, 1, 511), NbdError::Einval, Unaligned);
+            let mut untold = Bench::new();
+            untold.option(NBD_OPT_GO, &go("free", &[]));
+            let step = feed(&mut untold, 0, command, 1, 511);
+            assert!(matches!(step, Step::Request(r) if (r.offset, r.len) == (1, 511)));
             rejects("lax", (0, command, 512, 513), NbdError::Einval, Unaligned);
             accepts("lax", 0, command, 512, 1 << 16);
         }

@@ -194,10 +194,10 @@ fn a_thousand_vms_whose_parts_are_smaller_than_their_requests() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = crowd(dir.path(), 1000, Objective::default());
     for vm in &mut config.vms {
-        vm.disks[0].size = Some(4 * MIB);
+        vm.disks[0].size = Some(MIB);
     }
     let server = Server::start(config);
-    // A hundred at a time: each write and each read is eighty times as long as a VM's part.
+    // A hundred at a time: each write and each read is twenty times as long as a VM's part.
     for first in (0..1000).step_by(100) {
         let mut clients: Vec<_> = (first..first + 100)
             .map(|n| server.connect(&format!("busy{n}")))
@@ -205,9 +205,9 @@ fn a_thousand_vms_whose_parts_are_smaller_than_their_requests() {
         std::thread::scope(|scope| {
             for (n, client) in clients.iter_mut().enumerate() {
                 scope.spawn(move || {
-                    let data = vec![n as u8; 4 << 20];
+                    let data = vec![n as u8; 1 << 20];
                     client.write(0, &data);
-                    assert!(client.read(0, 4 << 20) == data, "client {n}");
+                    assert!(client.read(0, 1 << 20) == data, "client {n}");
                 });
             }
         });

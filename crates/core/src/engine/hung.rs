@@ -392,6 +392,7 @@ impl Engine {
             self.link(slot, *next);
             self.ask_gate(vm, lane);
             self.announce(slot);
+            self.let_holder_go(slot);
         }
     }
 

@@ -516,8 +516,14 @@ impl Engine {
 
     /// A read that holds memory comes back into its lane, which must let it go.
     pub(super) fn let_holder_go(&mut self, slot: u32) {
-        let Hot { vm, flags, op, .. } = self.facts.hot[slot as usize];
-        if op == Op::Read && flags & flag::HOLDS != 0 {
+        let Hot {
+            vm,
+            op,
+            chain_first,
+            ..
+        } = self.facts.hot[slot as usize];
+        let holds = self.facts.hot[chain_first as usize].flags & flag::HOLDS != 0;
+        if op == Op::Read && holds {
             self.set_starved(vm, false);
         }
     }

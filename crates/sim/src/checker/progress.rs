@@ -3,7 +3,7 @@
 //! everything drains within a stated time; then the engine is idle, and every slot is free.
 //!
 //! The time: what all VMs have ever asked for at their smallest limits, one VM after the other,
-//! what the device takes for it all, and ten seconds.
+//! what the device takes for it all, and ten seconds; twice that where payload memory is bounded.
 
 use super::{Verdict, ensure};
 use tidegate_core::engine::Engine;
@@ -34,7 +34,10 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
     ensure!(
         Progress,
         waits.is_none(),
-        "requests of VM slot {waits:?} wait, nothing is in flight, and no wake-up is set"
+        "requests of VM slot {waits:?} wait, nothing is in flight, and no wake-up is set; it lacks memory for \
+         reads: {}; {:?}",
+        waits.is_some_and(|slot| view.lacks_memory(view.vm_at(slot))),
+        waits.map(|slot| engine.holdings(view.vm_at(slot)))
     );
     Ok(())
 }

@@ -65,7 +65,12 @@ impl World<'_, '_> {
             });
             bound += Nanos(slow * 2 * (ios + 64) + by_bytes) + Nanos::from_secs(60);
         }
-        bound + Nanos(self.device.slowest().0 * 2 * (ios + 64))
+        bound += Nanos(self.device.slowest().0 * 2 * (ios + 64));
+        if self.swarm.payload.is_some() {
+            // A tuner may have learnt how fast a VM is while memory held it back, and drains at that pace.
+            bound += bound;
+        }
+        bound
     }
 
     /// Everything has drained: what the media hold, and what was counted.
@@ -121,6 +126,11 @@ impl World<'_, '_> {
             part.min(config.max_pending_per_vm.into())
         });
         let fit = parts.sum::<u64>().min(config.max_requests.into());
+        ensure!(
+            Budgets,
+            fitted <= fit,
+            "{fitted} requests fit where nobody has returned any; all parts together are {fit}"
+        );
         ensure!(
             Progress,
             fitted == fit,
