@@ -38,6 +38,13 @@ struct Cell {
     bytes: u64,
 }
 
+impl Cell {
+    fn add(&mut self, other: &Cell) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+    }
+}
+
 type Cells = [[Cell; SIZES]; 2 * PLACES];
 
 /// A window that is over.
@@ -64,7 +71,8 @@ pub(crate) struct Window {
     /// I/Os in flight in the mean, in thousandths.
     pub(crate) depth_milli: u64,
     /// Nanoseconds that the profile gives for what ended, at least and at most: what continues one of
-    /// the last I/Os but not the last is sequential or random.
+    /// the last I/Os but not the last is sequential or random, and reads and writes of different sizes
+    /// slow each other down or do not.
     pub(crate) expected: Option<(f64, f64)>,
     /// I/Os in flight with which the device does what its profile says.
     pub(crate) enough: u32,
@@ -324,13 +332,16 @@ fn expected(cells: &Cells, profile: &Profile) -> (f64, f64) {
     // What may be either counts as sequential in one, as random in the other.
     let with = |near| expected_with(cells, profile, near);
     let (a, b) = (with(Access::Sequential), with(Access::Random));
-    (a.min(b), a.max(b))
+    (a.0.min(b.0), a.1.max(b.1))
 }
 
-fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> f64 {
-    let (mut sequential, mut random) = (0.0, 0.0);
-    // Random I/Os and bytes, of reads and in all.
-    let (mut reads, mut ios, mut bytes) = (0, 0, 0);
+/// Nanoseconds that the profile gives for these I/Os, at least and at most, where those that continue
+/// an earlier one but not the last are of this access.
+fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
+    let mut sequential = 0.0;
+    // Random I/Os by size: picoseconds if reads and writes were apart, and what reads and writes there are.
+    let mut apart = [0.0; SIZES];
+    let mut random = [[Cell::default(); 2]; SIZES];
     for direction in [Direction::Read, Direction::Write] {
         let accesses = [
             (Kind::NEXT, Access::Sequential),
@@ -338,37 +349,48 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> f64 {
             (Kind::ELSEWHERE, Access::Random),
         ];
         for (place, access) in accesses {
-            let row = &cells[row(direction, place)];
-            let time: f64 = row
-                .iter()
-                .filter(|cell| cell.ios > 0)
-                .map(|cell| {
-                    // Between powers of two a curve is nearly straight, so the mean size will do.
-                    let size = u32::try_from(cell.bytes / cell.ios).unwrap_or(u32::MAX);
-                    cell.ios as f64 * profile.time_ps(direction, access, size) as f64
-                })
-                .sum();
-            match access {
-                Access::Sequential => sequential += time,
-                Access::Random => {
-                    let (n, len) = total(row);
-                    random += time;
-                    (ios, bytes) = (ios + n, bytes + len);
-                    reads += if direction == Direction::Read { n } else { 0 };
+            for (at, cell) in cells[row(direction, place)].iter().enumerate() {
+                if cell.ios == 0 {
+                    continue;
+                }
+                // Between powers of two a curve is nearly straight, so the mean size will do.
+                let size = u32::try_from(cell.bytes / cell.ios).unwrap_or(u32::MAX);
+                let time = cell.ios as f64 * profile.time_ps(direction, access, size) as f64;
+                match access {
+                    Access::Sequential => sequential += time,
+                    Access::Random => {
+                        apart[at] += time;
+                        random[at][direction as usize].add(cell);
+                    }
                 }
             }
         }
     }
-    if ios > 0 && reads > 0 && reads < ios {
-        // Each makes the other dearer, as far as that was measured.
-        let mix = Pattern {
-            reads: reads as f64 / ios as f64,
-            sequential_reads: 0.0,
-            sequential_writes: 0.0,
-            size: bytes as f64 / ios as f64,
-        };
-        let together = profile.mean_time_ps(&mix, Estimation::ThreeD);
-        random *= together / profile.mean_time_ps(&mix, Estimation::TwoD);
+    let mut all = [Cell::default(); 2];
+    for of_size in &random {
+        all[0].add(&of_size[0]);
+        all[1].add(&of_size[1]);
     }
-    (sequential + random) / 1000.0
+    // Mixes were measured with one size for reads and writes. Where sizes differ it is not known what
+    // those of one size cost those of another: nothing, or as much as if all had the mean size.
+    let by_size = apart.iter().zip(&random);
+    let by_size: f64 = by_size.map(|(time, of)| time * mixing(of, profile)).sum();
+    let by_mean = apart.iter().sum::<f64>() * mixing(&all, profile);
+    let ns = |random: f64| (sequential + random) / 1000.0;
+    (ns(by_size.min(by_mean)), ns(by_size.max(by_mean)))
+}
+
+/// Factor by which random reads and writes take longer together than apart, as far as that was measured.
+fn mixing([reads, writes]: &[Cell; 2], profile: &Profile) -> f64 {
+    if reads.ios == 0 || writes.ios == 0 {
+        return 1.0;
+    }
+    let ios = (reads.ios + writes.ios) as f64;
+    let mix = Pattern {
+        reads: reads.ios as f64 / ios,
+        sequential_reads: 0.0,
+        sequential_writes: 0.0,
+        size: (reads.bytes + writes.bytes) as f64 / ios,
+    };
+    profile.mean_time_ps(&mix, Estimation::ThreeD) / profile.mean_time_ps(&mix, Estimation::TwoD)
 }

@@ -47,6 +47,44 @@ fn a_device_that_does_what_its_profile_says_agrees_with_it() {
 }
 
 #[test]
+fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
+    // Mixes were measured with one size for reads and writes. Small random writes beside large random reads
+    // are none of these.
+    let model = "ssd-sata-300gb";
+    let entry = catalogue::load(model).expect("of the catalogue");
+    let small_writes = |writes, depth| Work {
+        writes,
+        ..reads(depth, 4 * KIB)
+    };
+    for (writes, depth) in [(50, 8), (100, 4)] {
+        let mut lab = Lab::new(&entry, None, 32, "mclock");
+        let profile = tidegate_config::profile::built_in(model).expect("built in");
+        let profile = profile.profile().expect("it has every curve");
+        lab.engine.set_profile(Some(Arc::new(profile)));
+        lab.engine.learn_cap(true);
+        let bulk = Work {
+            sequential: true,
+            ..reads(8, MIB)
+        };
+        for work in [
+            reads(16, 8 * KIB),
+            small_writes(writes, depth),
+            reads(8, MIB),
+            bulk,
+        ] {
+            lab.guest(&Objective::default(), work);
+        }
+        lab.seconds(10);
+        let drift = lab.engine.drift().expect("it has a profile");
+        assert!(drift.windows >= 8, "{drift:?}");
+        assert!((0.9..1.1).contains(&drift.ratio), "{writes} %: {drift:?}");
+        assert_eq!(lab.engine.learnt_cap(), None, "{writes} %");
+        assert_eq!(lab.notices, []);
+        lab.close();
+    }
+}
+
+#[test]
 fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = Lab::new(&entry, Some(&cap(1_000_000, 0, 0)), 32, "fifo");
