@@ -5,6 +5,7 @@ mod common;
 use common::{DISK, good, near, run, run_with_rows, vm};
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
+use tidegate_sim::report::Report;
 use tidegate_sim::world::World;
 use tidegate_workload::deadline::Deadline;
 
@@ -696,4 +697,57 @@ fn a_job_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() {
     );
     // Where it was stopped on the way makes no difference.
     assert_eq!(once, run(&[10, 123, 250]));
+}
+
+/// Part of the time until a VM's requests went to the device in which its limit held them, in percent.
+fn held_percent(report: &Report, name: &str) -> f64 {
+    let waits = &vm(report, name).waits;
+    100.0 * waits.regulated_ns as f64 / (waits.regulated_ns + waits.queued_ns) as f64
+}
+
+/// A database with a floor, a web server and an extraction with a limit, which reads in bulk, on a SATA SSD
+/// under mClock; `bulk`: beside another VM that does.
+fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
+    let tenant = |name: &str, objective: &str, job: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\ndisk = \"20 GiB\"\ndelay = {{ submit = \"200 us\" }}\n\
+             [vm.objective]\n{objective}\n[[vm.job]]\niodepth = 16\n{job}\n"
+        )
+    };
+    let small = "rw = \"randread\"\nbs = \"8 KiB\"";
+    let large = "rw = \"read\"\nbs = \"1 MiB\"";
+    let mut text = format!(
+        "duration = \"3 s\"\nwarm_up = \"1 s\"\n[[device]]\nname = \"disk\"\n\
+         model = \"ssd-sata-300gb\"\npolicy = \"mclock\"\ndepth = {depth}\n"
+    );
+    text += &tenant("db", "reservation = \"2000 IOPS\"\nweight = 400", small);
+    text += &tenant("web", "weight = 200", small);
+    text += &tenant("etl", &format!("limit = \"{limit}\"\nweight = 100"), large);
+    if bulk {
+        text += &tenant("bulk", "weight = 100", large);
+    }
+    run(&text)
+}
+
+#[test]
+fn a_limit_is_named_as_the_cause_only_where_it_binds() {
+    // Its share by weight is less than either limit: with none it has as much.
+    let free = vm(&extraction("none", 8, true), "etl").rates.bytes_per_s;
+    for limit in ["120 MB/s", "150 MB/s"] {
+        let report = extraction(limit, 8, true);
+        near(vm(&report, "etl").rates.bytes_per_s, free, 1.0);
+        let held = held_percent(&report, "etl");
+        assert!(held < 5.0, "{limit}: {held} %");
+    }
+    // With a lower limit, or with room for more, it has what its limit allows.
+    for (limit, mb_per_s, depth, bulk) in [
+        ("40 MB/s", 40.0, 8, true),
+        ("120 MB/s", 120.0, 32, false),
+        ("150 MB/s", 150.0, 32, false),
+    ] {
+        let report = extraction(limit, depth, bulk);
+        near(vm(&report, "etl").rates.bytes_per_s / 1e6, mb_per_s, 5.0);
+        let held = held_percent(&report, "etl");
+        assert!(held > 50.0, "{limit}: {held} %");
+    }
 }

@@ -80,7 +80,7 @@ struct Tags {
     active: bool,
     /// Since when its limit has held it back, while it does; else never.
     held_since: Nanos,
-    /// How long it was held back since its last service: for the account.
+    /// Time since its last service in which its limit was what it waited for: for the account.
     held: Nanos,
 }
 
@@ -160,6 +160,8 @@ pub struct MClock {
     limits_kept: bool,
     /// Whether the last pick was made for a reservation.
     by_reservation: bool,
+    /// Time of the last pick at which the device had room and only limits held what waited.
+    only_limited_at: Nanos,
 }
 
 impl MClock {
@@ -179,6 +181,7 @@ impl MClock {
             forgiven: Nanos::ZERO,
             front: Nanos::ZERO,
             by_reservation: false,
+            only_limited_at: Nanos::ZERO,
         }
     }
 
@@ -275,7 +278,7 @@ impl MClock {
         let allowed = tags.limit.all_due();
         if allowed <= now {
             if tags.is_held() {
-                tags.let_go(now, self.clock);
+                tags.let_go(now, self.clock, self.only_limited_at);
                 self.limited.remove(vm);
             }
             self.set_ready(vm);
@@ -306,7 +309,8 @@ impl MClock {
                 break;
             }
             self.limited.remove(vm);
-            self.tags[vm].let_go(now, self.clock);
+            // Not until now: a device without room is not asked what goes next, and that is no limit.
+            self.tags[vm].let_go(Nanos(allowed), self.clock, self.only_limited_at);
             self.set_ready(vm);
         }
     }
@@ -414,11 +418,25 @@ impl Tags {
         self.held_since != Nanos::MAX
     }
 
-    /// Its limit allows it again, or was lifted. It did not save up its share meanwhile.
-    fn let_go(&mut self, now: Nanos, clock: Virtual) {
-        self.held += now.since(self.held_since);
+    /// Ends the hold of a limit that allows the VM again from `until` on, or was lifted then. The VM
+    /// did not save up its share meanwhile.
+    ///
+    /// The hold counts in the account only if the VM would have gone earlier without a limit. One
+    /// that waits goes when its P is the least, so that is the case if one of these came to pass
+    /// since its last service:
+    ///
+    /// - another VM was served at a larger P: the clock, which no VM that is ready stands behind, has
+    ///   passed the VM's P;
+    /// - there was room, and nobody else to take it (`only_limited_at`): then no clock moves.
+    ///
+    /// Else its turn by share had not come yet, and contention is what it waited for.
+    fn let_go(&mut self, until: Nanos, clock: Virtual, only_limited_at: Nanos) {
+        let is_overtaken = self.share.tag < clock;
+        if is_overtaken || only_limited_at >= self.held_since {
+            self.held += until.since(self.held_since);
+        }
         self.held_since = Nanos::MAX;
-        if self.share.tag < clock {
+        if is_overtaken {
             self.share.join(clock);
         }
     }
@@ -512,6 +530,7 @@ impl Dispatcher for MClock {
             (None, Some((_, vm))) => vm,
             // Their limits hold all that wait, and no reservation asks before its VM's does.
             (None, None) => {
+                self.only_limited_at = now;
                 let next = self.limited.peek();
                 return Pick::Idle(next.map_or(Nanos::MAX, |(allowed, _)| Nanos(allowed)));
             }
