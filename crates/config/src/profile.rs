@@ -25,7 +25,9 @@
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
-use tidegate_core::profile::{Access, Curve, CurveError, DepthPoint, Direction, Profile};
+use tidegate_core::profile::{
+    Access, Curve, CurveError, DepthPoint, Direction, Profile, TRUSTED_WITHIN_PERCENT,
+};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_device::units::{format_bytes, format_duration};
@@ -166,7 +168,28 @@ impl Measured {
         }
         let latency = self.latency.iter().map(|at| at.point).collect();
         let profile = Profile::new(reads, writes, mixes, latency);
-        Ok(profile.with_depth(self.depth))
+        Ok(profile
+            .with_depth(self.depth)
+            .with_imprecise(self.imprecise()))
+    }
+
+    /// Names of the points that are too uncertain to be relied on, with their intervals.
+    pub fn imprecise(&self) -> Vec<String> {
+        let of_curves = self.curves.iter().flat_map(|curve| {
+            curve.points.iter().filter_map(|point| {
+                let off = uncertainty(point.within_percent, point.runs)?;
+                let size = format_bytes(point.size.into());
+                Some(format!("{size} {} ({off})", curve.name()))
+            })
+        });
+        let of_depths = self.latency.iter().filter_map(|at| {
+            let off = uncertainty(at.within_percent, at.runs)?;
+            let point = &at.point;
+            let (size, depth) = (format_bytes(point.size.into()), point.depth);
+            let kind = Mix::All(point.direction).with(point.access);
+            Some(format!("{size} {kind} at depth {depth} ({off})"))
+        });
+        of_curves.chain(of_depths).collect()
     }
 
     fn curve(&self, mix: Mix, access: Access) -> Result<Option<Curve>, ProfileError> {
@@ -228,6 +251,16 @@ impl Measured {
             write_latency(&mut text, group);
         }
         text
+    }
+}
+
+/// Says how uncertain a mean is, where that is too much to rely on it; `None`: it may be relied on. One run has no
+/// interval; a point that does not say its runs (0) is somebody's own figure, or of an early version, and is believed.
+pub fn uncertainty(within_percent: f64, runs: u32) -> Option<String> {
+    match runs {
+        1 => Some("1 run".to_owned()),
+        _ if within_percent > TRUSTED_WITHIN_PERCENT => Some(format!("±{within_percent:.0} %")),
+        _ => None,
     }
 }
 
@@ -561,6 +594,46 @@ mod tests {
         let profile = example().profile().expect("complete");
         assert_eq!(profile.mixes().len(), 1);
         assert!(profile.has_writes());
+    }
+
+    /// As version 0.1 wrote it, on a busy machine.
+    const OLD: &str = include_str!("../tests/data/busy.profile.toml");
+
+    #[test]
+    fn a_file_of_an_older_build_is_read_and_its_wide_points_are_not_trusted() {
+        let measured = parse(OLD, "busy.profile.toml").expect("readable");
+        assert_eq!(
+            measured.imprecise(),
+            [
+                "4 KiB random reads (±330 %)",
+                "64 KiB random writes (±26 %)",
+                "4 KiB random reads at depth 4 (±48 %)",
+                "4 KiB random reads at depth 16 (1 run)",
+            ]
+        );
+        let profile = measured.profile().expect("complete");
+        assert_eq!(
+            profile.imprecision().as_deref(),
+            Some(
+                "4 points of the profile may be off by more than 25 %: 4 KiB random reads (±330 %), \
+                 64 KiB random writes (±26 %), 4 KiB random reads at depth 4 (±48 %) and 1 more"
+            )
+        );
+        // What is written has the same keys: an older build reads it.
+        let old: toml::Table = OLD.parse().expect("TOML");
+        let new: toml::Table = measured.to_toml().parse().expect("TOML");
+        assert_eq!(new, old);
+    }
+
+    #[test]
+    fn figures_without_intervals_are_believed() {
+        let text = OLD.replace(", within_percent = 330.12, runs = 3", "");
+        let text = text.replace("26.00", "25.00").replace("48.30", "2.50");
+        let text = text.replace("runs = 1 ", "runs = 2 ");
+        let measured = parse(&text, "p.toml").expect("readable");
+        assert_eq!(measured.imprecise(), [""; 0]);
+        let profile = measured.profile().expect("complete");
+        assert_eq!(profile.imprecision(), None);
     }
 
     #[test]

@@ -14,6 +14,12 @@ use crate::time::Nanos;
 
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
+/// Half the width of a point's 95 % confidence interval, in percent of its mean, beyond which no promise is
+/// reckoned by it. Plans keep a headroom of 20 % of the device's time: a rate that may be a quarter lower takes a third
+/// more time, which is more than that.
+pub const TRUSTED_WITHIN_PERCENT: f64 = 25.0;
+/// Points that a message about imprecise ones names.
+const IMPRECISE_SHOWN: usize = 3;
 
 /// Where a request lies, seen from the last ones of its stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -218,6 +224,8 @@ pub struct Profile {
     latency: Vec<DepthPoint>,
     /// Requests outstanding at saturation; 0: not known.
     depth: u32,
+    /// Points that are too uncertain to be relied on, in words.
+    imprecise: Vec<String>,
 }
 
 impl Profile {
@@ -242,12 +250,42 @@ impl Profile {
             mixes,
             latency,
             depth: 0,
+            imprecise: Vec::new(),
         }
     }
 
     /// The same, measured with so many requests outstanding.
     pub fn with_depth(self, depth: u32) -> Profile {
         Profile { depth, ..self }
+    }
+
+    /// Marks points as too uncertain to be relied on: their names with their intervals, such as
+    /// `4 KiB random reads (±330 %)`. Nothing that is reckoned by the profile changes.
+    pub fn with_imprecise(self, imprecise: Vec<String>) -> Profile {
+        Profile { imprecise, ..self }
+    }
+
+    /// Says which points are too uncertain for promises to be reckoned with; `None`: none is.
+    pub fn imprecision(&self) -> Option<String> {
+        let (first, others) = self.imprecise.split_first()?;
+        let shown: Vec<&str> = (others.iter().take(IMPRECISE_SHOWN - 1))
+            .map(String::as_str)
+            .collect();
+        let mut text = first.clone();
+        for point in &shown {
+            text = text + ", " + point;
+        }
+        let points = match self.imprecise.len() {
+            1 => "1 point".to_owned(),
+            n => format!("{n} points"),
+        };
+        let left = others.len() - shown.len();
+        if left > 0 {
+            text += &format!(" and {left} more");
+        }
+        Some(format!(
+            "{points} of the profile may be off by more than {TRUSTED_WITHIN_PERCENT} %: {text}"
+        ))
     }
 
     /// Requests that were outstanding at saturation; 0: not known.

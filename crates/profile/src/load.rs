@@ -7,7 +7,7 @@
 
 use hdrhistogram::Histogram;
 use tidegate_config::profile::Mix;
-use tidegate_core::profile::{Access, Direction};
+use tidegate_core::profile::{Access, Direction, TRUSTED_WITHIN_PERCENT};
 use tidegate_core::time::Nanos;
 
 use crate::addresses::{Addresses, Deck};
@@ -19,6 +19,9 @@ use crate::statistics::{Run, mean, settled_after};
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Quantiles are within 1 %.
 const DIGITS: u8 = 2;
+/// Limit on the runs of a point whose interval is too wide to rely on, as a multiple of [`Pace::runs_max`]. More runs
+/// narrow an interval by their square root only; what disturbed the point has often ended by then.
+const RUNS_OF_WIDE: usize = 3;
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -335,12 +338,20 @@ impl Load {
         let sure = settled
             .and_then(|from| mean(&self.runs[from..]))
             .is_some_and(|mean| mean.within <= self.pace.within);
-        if sure || n >= self.pace.runs_max {
+        if sure || n >= self.pace.runs_max && !self.goes_on(settled) {
             self.steady = settled.is_some();
             // Never steady: the later half is nearest to it.
             self.left_out = settled.unwrap_or(n / 2);
             self.phase = Phase::Done;
         }
+    }
+
+    /// Whether a point that has had its runs is measured on, because nobody could rely on it as it is.
+    fn goes_on(&self, settled: Option<usize>) -> bool {
+        let n = self.runs.len();
+        let kept = &self.runs[settled.unwrap_or(n / 2)..];
+        let wide = mean(kept).is_none_or(|mean| mean.within * 100.0 > TRUSTED_WITHIN_PERCENT);
+        wide && n < RUNS_OF_WIDE * self.pace.runs_max
     }
 
     pub(crate) fn taken(&self) -> Taken {

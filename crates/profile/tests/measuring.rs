@@ -254,3 +254,59 @@ fn one_way_alone_is_a_profile_too() {
     let read = Mix::All(Direction::Read);
     assert_eq!(kinds, [(read, Access::Sequential), (read, Access::Random)]);
 }
+
+/// Measures a device that does one request at a time, in 1 ms or, in half of all spans of 200 ms while it is disturbed,
+/// in 20. `disturbed`: for so long from the beginning of each point.
+fn measure_disturbed(disturbed: Nanos) -> tidegate_config::profile::Measured {
+    let mut plan = plan(false, true);
+    (plan.target.writes, plan.target.fill) = (false, false);
+    let plan = Plan::new(plan.target, plan.options).expect("large enough");
+    let mut profiler = Profiler::new(plan, Vec::new());
+    let (mut now, mut point) = (Nanos::ZERO, (0, Nanos::ZERO));
+    let mut queue: std::collections::VecDeque<u32> = Default::default();
+    loop {
+        match profiler.next_io(now) {
+            Next::Io(io) => queue.push_back(io.id),
+            Next::Finished => break,
+            Next::Wait => {
+                let step = profiler.outcomes().len();
+                if step != point.0 {
+                    point = (step, now);
+                }
+                let into = now.since(point.1);
+                let slow = into < disturbed && (into.0 / 200_000_000) % 2 == 1;
+                now += Nanos::from_millis(if slow { 20 } else { 1 });
+                profiler.completed(now, queue.pop_front().expect("in flight"));
+            }
+        }
+    }
+    measured(profiler.plan(), profiler.outcomes(), "")
+}
+
+#[test]
+fn a_point_that_is_too_uncertain_is_measured_on() {
+    let result = measure_disturbed(Nanos::from_millis(700));
+    assert_eq!(result.imprecise(), [""; 0], "{result:?}");
+    assert_eq!(result.profile().expect("complete").imprecision(), None);
+    for curve in &result.curves {
+        for point in &curve.points {
+            assert!((point.iops / 1000.0 - 1.0).abs() < 0.25, "{point:?}");
+        }
+    }
+}
+
+#[test]
+fn one_that_stays_too_uncertain_is_marked() {
+    let result = measure_disturbed(Nanos::MAX);
+    // Spans of different lengths in a run may still cancel out.
+    let wide = result.curves.iter().flat_map(|curve| &curve.points);
+    let wide: Vec<_> = wide.filter(|point| point.within_percent > 25.0).collect();
+    assert!(!wide.is_empty());
+    // Five runs are the most of a quick measurement, 15 of such a point: half of them at least are kept.
+    assert!(wide.iter().all(|point| point.runs > 5), "{wide:?}");
+    assert!(result.imprecise().len() >= wide.len());
+    // It is marked in the file.
+    let read = parse(&result.to_toml(), "p.toml").expect("readable");
+    let says = read.profile().expect("complete").imprecision();
+    assert!(says.is_some_and(|it| it.contains("more")));
+}
