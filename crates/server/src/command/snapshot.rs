@@ -11,7 +11,7 @@ use tidegate_core::precision::Precision;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
 use tidegate_core::seconds::Seconds;
-use tidegate_core::stats::VmStats;
+use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 use tidegate_core::watch::{Drift, LearntCap};
@@ -91,6 +91,8 @@ pub struct VmSnapshot {
     pub jobs: VmJobs,
     /// How many clients may connect, and how many were refused.
     pub connections: Arc<VmConnections>,
+    /// Times from the parse of a request to its reply sent, by lane.
+    pub reply_time: Box<[Histogram; 2]>,
 }
 
 impl VmSnapshot {

@@ -51,6 +51,9 @@ pub struct VmStatsView {
     pub service_time: ByDirection,
     /// From arrival to end.
     pub latency: TimeView,
+    /// From the parse of a request to its reply sent; empty from daemons that do not count it.
+    #[serde(default)]
+    pub reply_time: ByDirection,
     /// Where all the time went.
     pub account: AccountView,
     /// Mean time between an answer and the next request of an idle VM.
@@ -79,7 +82,7 @@ pub struct OpView {
 }
 
 /// Times of reads, and of everything that changes the disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ByDirection {
     /// Reads.
     pub read: TimeView,
@@ -194,6 +197,7 @@ impl VmStatsView {
             queue_time: by_direction(&|lane| TimeView::new(stats.queue_time(lane), buckets)),
             service_time: by_direction(&|lane| TimeView::new(stats.service_time(lane), buckets)),
             latency: TimeView::new(&stats.latency, buckets),
+            reply_time: by_direction(&|lane| TimeView::new(&vm.reply_time[lane as usize], buckets)),
             account: AccountView {
                 regulated_ns: stats.account.regulated.0,
                 queued_ns: stats.account.queued.0,

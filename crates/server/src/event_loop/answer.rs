@@ -1,6 +1,7 @@
 //! From the engine to the socket: what has ended becomes replies, many to a send.
 
 use tidegate_core::request::{Done, IoError, Op};
+use tidegate_core::time::Nanos;
 use tidegate_nbd::NbdError;
 use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
 
@@ -236,10 +237,10 @@ impl Loop {
                 self.submit_send(who.index, total as u64, false);
             }
             Err(errno) => {
-                self.send_ended(who.index);
+                self.send_ended(who.index, None);
                 self.vanish(who.index, Some(errno));
             }
-            Ok(_) => self.send_ended(who.index),
+            Ok(n) => self.send_ended(who.index, (n as usize == total).then_some(now)),
         }
     }
 
@@ -252,26 +253,34 @@ impl Loop {
             if let Some(client) = self.clients.resolve(who)
                 && std::mem::take(&mut client.tx.linked)
             {
-                self.send_ended(who.index);
+                let sent = client.tx.began;
+                self.send_ended(who.index, Some(sent));
             }
         }
         self.linked = linked;
     }
 
-    /// The replies of a send are no longer needed.
-    pub(super) fn send_ended(&mut self, index: u32) {
+    /// Gives back the replies of a send that ended. `sent`: when the socket took them, `None` where it did not.
+    /// A linked send reports nothing, and the loop may sleep before it sees that such a send is over: its time is
+    /// that of the turn that submitted it, so that no client's idle time is counted.
+    pub(super) fn send_ended(&mut self, index: u32, sent: Option<Nanos>) {
         let now = self.now;
         let client = self.clients.get(index).expect("it is there");
         client.tx.moved = now;
-        let mut sent = std::mem::take(&mut client.tx.sending);
+        let mut replies = std::mem::take(&mut client.tx.sending);
         if let Some(heads) = client.tx.heads.take() {
             self.plumbing.put(heads);
         }
-        for slot in sent.drain(..) {
+        for slot in replies.drain(..) {
+            if let Some(sent) = sent {
+                let entry = self.slots.get(slot);
+                let took = sent.since(entry.since);
+                self.vms[entry.vm as usize].reply_time[entry.kind.lane() as usize].record(took);
+            }
             self.forget(slot);
         }
         let client = self.clients.get(index).expect("it is there");
-        client.tx.sending = sent;
+        client.tx.sending = replies;
         if client.stall == Some(Stall::Unsent) {
             client.stall = None;
             self.make_ready(index);

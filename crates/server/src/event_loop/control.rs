@@ -198,6 +198,7 @@ impl Loop {
             tuning: self.engine.tuning(vm.id),
             jobs: self.vm_jobs(index),
             connections: vm.connections.clone(),
+            reply_time: vm.reply_time.clone(),
         }
     }
 

@@ -37,6 +37,8 @@ mod merge_tests;
 mod notices;
 mod places;
 mod receive;
+#[cfg(test)]
+mod reply_tests;
 mod setup;
 mod slots;
 mod tenants;
@@ -50,6 +52,7 @@ use std::time::Duration;
 
 use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
+use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 use tokio::sync::Notify;
 
@@ -155,6 +158,8 @@ struct Vm {
     adequacy: Adequacy,
     jobs: Jobs,
     connections: Arc<VmConnections>,
+    /// Times from the parse of a request to its reply sent, by lane.
+    reply_time: Box<[Histogram; 2]>,
 }
 
 /// See the module's documentation.

@@ -43,7 +43,8 @@ impl Loop {
         };
         client.rx.receiving = false;
         if std::mem::take(&mut client.tx.linked) {
-            self.send_ended(who.index);
+            let sent = client.tx.began;
+            self.send_ended(who.index, Some(sent));
         }
         let now = self.now;
         let Some(client) = self.clients.resolve(who) else {
@@ -228,8 +229,9 @@ impl Loop {
             index,
             generation: client.generation,
         };
+        let since = client.rx.since.unwrap_or(self.now);
         let of = (self.device.vm_of(client.disk) as u32, client.disk as u32);
-        self.slots.insert(who, of, kind, cookie)
+        self.slots.insert(who, of, kind, cookie, since)
     }
 
     /// Makes a request of the loop's own out of one that was parsed.

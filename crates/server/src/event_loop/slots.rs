@@ -1,6 +1,7 @@
 //! Requests inside the loop: what is needed to answer each of them.
 
-use tidegate_core::request::Op;
+use tidegate_core::request::{Lane, Op};
+use tidegate_core::time::Nanos;
 use tidegate_nbd::NbdError;
 
 use crate::buffer::Buffer;
@@ -19,6 +20,8 @@ pub(super) struct Slot {
     /// The client's name for it.
     pub(super) cookie: u64,
     pub(super) kind: Kind,
+    /// Loop time of the turn that parsed it, or of the first turn in which it waited to be admitted.
+    pub(super) since: Nanos,
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) fua: bool,
@@ -57,6 +60,14 @@ impl Kind {
             Kind::Discard => Some(Op::Discard),
             Kind::WriteZeroes { .. } => Some(Op::WriteZeroes),
             Kind::BlockStatus => None,
+        }
+    }
+
+    /// Direction that the request counts for in the VM's statistics.
+    pub(super) fn lane(self) -> Lane {
+        match self {
+            Kind::Read | Kind::Cache | Kind::BlockStatus => Lane::Read,
+            Kind::Write | Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => Lane::Write,
         }
     }
 
@@ -100,6 +111,7 @@ impl Slots {
         (vm, disk): (u32, u32),
         kind: Kind,
         cookie: u64,
+        since: Nanos,
     ) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -114,6 +126,7 @@ impl Slots {
             disk,
             cookie,
             kind,
+            since,
             offset: 0,
             len: 0,
             fua: false,

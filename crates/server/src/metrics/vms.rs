@@ -208,6 +208,13 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
             by_lane(|lane| vm.stats.service_time(lane))
         }),
     ),
+    seconds(
+        "reply_time",
+        "From the parse of a guest request to its reply sent, its payload's way in included",
+        Read::Histograms("direction", |vm| {
+            by_lane(|lane| &vm.reply_time[lane as usize])
+        }),
+    ),
 ];
 
 /// Of millionths.

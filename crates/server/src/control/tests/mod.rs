@@ -73,6 +73,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         in_flight: 0,
         holdings: Default::default(),
         stalled: 0,
+        reply_time: Default::default(),
         stats: Box::new(VmStats::default()),
         seconds: Default::default(),
         tuning: None,

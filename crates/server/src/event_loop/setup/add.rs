@@ -43,6 +43,7 @@ pub(in super::super) fn add_vm(
         adequacy: Default::default(),
         jobs: Default::default(),
         connections,
+        reply_time: Default::default(),
     }))
 }
 

@@ -1,0 +1,70 @@
+//! Times from the parse of a request to its reply sent, counted by a whole daemon.
+
+use tidegate_core::time::Nanos;
+use tidegate_nbd::Command;
+
+use super::inject_tests::{everywhere, two_disks};
+use crate::command::VmSnapshot;
+use crate::common::{Server, request, wait};
+
+const MIB: u64 = 1 << 20;
+
+/// The first VM once as many replies are counted. A reply is counted after the client has it.
+fn counted(server: &Server, replies: [u64; 2]) -> VmSnapshot {
+    loop {
+        let mut now = wait(server.handle.snapshot(0)).expect("the loop runs");
+        let vm = now.vms.swap_remove(0);
+        let counts = [0, 1].map(|lane| vm.reply_time[lane].count());
+        let [reads, writes] = counts;
+        assert!(
+            reads <= replies[0] && writes <= replies[1],
+            "{counts:?} replies counted of {replies:?}"
+        );
+        if counts == replies {
+            return vm;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn each_reply_is_counted_once_with_no_less_than_the_schedulers_time() {
+    for place in everywhere() {
+        let server = Server::start(two_disks(&place, 4 * MIB, &[]));
+        let mut client = server.connect("disk");
+        // One at a time, whose sends are linked to the next receive.
+        for i in 0..8 {
+            client.write(i * 4096, &[1; 4096]);
+            client.read(i * 4096, 4096);
+        }
+        assert_eq!(client.flush(), Ok(()));
+        // Many at a time, with replies of which a socket takes only a part.
+        for i in 0..4 {
+            client.send(request(Command::Read { df: false }, i, 0, MIB as u32), &[]);
+        }
+        for _ in 0..4 {
+            assert!(client.receive().result.is_ok());
+        }
+        let vm = counted(&server, [12, 9]);
+        let sum = vm.reply_time.iter().map(|times| times.sum());
+        let sum = sum.fold(Nanos::ZERO, |a, b| a + b);
+        assert!(sum >= vm.stats.latency.sum(), "{sum:?} {:?}", vm.stats);
+        server.stop().expect("every disk is flushed");
+    }
+}
+
+#[test]
+fn a_reply_that_the_loop_makes_itself_is_counted() {
+    for place in everywhere() {
+        let server = Server::start(two_disks(&place, 4 * MIB, &[]));
+        let mut client = server.connect("disk");
+        client.read(0, 4096);
+        counted(&server, [1, 0]);
+        // Beyond the end: the loop answers it itself.
+        client.send(request(Command::Read { df: false }, 1, 4 * MIB, 4096), &[]);
+        assert!(client.receive().result.is_err());
+        let vm = counted(&server, [1, 1]);
+        assert_eq!(vm.stats.latency.count(), 1);
+        server.stop().expect("every disk is flushed");
+    }
+}
