@@ -7,10 +7,17 @@ use tidegate_core::objective::Objective;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
-/// A device as plans see it. `None`: it has no profile.
+/// Advice where a profile is too imprecise.
+pub const MEASURE_AGAIN: &str = "measure the device again while nothing else uses it or the processors: `tidegate profile`, without --quick";
+
+/// A device as plans see it. `None`: it has no profile, or one that is too imprecise to promise anything by.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
+    let profile = config.profile.as_deref()?;
+    if profile.imprecision().is_some() {
+        return None;
+    }
     Some(fit::Device {
-        profile: config.profile.as_deref()?,
+        profile,
         depth: config.depth,
         max_io: config.max_io,
         merge_limit: config.merge_limit,
@@ -87,11 +94,20 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
     (devices.iter().enumerate())
         .filter_map(|(index, it)| {
             let vms: Vec<_> = vms.iter().filter(|vm| vm.device == index).collect();
-            let what = short_of(it, &vms, now)?;
+            let (what, help) = match it.profile.as_ref().and_then(|it| it.imprecision()) {
+                Some(what) => (
+                    format!("{what}; whether promises fit is not checked"),
+                    MEASURE_AGAIN.to_owned(),
+                ),
+                None => (
+                    short_of(it, &vms, now)?,
+                    "`tidegate plan` says what would fit".to_owned(),
+                ),
+            };
             let mut warning = Diagnostic::error(what)
                 .warning()
                 .at(format!("device {:?}", it.name), &(0..0))
-                .allowing("`tidegate plan` says what would fit");
+                .allowing(help);
             warning.place = it.place.clone();
             Some(warning)
         })
@@ -140,6 +156,43 @@ mod tests {
         let noon = "2026-11-22T12:00Z".parse().expect("a time");
         let warnings = warnings_at(&loaded.config.devices, &loaded.config.vms, noon);
         warnings.into_iter().map(|warning| warning.what).collect()
+    }
+
+    #[test]
+    fn an_imprecise_profile_is_warned_of_and_nothing_is_reckoned_by_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let busy = include_str!("../../config/tests/data/busy.profile.toml");
+        let write = |text: &str| std::fs::write(dir.path().join("p.toml"), text).expect("written");
+        let load = || {
+            let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                        profile = \"p.toml\"\n[[vm]]\nname = \"a\"\n[vm.objective]\n\
+                        reservation = \"1000000 IOPS\"\n[[vm.disk]]\nsize = \"1 GiB\"\n";
+            let loaded = config::parse(text, "t", dir.path()).unwrap_or_else(|e| panic!("{e}"));
+            let warnings = warnings(&loaded.config.devices, &loaded.config.vms);
+            let whats = warnings.iter().map(|it| it.to_string());
+            (
+                whats.collect::<Vec<_>>(),
+                device(&loaded.config.devices[0]).is_some(),
+            )
+        };
+        write(busy);
+        let (warned, reckoned) = load();
+        assert!(!reckoned);
+        assert!(
+            warned.len() == 1
+                && warned[0].contains("4 points of the profile")
+                && warned[0].contains("`tidegate profile`, without --quick"),
+            "{warned:?}"
+        );
+        let sure = ["330.12", "26.00", "48.30"]
+            .iter()
+            .fold(busy.to_owned(), |text, wide| text.replace(wide, "2.50"));
+        write(&sure.replace("runs = 1 ", "runs = 4 "));
+        let (warned, reckoned) = load();
+        assert!(
+            reckoned && warned[0].contains("what is promised"),
+            "{warned:?}"
+        );
     }
 
     #[test]
