@@ -185,6 +185,34 @@ fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
 }
 
 #[test]
+fn a_plan_refuses_an_imprecise_profile_and_says_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let busy = include_str!("../../config/tests/data/busy.profile.toml");
+    std::fs::write(dir.path().join("busy.toml"), busy).expect("writable");
+    let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
+    let named = planned.replace("profile = \"hdd-7200-1tb\"", "profile = \"busy.toml\"");
+    assert_ne!(planned, named);
+    let file = dir.path().join("planned.toml");
+    std::fs::write(&file, named).expect("writable");
+    let file = file.to_str().expect("plain");
+    let refused = tidegate(&["plan", file]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("4 KiB random reads (±330 %)") && said.contains("measure the device again"),
+        "{said}"
+    );
+    let json = tidegate(&["plan", file, "-o", "json"]);
+    let plan: serde_json::Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    let device = &plan["devices"][0];
+    assert!(plan["fits"] == false && device["fits"].is_null() && device["imprecise"].is_string());
+    let profile = dir.path().join("busy.toml");
+    let shown = tidegate(&["profile", "show", profile.to_str().expect("plain")]);
+    let shown = stdout(&shown);
+    assert!(shown.contains("330.1 % !"), "{shown}");
+}
+
+#[test]
 fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
     let mut checked = 0;
     for entry in std::fs::read_dir(examples()).expect("examples are there") {

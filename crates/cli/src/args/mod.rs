@@ -225,7 +225,7 @@ pub(crate) enum Command {
     /// Whether what a configuration or a scenario promises fits its devices
     #[command(
         after_help = "A device needs a profile (`tidegate profile` measures one, `profile =` in \
-                            its [[device]] names it).\nWhat requests are like follows from `expects` \
+                            its [[device]] names it), none of its points wider than 25 %.\nWhat requests are like follows from `expects` \
                             of an objective; docs/planning.md says what is\nassumed. Exits with 0 \
                             when all of it fits, else with 1.\n\nExamples:
   tidegate plan examples/planned.toml
@@ -303,6 +303,10 @@ pub(crate) enum Command {
 
 A full measurement of a real disk takes about ten minutes and says so first; stopped, the same
 command goes on where it was. Nothing that holds anything is written to without --overwrite.
+
+A point whose 95 % confidence interval is wider than 25 % of its mean either way is measured up to three
+times as long. One that stays so is marked, and `tidegate plan` refuses the profile: measure again while
+nothing else uses the device or the processors.
 
 Examples:
   tidegate profile hdd-7200-1tb

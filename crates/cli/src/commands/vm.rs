@@ -332,6 +332,15 @@ fn history(stats: &VmStatsView, style: Style) -> String {
     ] {
         times.row(time_row(name, time));
     }
+    // A daemon of an earlier version does not count them.
+    for (name, time) in [
+        ("parsed to sent, reads", &stats.reply_time.read),
+        ("parsed to sent, writes", &stats.reply_time.write),
+    ] {
+        if time.count > 0 {
+            times.row(time_row(name, time));
+        }
+    }
     let tables = [operations, times, spent(stats)];
     tables
         .map(|table| format!("\n{}", table.render(style)))

@@ -11,6 +11,7 @@ use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
 use tidegate_server::control::view::ObjectiveView;
+use tidegate_server::fitting::MEASURE_AGAIN;
 
 use super::vm;
 use crate::args::PlanArgs;
@@ -86,7 +87,7 @@ const TRIED: usize = 8;
 /// What became of a device.
 struct Plan<'a> {
     site: &'a Site,
-    /// `None`: it has no profile.
+    /// `None`: it has no profile, or one that is too imprecise.
     found: Option<Found>,
 }
 
@@ -145,11 +146,14 @@ fn verdict(plans: &[Plan<'_>]) -> Result<()> {
         return Ok(());
     };
     let name = &bad.site.name;
-    Err(match &bad.found {
-        Some(found) => Problem::new(format!("device {name:?}: {}", found.reason))
+    Err(match (&bad.found, bad.site.imprecision()) {
+        (Some(found), _) => Problem::new(format!("device {name:?}: {}", found.reason))
             .help("promise less, as shown above, or move a VM to another device")
             .into(),
-        None => Problem::new(format!(
+        (None, Some(what)) => Problem::new(format!("device {name:?}: {what}"))
+            .help(MEASURE_AGAIN)
+            .into(),
+        (None, None) => Problem::new(format!(
             "device {name:?} has no profile: what it can do is not known"
         ))
         .help(format!(
@@ -174,8 +178,11 @@ struct DeviceView<'a> {
     policy: &'a str,
     /// I/Os in flight.
     depth: u32,
-    /// `null`: it has no profile.
+    /// `null`: it has no profile, or one that is too imprecise.
     fits: Option<bool>,
+    /// Why its profile cannot be relied on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imprecise: Option<String>,
     /// `device time`, `latency` or `capacity`.
     short_of: Option<&'static str>,
     reason: Option<&'a str>,
@@ -257,6 +264,7 @@ impl<'a> DeviceView<'a> {
         let vms = site.vms.iter().enumerate();
         DeviceView {
             device: &site.name,
+            imprecise: site.imprecision(),
             policy: &site.policy,
             depth: site.depth,
             fits: fit.map(Fit::fits),

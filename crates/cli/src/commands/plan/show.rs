@@ -26,7 +26,10 @@ fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
             true => "what it can do is not known",
             false => "nothing is promised on it",
         };
-        text.push_str(&format!("  It has no profile; {known}.\n"));
+        text.push_str(&match site.imprecision() {
+            Some(what) => format!("  {what}; {known}.\n"),
+            None => format!("  It has no profile; {known}.\n"),
+        });
         return text;
     };
     text.push_str(&vms(plan, found).render(style));

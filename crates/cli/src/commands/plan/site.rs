@@ -59,15 +59,24 @@ impl Who {
 }
 
 impl Site {
-    /// As plans see it; `None`: it has no profile.
+    /// As plans see it; `None`: it has no profile, or one that is too imprecise to plan by.
     pub(super) fn device(&self) -> Option<fit::Device<'_>> {
+        let profile = self.profile.as_deref()?;
+        if self.imprecision().is_some() {
+            return None;
+        }
         Some(fit::Device {
-            profile: self.profile.as_deref()?,
+            profile,
             depth: self.depth,
             max_io: self.max_io,
             merge_limit: self.merge_limit,
             capacity: self.capacity,
         })
+    }
+
+    /// Says why its profile cannot be relied on; `None`: it can, or there is none.
+    pub(super) fn imprecision(&self) -> Option<String> {
+        self.profile.as_ref()?.imprecision()
     }
 
     pub(super) fn tenants(&self) -> Vec<Tenant<'_>> {

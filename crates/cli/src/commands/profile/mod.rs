@@ -14,6 +14,7 @@ use anyhow::Result;
 use tidegate_config::profile::Measured;
 use tidegate_device::catalogue::Entry;
 use tidegate_profile::{Options, virtual_time};
+use tidegate_server::fitting::MEASURE_AGAIN;
 
 use crate::args::{MeasureArgs, ProfileArgs, ProfileCommand};
 use crate::output::{self, Output};
@@ -68,6 +69,11 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
         output::tell(format_args!("note: {error:#}"));
     }
     show::print(&measured, out)?;
+    if let Some(what) = measured.profile().ok().and_then(|it| it.imprecision()) {
+        output::tell(format_args!(
+            "warning: {what}\n  = help: {MEASURE_AGAIN}; `tidegate plan` refuses it as it is"
+        ));
+    }
     output::tell(format_args!(
         "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws it",
         file.display()

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_config::profile::{self, Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
+use tidegate_config::profile::{
+    self, Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix, uncertainty,
+};
 use tidegate_core::profile::{Access, Direction};
 use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s, duration, exact_bytes, rate};
 
@@ -39,6 +41,9 @@ struct View<'a> {
     depth: u32,
     span_bytes: u64,
     notes: &'a [String],
+    /// Points that plans refuse to rely on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    imprecise: Vec<String>,
     curves: Vec<CurveView>,
     latency: Vec<LatencyView>,
 }
@@ -118,6 +123,7 @@ fn view(measured: &Measured) -> View<'_> {
         depth: measured.depth,
         span_bytes: measured.span,
         notes: &measured.notes,
+        imprecise: measured.imprecise(),
         curves: measured.curves.iter().map(curve).collect(),
         latency: measured.latency.iter().map(latency).collect(),
     }
@@ -155,6 +161,13 @@ fn facts(measured: &Measured) -> Table {
         let name = if i == 0 { "note" } else { "" };
         table.fact(name, Cell::from(note.as_str()).tone(Tone::Warn));
     }
+    match measured.imprecise().len() {
+        0 => {}
+        n => {
+            let text = format!("{n} of the points below, marked !: `tidegate plan` refuses it");
+            table.fact("imprecise", Cell::from(text).tone(Tone::Bad));
+        }
+    }
     table
 }
 
@@ -191,7 +204,10 @@ fn within(percent: f64, runs: u32) -> Cell {
         0 | 1 => "-".to_owned(),
         _ => format!("{percent:.1} %"),
     };
-    Cell::from(within).tone(Tone::Faint)
+    match uncertainty(percent, runs) {
+        Some(_) => Cell::from(format!("{within} !")).tone(Tone::Bad),
+        None => Cell::from(within).tone(Tone::Faint),
+    }
 }
 
 /// Times against depth.
