@@ -136,7 +136,7 @@ fn plain(vms: usize) -> Vec<Objective> {
 #[test]
 fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
     for spec in PolicySpec::all() {
-        let mut crowd = Crowd::new(&spec, 32 << 10, &plain(3));
+        let mut crowd = Crowd::new(spec, 32 << 10, &plain(3));
         let mut dice = SplitMix64::new(5);
         let mut asked = 0;
         for _ in 0..600 {
@@ -146,7 +146,7 @@ fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
                 Op::Flush => (0, 0),
                 _ => (
                     4096 * dice.below(64),
-                    4 * KIB << dice.below(7), // up to 256 KiB, eight times what there is
+                    (4 * KIB) << dice.below(7), // up to 256 KiB, eight times what there is
                 ),
             };
             asked += u64::from(crowd.ask(who, op, offset, len).is_ok());
@@ -164,7 +164,7 @@ fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
 #[test]
 fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
     for spec in PolicySpec::all() {
-        let mut crowd = Crowd::new(&spec, 1 << 20, &plain(4));
+        let mut crowd = Crowd::new(spec, 1 << 20, &plain(4));
         let deaf = crowd.clients[0].0;
         crowd.deaf.push(deaf);
         for n in 0..200 {

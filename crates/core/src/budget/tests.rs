@@ -69,7 +69,7 @@ fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
     assert_eq!(budget.held(0), 200);
     // 50 in 100 ms, each taken again at once.
     for _ in 0..50 {
-        now = now + Nanos(2 * MS);
+        now += Nanos(2 * MS);
         budget.give_back(now, 0, 1);
         while budget.take(now, 0, 1) {}
     }
@@ -77,7 +77,7 @@ fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
     assert!((45..=51).contains(&lent), "{lent}");
     assert!(budget.exceeds_part(0));
     // A second later nothing was returned for long: nothing more is lent.
-    now = now + Nanos(1000 * MS);
+    now += Nanos(1000 * MS);
     budget.give_back(now, 0, 30);
     let before = budget.held(0);
     while budget.take(now, 0, 1) {}
@@ -153,7 +153,7 @@ fn loans_go_round_by_weight() {
         // Whoever holds a loan gives some of it back.
         let giver = [0, 1][turn % 2];
         if budget.members[giver].loan >= 10 {
-            now = now + Nanos(1000);
+            now += Nanos(1000);
             budget.give_back(now, giver, 10);
         }
         while let Some(who) = budget.next_ready() {
@@ -232,7 +232,7 @@ fn bounds_hold_and_nobody_waits_for_ever() {
                 }
             };
         for _ in 0..400 {
-            now = now + Nanos(random.below(20 * MS));
+            now += Nanos(random.below(20 * MS));
             let who = random.below(members as u64) as usize;
             if random.below(2) == 0 && wants[who].is_none() {
                 let largest = if reserve > 0 { 64 } else { 1 };
@@ -265,7 +265,7 @@ fn bounds_hold_and_nobody_waits_for_ever() {
             let Some(who) = held.iter().position(|of| !of.is_empty()) else {
                 break;
             };
-            now = now + Nanos(MS);
+            now += Nanos(MS);
             let amount = held[who].pop().expect("it is not empty");
             budget.give_back(now, who, amount);
             settle(&mut budget, &mut held, &mut wants, now);

@@ -147,6 +147,7 @@ impl Engine {
     /// The last request of a removed VM is out: its slots may be used again.
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.facts.vm_at(vm as usize);
+        self.set_starved(vm, false);
         self.tell_limits(&Event::VmRemoved(id));
         self.emit(&Event::VmRemoved(id));
         self.expect_no_jobs(id);
@@ -332,6 +333,7 @@ impl Engine {
     }
 
     fn open_all_gates(&mut self, vms: &[VmId]) {
+        self.starved = 0;
         for vm in vms {
             for lane in Lane::ALL {
                 let of_vm = &mut self.facts.vms[vm.index()];

@@ -393,6 +393,11 @@ impl Engine {
             self.mark_held(unit);
             return true;
         }
+        if core::mem::take(&mut self.overdraws) {
+            payload.reads.overdraw(vm as usize, amount);
+            self.mark_held(unit);
+            return true;
+        }
         self.starve(unit);
         false
     }
@@ -448,7 +453,7 @@ impl Engine {
     }
 
     /// Whether a read that holds memory waits in its VM's lane: nothing may stop that one.
-    fn holder_waits(&self, vm: u32) -> bool {
+    pub(super) fn holder_waits(&self, vm: u32) -> bool {
         let mut unit = self.facts.vms[vm as usize].lanes[Lane::Read.index()].head;
         while unit != NIL {
             let this = &self.facts.hot[unit as usize];
@@ -471,6 +476,11 @@ impl Engine {
             *reasons &= !shut::STARVED;
         }
         let (open, changed) = (*reasons == 0, *reasons != before);
+        if changed && starved {
+            self.starved += 1;
+        } else if changed {
+            self.starved -= 1;
+        }
         if open != was_open {
             let roles = &mut self.roles;
             roles.dispatcher.gate(&self.facts, id, Lane::Read, open);
@@ -526,6 +536,16 @@ impl Engine {
         if op == Op::Read && holds {
             self.set_starved(vm, false);
         }
+    }
+
+    /// Whether a VM's reads wait for memory that nothing will give back: the VM holds none, or what holds it
+    /// waits in the lane that is closed.
+    pub(super) fn waits_in_vain(&self, vm: u32) -> bool {
+        let starved = self.facts.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
+        let payload = self.intake.payload.as_ref();
+        starved
+            && (self.holder_waits(vm)
+                || payload.is_some_and(|payload| payload.reads.held(vm as usize) == 0))
     }
 
     /// What a VM's reads lacked memory for may go away: its lane is opened, and who still lacks some waits anew.

@@ -123,6 +123,10 @@ pub struct Engine {
     intake: Intake,
     /// Reads that lack memory while another one of their lane holds it; see [`intake`].
     shelf: Vec<u32>,
+    /// VMs whose reads lack memory.
+    starved: u32,
+    /// The next read that lacks memory goes beyond the bounds.
+    overdraws: bool,
     /// Roles were told that reads lack memory since the device was last asked for.
     told_of_memory: bool,
     ears: Ears,
@@ -191,6 +195,8 @@ impl Engine {
                 config.max_vms,
             ),
             shelf: Vec::new(),
+            starved: 0,
+            overdraws: false,
             told_of_memory: false,
             ears: Ears::new(&roles, 0),
             roles,

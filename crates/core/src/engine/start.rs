@@ -25,10 +25,34 @@ impl Engine {
             return self.beyond_limit();
         }
         let io = self.next_dispatch();
-        match io.is_none() && core::mem::take(&mut self.told_of_memory) {
-            true => self.dispatch_again(now),
-            false => io,
+        if io.is_none() && core::mem::take(&mut self.told_of_memory) {
+            return self.dispatch_again(now);
         }
+        let lacking = self.starved > 0 || !self.shelf.is_empty();
+        if io.is_none() && lacking && self.facts.device.in_flight + self.uncounted() == 0 {
+            return self.dispatch_starved();
+        }
+        io
+    }
+
+    /// The device is idle while reads lack memory: nothing that is in flight will give any back. Those whose
+    /// VM holds none at all are asked again. Where what holds it waits behind them (a policy swap may have put
+    /// a read that has begun back behind an admission that they use up), one of them goes beyond the bounds.
+    #[cold]
+    fn dispatch_starved(&mut self) -> Option<DeviceIo> {
+        let mut overdraws = !self.shelf.is_empty();
+        self.unshelve_all();
+        for vm in 0..self.facts.vms.len() as u32 {
+            if self.waits_in_vain(vm) {
+                overdraws |= self.holder_waits(vm);
+                self.ask_for_memory_again(vm);
+            }
+        }
+        self.told_of_memory = false;
+        self.overdraws = overdraws;
+        let io = self.next_dispatch();
+        self.overdraws = false;
+        io
     }
 
     /// Roles heard meanwhile that reads lack memory: what has become due by that is done at once.

@@ -57,10 +57,10 @@ pub struct Starvation {
 
 impl Starvation {
     /// For an engine with room for so many VMs.
-    pub fn new(slots: usize) -> Starvation {
+    pub fn new(slots: usize, disks_hang: bool) -> Starvation {
         Starvation {
             bound: None,
-            passed: Passed::new(slots),
+            passed: Passed::new(slots, disks_hang),
             chances: Chances::new(slots),
             ages: Ages::new(slots),
             turns: Turns::new(slots),

@@ -90,6 +90,10 @@ pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
 #[derive(Debug)]
 pub(super) struct Passed {
     shares: Option<Shares>,
+    /// Disks hang in this run. A controller that allocates is told of ends that have not come, of the I/Os
+    /// that count no more, and takes its measure of the device from them: its shares are not promised
+    /// then, and not checked.
+    disks_hang: bool,
     /// Nobody's weight counts while there is a floor.
     reserved: bool,
     slots: usize,
@@ -114,9 +118,10 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    pub(super) fn new(slots: usize) -> Passed {
+    pub(super) fn new(slots: usize, disks_hang: bool) -> Passed {
         Passed {
             shares: None,
+            disks_hang,
             reserved: false,
             slots,
             weights: vec![1; slots],
@@ -220,7 +225,8 @@ impl Passed {
                 self.waits_anew(slot);
                 continue;
             }
-            if self.reserved || self.limited[slot] {
+            let by_allocation = matches!(shares.weights, Weights::Allocations { .. });
+            if self.reserved || self.limited[slot] || (by_allocation && self.disks_hang) {
                 continue;
             }
             let allowed = self.allowed(&shares, slot, served);

@@ -216,7 +216,7 @@ impl<'a, 'j> World<'a, 'j> {
             limits: Limits::default(),
             credits,
             jobs: Jobs::default(),
-            starvation: Starvation::new(config.max_vms as usize),
+            starvation: Starvation::new(config.max_vms as usize, hung.patience().is_some()),
             hung,
             over: Vec::new(),
             dones: Vec::new(),

@@ -23,12 +23,9 @@ impl World<'_, '_> {
             let guest = self.guests.iter().find(|guest| guest.id == id);
             *(guest.expect("it was added").objectives.last()).expect("it has one")
         };
-        let there = |id: VmId| {
-            let replies = self.replies.iter().flatten();
-            self.ledger.is_live(id)
-                || self.ledger.inside(id).0 > 0
-                || replies.clone().any(|reply| reply.vm == id)
-        };
+        // One that was removed keeps its part until the last of it is out.
+        let view = self.engine.view();
+        let there = |id: VmId| id.index() < view.vm_slots() && view.vm_at(id.index()) == id;
         let others = self.guests.iter().map(|guest| guest.id);
         let others = others.filter(|&id| id != vm && there(id));
         core::iter::once(vm).chain(others).map(of).collect()
@@ -121,8 +118,9 @@ impl World<'_, '_> {
         let Reply { vm, op, len } = reply;
         self.budgets.returned(vm, op, len);
         self.memory_came_back = true;
-        let clock = self.clock();
-        self.engine.return_payload(clock, vm, op, len);
+        // No time passes for the engine: answers that it has given are timed by the checkers after this.
+        let now = self.engine.view().now();
+        self.engine.return_payload(now, vm, op, len);
         while self.engine.poll_unblocked().is_some() {}
         self.room_again();
         Ok(())
