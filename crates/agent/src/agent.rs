@@ -19,7 +19,7 @@ const SOONEST: Nanos = Nanos(20_000_000);
 struct Course {
     job: Job,
     state: State,
-    /// It was told that its deadline has passed.
+    /// The passing of the deadline was told.
     told_late: bool,
 }
 

@@ -102,7 +102,7 @@ struct Course {
     out: Output,
     dry_run: bool,
     began: Instant,
-    /// What was shown last.
+    /// Standings shown last.
     shown: Vec<Standing>,
 }
 
@@ -350,7 +350,7 @@ struct Standing {
     outlook: Outlook,
 }
 
-/// What comes of a job, in a word.
+/// Outcome of a job, in a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outlook {
     Unknown,

@@ -49,7 +49,7 @@ impl Fuse {
         self.signal("STOP");
     }
 
-    /// What was asked is answered after all.
+    /// Answers what was asked, after all.
     pub(crate) fn go_on(&self) {
         self.signal("CONT");
     }
