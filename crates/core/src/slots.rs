@@ -44,8 +44,11 @@ pub(crate) mod flag {
     pub(crate) const AGAIN: u8 = 32;
     /// A read or write that holds payload memory: see [`crate::engine::PayloadBounds`].
     pub(crate) const HOLDS: u8 = 64;
+    /// First of a unit of reads that holds payload memory and waits in its lane: counted in
+    /// [`Vm::holders`](super::Vm::holders).
+    pub(crate) const HOLDER: u8 = 128;
     /// What has to be the same of all requests of a unit.
-    pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED | HOLDS);
+    pub(crate) const KIND: u8 = !(CHARGED | FOLLOWED | HOLDS | HOLDER);
 }
 
 /// Why a lane is closed: bits of [`Vm::shut`].
@@ -310,6 +313,8 @@ pub(crate) struct Vm {
     /// The second of its last answer, or of the request that ended a quiet time: see
     /// [`Seconds`](crate::seconds::Seconds).
     pub second: u32,
+    /// Units in the read lane that hold payload memory.
+    pub holders: u32,
     /// How long each lane has been shut in all; of one that is, less the time it was shut.
     pub shut_sum: [u64; 2],
     /// When its last outstanding request was answered.

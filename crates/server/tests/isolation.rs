@@ -6,7 +6,7 @@ mod common;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use common::{Client, Server, config, device, disk, request, vm};
+use common::{Client, Server, config, device, disk, request, vm, wait};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::Command;
@@ -280,4 +280,46 @@ fn beyond_its_part_a_slow_client_is_closed_once_another_vm_waits() {
     assert!(slow.is_cut_off());
     let mut again = server.connect("busy0");
     assert_eq!(again.read(0, 4096), [0; 4096], "it never came whole");
+}
+
+#[test]
+fn bytes_that_come_while_nothing_is_received_have_waited() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = limit(Rate {
+        ops: Some(OpsRate {
+            per_s: 2,
+            norm: None,
+        }),
+        ..Rate::NONE
+    });
+    let mut config = crowd(dir.path(), 1, two);
+    config.devices[0].max_pending_per_vm = 1;
+    let server = Server::start(config);
+    let mut client = server.connect("busy0");
+    // One goes at once, one after half a second; the third has no slot until then.
+    for n in 0..3 {
+        client.send(request(READ, n, 0, 4096), &[]);
+    }
+    let stalled = || {
+        let now = wait(server.handle.snapshot(0)).expect("it answers");
+        now.vms[0].stalled == 1
+    };
+    while !stalled() {
+        std::thread::yield_now();
+    }
+    let sent = Instant::now();
+    client.send(request(READ, 3, 0, 4096), &[]);
+    for _ in 0..4 {
+        assert!(client.receive().error.is_none());
+    }
+    let fourth = sent.elapsed();
+    let now = wait(server.handle.snapshot(0)).expect("it answers");
+    let counted = Duration::from(now.vms[0].stats.latency.sum());
+    // Half a second, a second, and what the client saw of the fourth, which was read only when the third
+    // was taken, half a second after it had come.
+    let waited = Duration::from_millis(1500) + fourth;
+    assert!(
+        counted + Duration::from_millis(250) >= waited,
+        "{counted:?} of {waited:?}"
+    );
 }

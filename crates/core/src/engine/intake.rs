@@ -20,7 +20,7 @@
 
 use super::{Engine, Refusal};
 use crate::budget::{Bounds, Budget, Shares, buffer_bytes};
-use crate::facts::{Hot, Life, NIL, flag, shut};
+use crate::facts::{Hot, Life, flag, shut};
 use crate::objective::Objective;
 use crate::request::{ClientId, Lane, Op, ReqId, Request, VmId};
 use crate::roles::{Event, Interests};
@@ -84,6 +84,22 @@ struct Payload {
     /// VMs of which a frontend was refused memory for a reply, and those of them that may have it now.
     refused_replies: Vec<u32>,
     unblocked: Vec<u32>,
+}
+
+impl Payload {
+    /// Has a frontend ask again for replies that were refused to a VM. Whoever takes memory for a VM ends its wait
+    /// for some, whatever the wait was for.
+    #[inline]
+    fn ask_replies_again(&mut self, vm: u32) {
+        if self.refused_replies.is_empty() {
+            return;
+        }
+        let of_vm = |&other: &u32| other == vm;
+        if let Some(at) = self.refused_replies.iter().position(of_vm) {
+            self.refused_replies.swap_remove(at);
+            self.unblocked.push(vm);
+        }
+    }
 }
 
 /// Budgets of all that requests need; see the [module](self).
@@ -293,7 +309,11 @@ impl Engine {
             return true;
         };
         let taken = payload.reads.take(self.facts.now, vm, buffer_bytes(len));
-        if !taken && !payload.refused_replies.contains(&(vm as u32)) {
+        if taken {
+            // The budget takes it that the VM waits no more: a read that does asks again.
+            self.unshelve(vm as u32);
+            self.set_starved(vm as u32, false);
+        } else if !payload.refused_replies.contains(&(vm as u32)) {
             payload.refused_replies.push(vm as u32);
         }
         taken
@@ -390,11 +410,13 @@ impl Engine {
             return false;
         }
         if amount == 0 || payload.reads.take(now, vm as usize, amount) {
+            payload.ask_replies_again(vm);
             self.mark_held(unit);
             return true;
         }
         if core::mem::take(&mut self.overdraws) {
             payload.reads.overdraw(vm as usize, amount);
+            payload.ask_replies_again(vm);
             self.mark_held(unit);
             return true;
         }
@@ -454,15 +476,7 @@ impl Engine {
 
     /// Whether a read that holds memory waits in its VM's lane: nothing may stop that one.
     pub(super) fn holder_waits(&self, vm: u32) -> bool {
-        let mut unit = self.facts.vms[vm as usize].lanes[Lane::Read.index()].head;
-        while unit != NIL {
-            let this = &self.facts.hot[unit as usize];
-            if self.facts.hot[this.chain_first as usize].flags & flag::HOLDS != 0 {
-                return true;
-            }
-            unit = this.next;
-        }
-        false
+        self.facts.vms[vm as usize].holders > 0
     }
 
     pub(super) fn set_starved(&mut self, vm: u32, starved: bool) {
@@ -478,6 +492,7 @@ impl Engine {
         let (open, changed) = (*reasons == 0, *reasons != before);
         if changed && starved {
             self.starved += 1;
+            self.asks_starved = true;
         } else if changed {
             self.starved -= 1;
         }
@@ -538,14 +553,14 @@ impl Engine {
         }
     }
 
-    /// Whether a VM's reads wait for memory that nothing will give back: the VM holds none, or what holds it
-    /// waits in the lane that is closed.
+    /// Whether a VM's reads wait for memory that nobody will offer them: what holds it waits in the lane
+    /// that is closed, or the budget knows of no wait.
     pub(super) fn waits_in_vain(&self, vm: u32) -> bool {
         let starved = self.facts.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
         let payload = self.intake.payload.as_ref();
         starved
             && (self.holder_waits(vm)
-                || payload.is_some_and(|payload| payload.reads.held(vm as usize) == 0))
+                || payload.is_some_and(|payload| !payload.reads.is_waiting(vm as usize)))
     }
 
     /// What a VM's reads lacked memory for may go away: its lane is opened, and who still lacks some waits anew.
@@ -567,14 +582,7 @@ impl Engine {
             && let Some(vm) = payload.reads.next_ready()
         {
             let vm = vm as u32;
-            let refused = payload
-                .refused_replies
-                .iter()
-                .position(|&other| other == vm);
-            if let Some(at) = refused {
-                payload.refused_replies.swap_remove(at);
-                payload.unblocked.push(vm);
-            }
+            payload.ask_replies_again(vm);
             self.unshelve(vm);
             self.set_starved(vm, false);
         }

@@ -125,6 +125,8 @@ pub struct Engine {
     shelf: Vec<u32>,
     /// VMs whose reads lack memory.
     starved: u32,
+    /// One of them may wait in vain: it is to be looked for when the device is idle.
+    asks_starved: bool,
     /// The next read that lacks memory goes beyond the bounds.
     overdraws: bool,
     /// Roles were told that reads lack memory since the device was last asked for.
@@ -196,6 +198,7 @@ impl Engine {
             ),
             shelf: Vec::new(),
             starved: 0,
+            asks_starved: false,
             overdraws: false,
             told_of_memory: false,
             ears: Ears::new(&roles, 0),

@@ -68,6 +68,7 @@ impl Vm {
             arrived: 0,
             answered: 0,
             second: 0,
+            holders: 0,
             shut_sum: [0; 2],
             quiet_since: Nanos::MAX,
             edges: Edges::NONE,
@@ -213,6 +214,26 @@ impl Engine {
         device.queued += 1;
         device.pending += u32::from(held);
         device.background.queued += u32::from(self.facts.vms[vm].background);
+        self.count_holder(slot);
+    }
+
+    /// Counts a unit of a lane if it is of reads that hold payload memory.
+    #[inline]
+    pub(super) fn count_holder(&mut self, slot: u32) {
+        let hot = &mut self.facts.hot;
+        let Hot {
+            op,
+            flags,
+            chain_first,
+            vm,
+            ..
+        } = hot[slot as usize];
+        let holds = hot[chain_first as usize].flags & flag::HOLDS != 0;
+        if op == Op::Read && holds && flags & flag::HOLDER == 0 {
+            hot[slot as usize].flags |= flag::HOLDER;
+            self.facts.vms[vm as usize].holders += 1;
+            self.asks_starved = true;
+        }
     }
 
     /// Takes a unit out of its lane; returns the unit that stood behind it.
@@ -347,7 +368,17 @@ impl Engine {
 /// is left as it was: with many VMs the new first unit's line is far away, and a store that
 /// waits for it holds up all later ones.
 pub(super) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
-    let Hot { next, prev, op, .. } = hot[slot as usize];
+    let Hot {
+        next,
+        prev,
+        op,
+        flags,
+        ..
+    } = hot[slot as usize];
+    if flags & flag::HOLDER != 0 {
+        hot[slot as usize].flags &= !flag::HOLDER;
+        of_vm.holders -= 1;
+    }
     let queue = &mut of_vm.lanes[op.lane().index()];
     if queue.pending == slot {
         queue.pending = next;

@@ -28,18 +28,22 @@ impl Engine {
         if io.is_none() && core::mem::take(&mut self.told_of_memory) {
             return self.dispatch_again(now);
         }
-        let lacking = self.starved > 0 || !self.shelf.is_empty();
+        let lacking = (self.starved > 0 && self.asks_starved) || !self.shelf.is_empty();
         if io.is_none() && lacking && self.facts.device.in_flight + self.uncounted() == 0 {
             return self.dispatch_starved();
         }
         io
     }
 
-    /// The device is idle while reads lack memory: nothing that is in flight will give any back. Those whose
-    /// VM holds none at all are asked again. Where what holds it waits behind them (a policy swap may have put
+    /// The device is idle while reads lack memory: nothing that is in flight will give any back. Those that
+    /// wait in vain are asked again. Where what holds memory waits behind them (a policy swap may have put
     /// a read that has begun back behind an admission that they use up), one of them goes beyond the bounds.
+    ///
+    /// A look at all VMs: it is repeated only when another one has come to lack memory, or a read that
+    /// holds some has come back.
     #[cold]
     fn dispatch_starved(&mut self) -> Option<DeviceIo> {
+        self.asks_starved = false;
         let mut overdraws = !self.shelf.is_empty();
         self.unshelve_all();
         for vm in 0..self.facts.vms.len() as u32 {
@@ -279,6 +283,7 @@ impl Engine {
             device.background.queued -= u32::from(of_vm.background);
         } else {
             self.facts.ledgers[vm as usize].at_once().split += 1;
+            self.count_holder(unit);
         }
         if let Some(Head { slot, bytes }) = head {
             let (ops, of_request) = self.take_head(&moment, last, slot, bytes);

@@ -91,6 +91,10 @@ pub(super) struct Rx {
     /// First turn in which bytes that were received were not taken for lack of a slot or memory. What is
     /// parsed of them has waited since.
     pub(super) since: Option<Nanos>,
+    /// A poll that says when the socket has something to receive is with the kernel.
+    pub(super) polling: bool,
+    /// When the first bytes of the next receive came, if that was while the client was not read from.
+    pub(super) next_since: Option<Nanos>,
 }
 
 /// The sending side.
@@ -121,6 +125,8 @@ impl Rx {
         if self.drained {
             // What comes from here on has not waited.
             self.since = None;
+        } else if self.next_since.is_some() {
+            self.since = self.next_since.take();
         }
     }
 }

@@ -273,6 +273,8 @@ impl Loop {
                 began: self.now,
                 held: None,
                 since: None,
+                polling: false,
+                next_since: None,
             },
             tx: Tx {
                 queue: Default::default(),

@@ -111,6 +111,8 @@ enum Token {
     Wake,
     /// A second has passed.
     Tick,
+    /// The socket of a client that is not read from has something to receive.
+    Readable(slots::ClientRef),
 }
 
 impl Token {
@@ -121,6 +123,7 @@ impl Token {
             Token::Device(index) => (3, 0, index),
             Token::Wake => (4, 0, 0),
             Token::Tick => (5, 0, 0),
+            Token::Readable(c) => (6, c.generation, c.index),
         };
         kind << 56 | u64::from(generation) << 32 | u64::from(index)
     }
@@ -137,6 +140,7 @@ impl Token {
             3 => Token::Device(index),
             4 => Token::Wake,
             5 => Token::Tick,
+            6 => Token::Readable(client),
             other => panic!("a completion of kind {other}, which was never submitted"),
         }
     }
@@ -278,6 +282,7 @@ impl Loop {
             match Token::decode(completion.token) {
                 Token::Receive(client) => self.received(client, completion),
                 Token::Send(_) => {} // Above.
+                Token::Readable(client) => self.became_readable(client),
                 Token::Device(io) => self.device_answered(io, completion.result),
                 Token::Tick => {
                     self.ticking = false;

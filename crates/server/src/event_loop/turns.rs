@@ -3,8 +3,9 @@
 
 use tidegate_nbd::{Command, Request};
 
-use super::Loop;
 use super::client::Stall;
+use super::slots::ClientRef;
+use super::{Loop, Token};
 
 /// What serving a client for a while came to.
 pub(super) enum Served {
@@ -80,6 +81,20 @@ impl Loop {
         }
     }
 
+    /// The socket of a client that was stalled has something to receive, or its peer has gone.
+    pub(super) fn became_readable(&mut self, who: ClientRef) {
+        let now = self.now;
+        let Some(client) = self.clients.resolve(who) else {
+            return;
+        };
+        client.rx.polling = false;
+        // One that is received from again will get these bytes at once.
+        if matches!(client.stall, Some(Stall::Intake { .. })) {
+            client.rx.drained = false;
+            client.rx.next_since = Some(now);
+        }
+    }
+
     fn stall(&mut self, index: u32, stall: Stall) {
         let now = self.now;
         let client = self.clients.get(index).expect("it was just served");
@@ -88,6 +103,16 @@ impl Loop {
             return;
         };
         client.rx.since.get_or_insert(now);
+        if client.rx.drained && !client.rx.polling {
+            // What comes while nothing is received has waited since it came.
+            client.rx.polling = true;
+            let who = ClientRef {
+                index,
+                generation: client.generation,
+            };
+            let token = Token::Readable(who).encode();
+            self.ring.await_readable(client.file, token);
+        }
         let held = client.rx.held.as_ref().expect("a request waits");
         let vm = self.device.vm_of(client.disk);
         let queue = &mut self.vms[vm].stalled[queue_of(held)];

@@ -242,6 +242,12 @@ impl Ring {
         self.push(opcode::Timeout::new(&SECOND).build(), token);
     }
 
+    /// Completes once a socket has something to receive, or its peer has gone.
+    pub fn await_readable(&mut self, file: FileId, token: u64) {
+        let entry = opcode::PollAdd::new(Fixed(file.0), libc::POLLIN as u32);
+        self.push(entry.build(), token);
+    }
+
     /// Receives from a socket into `to`.
     /// `idle`: nothing is expected to be there yet.
     pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, token: u64) {
