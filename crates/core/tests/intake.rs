@@ -299,3 +299,46 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
     let again = crowd.engine.add_vm(crowd.now, &Objective::default());
     assert_eq!(again.expect("room").index(), vm.index());
 }
+
+/// One VM, whose part of the reads' memory is 128 KiB, with a client that holds a reply of 64 KiB.
+fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
+    let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
+    let (vm, client) = crowd.clients[0];
+    crowd.deaf.push(vm);
+    crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
+    (0..8).for_each(|_| crowd.pass());
+    assert_eq!(crowd.kept.len(), 1);
+    assert_eq!(crowd.engine.holdings(vm).payload_part, 128 << 10);
+    (crowd, vm, client)
+}
+
+#[test]
+fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
+    let (mut crowd, vm, client) = with_a_reply_kept();
+    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    crowd.ask(0, Op::Read, 1 << 20, 16 * KIB).expect("a slot");
+    let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
+    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
+    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    assert_eq!(crowd.engine.poll_unblocked(), None);
+    // All that is held comes back.
+    crowd.engine.handle_completion(crowd.now, io.id, Ok(()));
+    let done = crowd.engine.poll_done().expect("it has ended");
+    crowd.kept.push((vm, done.op, done.payload));
+    crowd.return_kept();
+    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
+    assert!(crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+}
+
+#[test]
+fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
+    let (mut crowd, vm, client) = with_a_reply_kept();
+    crowd.ask(0, Op::Read, 1 << 20, 128 * KIB).expect("a slot");
+    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    assert!(crowd.engine.take_reply(crowd.now, client, 32 * KIB));
+    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    crowd.return_kept();
+    let io = crowd.engine.poll_dispatch(crowd.now).expect("memory came");
+    crowd.in_flight.push((crowd.now, io));
+    crowd.drain("the read");
+}
