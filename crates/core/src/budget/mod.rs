@@ -85,6 +85,9 @@ struct Member {
     /// Its part, as of the division's `epoch`.
     part: u64,
     epoch: u32,
+    /// Up to how much it may hold without a further look, as of the division's `epoch`: its part or the
+    /// bound of one member, whichever is less; 0 while it waits, or holds more than a piece of its part.
+    ceiling: u64,
     /// Held: of its part, borrowed, of the reserve.
     own: u64,
     loan: u64,
@@ -111,6 +114,7 @@ const VACANT: Member = Member {
     },
     part: 0,
     epoch: 0,
+    ceiling: 0,
     own: 0,
     loan: 0,
     reserved: 0,
@@ -264,12 +268,12 @@ impl Budget {
     /// [`Budget::next_ready`].
     #[inline]
     pub fn take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
-        let (epoch, quick) = (self.division.epoch, self.is_quick());
         let member = &mut self.members[who];
-        let inside = member.own + amount <= member.part
-            && member.held() + amount <= self.bounds.per_member
-            && self.used + amount <= self.bounds.total;
-        if member.epoch == epoch && inside && member.wait == Wait::None && quick {
+        if member.own + amount <= member.ceiling
+            && member.epoch == self.division.epoch
+            && self.used + amount <= self.bounds.total
+            && (self.bounds.divided || self.loans.is_empty())
+        {
             member.own += amount;
             self.used += amount;
             return true;
@@ -280,16 +284,21 @@ impl Budget {
     /// As [`Budget::take`], but a member that is refused does not wait.
     pub fn try_take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
         self.members[who].pass(now);
-        let source = self.source(who, amount).ok();
-        source
-            .map(|source| self.grant(who, amount, source))
-            .is_some()
+        let Ok(source) = self.source(who, amount) else {
+            return false;
+        };
+        self.grant(who, amount, source);
+        self.set_ceiling(who);
+        true
     }
 
-    /// Whether a claim inside its part need look at nobody else.
-    #[inline]
-    fn is_quick(&self) -> bool {
-        self.bounds.divided || self.loans.is_empty()
+    /// Sets a member's ceiling: to be called after anything but what it holds of its part has changed.
+    fn set_ceiling(&mut self, who: usize) {
+        let part = self.part_of(who);
+        let per_member = self.bounds.per_member;
+        let member = &mut self.members[who];
+        let is_plain = member.loan == 0 && member.reserved == 0 && member.wait == Wait::None;
+        member.ceiling = if is_plain { part.min(per_member) } else { 0 };
     }
 
     /// Takes `amount` for a member whatever the bounds, out of the reserve: where nothing would ever be given
@@ -298,6 +307,7 @@ impl Budget {
         self.stop_waiting(who);
         self.members[who].reserved += amount;
         self.reserved += amount;
+        self.set_ceiling(who);
     }
 
     #[cold]
@@ -310,6 +320,7 @@ impl Budget {
             Ok(source) => {
                 self.stop_waiting(who);
                 self.grant(who, amount, source);
+                self.set_ceiling(who);
                 true
             }
             Err(wait) => {
@@ -329,6 +340,8 @@ impl Budget {
                 false => self.bounds.total,
             };
             member.epoch = epoch;
+            // Its ceiling was that of another part.
+            member.ceiling = 0;
         }
         member.part
     }
@@ -437,6 +450,7 @@ impl Budget {
         member.turn = turn;
         member.wait = wait;
         member.want = amount;
+        member.ceiling = 0;
     }
 
     /// A member wants nothing any more. Harmless for one that does not wait.
@@ -451,6 +465,7 @@ impl Budget {
             Wait::Own | Wait::None => {}
         }
         self.members[who].wait = Wait::None;
+        self.set_ceiling(who);
     }
 
     /// Gives back `amount` of what a member holds. Panics when it holds less.
@@ -459,7 +474,7 @@ impl Budget {
         let member = &mut self.members[who];
         member.pass(now);
         member.returned += amount;
-        if member.loan == 0 && member.reserved == 0 && member.wait == Wait::None {
+        if member.ceiling > 0 {
             assert!(member.own >= amount, "member {who} gives back too much");
             member.own -= amount;
             self.used -= amount;
@@ -488,6 +503,7 @@ impl Budget {
         self.reserved -= of_reserve;
         self.lent -= of_loan;
         self.used -= of_loan + of_own;
+        self.set_ceiling(who);
         if self.members[who].wait != Wait::None {
             self.look_again(who);
         }

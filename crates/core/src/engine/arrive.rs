@@ -33,21 +33,27 @@ impl Engine {
         client: ClientId,
         request: Request,
     ) -> Result<ReqId, Refusal> {
-        self.advance(now);
-        let accepted = self.check(client, &request)?;
-        self.take_in(accepted.vm as usize, request.op, request.len)?;
-        Ok(self.enter(client, accepted, &request, self.facts.now))
+        self.hand_in(now, client, &request, None)
     }
 
-    /// Takes in a request that has its slot, and its memory if it needs some now. `since`: when it came.
-    #[inline]
-    pub(super) fn enter(
+    /// Takes a guest request. `claimed_since`: it has its slot, and memory if it needs some now, and has
+    /// waited for them since then; `None`: they are taken for it.
+    pub(super) fn hand_in(
         &mut self,
+        now: Nanos,
         client: ClientId,
-        mut accepted: Accepted,
         request: &Request,
-        since: Nanos,
-    ) -> ReqId {
+        claimed_since: Option<Nanos>,
+    ) -> Result<ReqId, Refusal> {
+        self.advance(now);
+        let mut accepted = self.check(client, request)?;
+        let since = match claimed_since {
+            Some(since) => since.min(self.facts.now),
+            None => {
+                self.take_in(accepted.vm as usize, request.op, request.len)?;
+                self.facts.now
+            }
+        };
         let slot = self.free_req;
         assert!(slot != NIL, "a request that has its slot finds one free");
         self.clients[client.index()].requests += 1;
@@ -64,10 +70,11 @@ impl Engine {
         } else {
             self.queue_unit(id, accepted.vm, request.op.lane());
         }
-        id
+        Ok(id)
     }
 
-    pub(super) fn check(&self, client: ClientId, request: &Request) -> Result<Accepted, Refusal> {
+    #[inline(always)]
+    fn check(&self, client: ClientId, request: &Request) -> Result<Accepted, Refusal> {
         let known = self.client(client).map_err(|_| Refusal::NotConnected)?;
         let spec = &self.disks[known.disk as usize].spec;
         if request.op != Op::Flush {

@@ -265,20 +265,26 @@ impl Engine {
     }
 
     /// Takes a VM's slot, and a write's memory.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_in(&mut self, vm: usize, op: Op, len: u32) -> Result<(), Refusal> {
-        let now = self.facts.now;
-        let Some(payload) = self.intake.payload.as_mut().filter(|_| op == Op::Write) else {
-            return match self.intake.slots.take(now, vm, 1) {
-                true => Ok(()),
-                false => Err(Refusal::Full),
-            };
-        };
-        if !payload.writes.take(now, vm, buffer_bytes(len)) {
+        if op == Op::Write && self.intake.bounds_payload() {
+            return self.take_write_in(vm, len);
+        }
+        match self.intake.slots.take(self.facts.now, vm, 1) {
+            true => Ok(()),
+            false => Err(Refusal::Full),
+        }
+    }
+
+    #[inline(never)]
+    fn take_write_in(&mut self, vm: usize, len: u32) -> Result<(), Refusal> {
+        let (now, amount) = (self.facts.now, buffer_bytes(len));
+        let payload = self.intake.payload.as_mut().expect("it is bounded");
+        if !payload.writes.take(now, vm, amount) {
             return Err(Refusal::Full);
         }
         if !self.intake.slots.take(now, vm, 1) {
-            payload.writes.undo(vm, buffer_bytes(len));
+            payload.writes.undo(vm, amount);
             return Err(Refusal::Full);
         }
         Ok(())
@@ -608,9 +614,6 @@ impl Engine {
         request: Request,
         since: Nanos,
     ) -> Result<ReqId, Refusal> {
-        self.advance(now);
-        let accepted = self.check(client, &request)?;
-        let since = since.min(self.facts.now);
-        Ok(self.enter(client, accepted, &request, since))
+        self.hand_in(now, client, &request, Some(since))
     }
 }

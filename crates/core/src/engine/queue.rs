@@ -367,6 +367,7 @@ impl Engine {
 /// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev`
 /// is left as it was: with many VMs the new first unit's line is far away, and a store that
 /// waits for it holds up all later ones.
+#[inline(always)]
 pub(super) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
     let Hot {
         next,
