@@ -342,3 +342,23 @@ fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
     crowd.in_flight.push((crowd.now, io));
     crowd.drain("the read");
 }
+
+#[test]
+fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
+    for op in [Op::Read, Op::Write] {
+        let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
+        // More than the device takes at a time, so that some wait.
+        for n in 0..16 {
+            crowd.ask(0, op, n * 4096, 4 * KIB).expect("room");
+            if n < 4 {
+                let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
+                crowd.in_flight.push((crowd.now, io));
+            }
+        }
+        crowd.drain("all of them");
+        let vm = crowd.clients[0].0;
+        let merged = crowd.engine.vm_stats(vm).merged;
+        assert!(merged >= 8, "{op:?}: {merged} merged");
+        assert_eq!(crowd.engine.in_use(), (0, 0));
+    }
+}

@@ -193,7 +193,7 @@ impl Engine {
             return None;
         }
         let Facts { hot, cold, .. } = &mut self.facts;
-        let (kind, mut unit) = (of.flags, lane.tail);
+        let (kind, mut unit) = (of.flags & flag::KIND, lane.tail);
         for _ in 0..MERGE_SCAN {
             let other = &hot[unit as usize];
             let first = &hot[other.chain_first as usize];

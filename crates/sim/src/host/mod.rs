@@ -74,8 +74,8 @@ struct Guest {
     tally: Tally,
     watch: Watch,
     seconds: Seconds,
-    /// Requests the engine had no room for, in order.
-    refused: VecDeque<u32>,
+    /// Requests the engine had no room for, in order, and since when.
+    refused: VecDeque<(u32, Nanos)>,
     /// It is in the host's line.
     in_line: bool,
     rest: Box<Rest>,
@@ -352,7 +352,7 @@ impl Host {
                 .expect("a tenant that is there can be removed");
         }
         // They never reached the engine.
-        for slot in core::mem::take(&mut this.refused) {
+        for (slot, _) in core::mem::take(&mut this.refused) {
             self.end(slot);
         }
     }

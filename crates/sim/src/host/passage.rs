@@ -65,10 +65,11 @@ impl Host {
             return self.end(slot);
         }
         // Nothing of its own is overtaken.
-        if guest.refused.is_empty() && self.hand_in(slot) {
+        if guest.refused.is_empty() && self.hand_in(slot, self.now) {
             return;
         }
-        self.guests[tenant as usize].refused.push_back(slot);
+        let refused = &mut self.guests[tenant as usize].refused;
+        refused.push_back((slot, self.now));
     }
 
     fn line_up(&mut self, tenant: u32) {
@@ -79,8 +80,8 @@ impl Host {
         }
     }
 
-    /// Hands a request to the engine; false: it has no room.
-    fn hand_in(&mut self, slot: u32) -> bool {
+    /// Hands a request to the engine that could have been taken since then; false: there is no room.
+    fn hand_in(&mut self, slot: u32, since: Nanos) -> bool {
         let Pending { io, worker, .. } = self.pending[slot as usize];
         let guest = &self.guests[self.workers[worker as usize].tenant as usize];
         let (_, client) = guest.engine.expect("only asked while its tenant is there");
@@ -92,7 +93,15 @@ impl Host {
             keep_allocated: false,
             tag: slot.into(),
         };
-        match self.engines[guest.host].handle_request(self.now, client, request) {
+        let engine = &mut self.engines[guest.host];
+        let taken = if since == self.now {
+            engine.handle_request(self.now, client, request)
+        } else {
+            engine
+                .claim(self.now, client, request.op, request.len)
+                .and_then(|()| engine.handle_claimed_request(self.now, client, request, since))
+        };
+        match taken {
             Ok(_) => true,
             Err(Refusal::Full) => false,
             Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
@@ -113,10 +122,10 @@ impl Host {
             while let Some(tenant) = self.line.pop_front() {
                 let guest = &mut self.guests[tenant as usize];
                 guest.in_line = false;
-                let Some(&slot) = guest.refused.front() else {
+                let Some(&(slot, since)) = guest.refused.front() else {
                     continue;
                 };
-                if self.hand_in(slot) {
+                if self.hand_in(slot, since) {
                     let guest = &mut self.guests[tenant as usize];
                     guest.refused.pop_front();
                     if !guest.refused.is_empty() {
