@@ -53,9 +53,9 @@ pub(crate) mod flag {
 
 /// Why a lane is closed: bits of [`Vm::shut`].
 pub(crate) mod shut {
-    /// Its regulator has shut its gate; time that it does counts as regulated.
+    /// The regulator has shut the lane's gate; time in which it is shut counts as regulated.
     pub(crate) const REGULATED: u8 = 1;
-    /// Its reads lack payload memory.
+    /// The lane's reads lack payload memory.
     pub(crate) const STARVED: u8 = 2;
 }
 

@@ -58,17 +58,17 @@ pub struct Bounds {
     pub divided: bool,
 }
 
-/// What a member that was refused waits for.
+/// Reason why a member that was refused waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wait {
     None,
-    /// Its own returns: it holds as much as it may.
+    /// The member's own returns: it holds as much as it may.
     Own,
     /// Room for its part: others hold more than fits beside it, since parts became smaller.
     Part,
-    /// Its turn among those who borrow.
+    /// A turn among the members that borrow.
     Loan,
-    /// Its turn for the reserve.
+    /// A turn for the reserve.
     Reserve,
 }
 
@@ -82,7 +82,7 @@ enum Source {
 #[derive(Clone, Debug)]
 struct Member {
     shares: Shares,
-    /// Its part, as of the division's `epoch`.
+    /// Guaranteed part, as of the division's `epoch`.
     part: u64,
     epoch: u32,
     /// Up to how much it may hold without a further look, as of the division's `epoch`: its part or the
@@ -99,11 +99,11 @@ struct Member {
     /// Where its next turn begins, in virtual time.
     turn: u64,
     wait: Wait,
-    /// What it was refused.
+    /// Amount that was refused.
     want: u64,
-    /// It is among those that are ready.
+    /// Whether the member is among those in `ready`.
     told: bool,
-    /// It was the last to be called, and nobody is before it.
+    /// Whether the member was the last to be called: no other one's turn is before its own.
     called: bool,
 }
 

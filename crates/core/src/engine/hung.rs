@@ -88,13 +88,13 @@ impl Silence {
 struct HungDisk {
     disk: u32,
     since: Nanos,
-    /// It was given its one I/O.
+    /// Whether the one I/O that a hung disk gets is with the device.
     probed: bool,
     /// Units that the dispatcher has picked meanwhile: out of its index and of their lanes.
     parked: Vec<u32>,
 }
 
-/// What is known of the silence of disks, and which of them hang.
+/// Disks by how long none of their I/Os has ended, and those of them that hang.
 pub(super) struct HungDisks {
     patience: Patience,
     /// When an I/O of each disk last ended, by the disk's slot; [`Nanos::ZERO`]: none did.

@@ -569,7 +569,8 @@ impl Engine {
                 || payload.is_some_and(|payload| !payload.reads.is_waiting(vm as usize)))
     }
 
-    /// What a VM's reads lacked memory for may go away: its lane is opened, and who still lacks some waits anew.
+    /// Opens the read lane of a VM whose reads lack memory, before some of them may be cancelled. The next
+    /// read that still lacks memory waits anew.
     #[inline]
     pub(super) fn ask_for_memory_again(&mut self, vm: u32) {
         if self.facts.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0

@@ -102,7 +102,7 @@ struct InFlight {
     reqs: u32,
     /// More of a VM's unit is to come.
     part: bool,
-    /// It counts against the device's depth: its disk does not hang, or did not when it started.
+    /// Whether the I/O counts against the device's depth: not one that was started on a disk that hangs.
     counted: bool,
     started: Nanos,
     /// What the watch has made of it.
@@ -125,7 +125,7 @@ pub struct Engine {
     shelf: Vec<u32>,
     /// VMs whose reads lack memory.
     starved: u32,
-    /// One of them may wait in vain: it is to be looked for when the device is idle.
+    /// Whether one of the VMs counted in `starved` may wait in vain: looked for when the device is idle.
     asks_starved: bool,
     /// The next read that lacks memory goes beyond the bounds.
     overdraws: bool,

@@ -226,7 +226,7 @@ impl Model {
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
     }
 
-    /// What meets a request, where the engine has said that there is room for so many.
+    /// Outcome that the model expects of a request, given the room that the engine has said there is.
     pub(super) fn refusal(
         &self,
         client: ClientId,
