@@ -223,6 +223,27 @@ fn reads_never_wait_for_memory_of_writes_that_wait_for_their_limit() {
 }
 
 #[test]
+fn a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_memory() {
+    let mut spec = PolicySpec::composed(None, "merge-limit", "fifo").expect("registered");
+    for (name, value) in [("pages", 4), ("fill", 100)] {
+        spec.set(name, value).expect("it is in range");
+    }
+    let mut crowd = Crowd::new(&spec, u64::from(128 * KIB), &plain(1));
+    // The first takes 4 KiB of the last along, which has its memory then. The one between them finds none.
+    let reads = [(0, 12 * KIB), (1 << 20, 64 * KIB), (12 << 10, 12 * KIB)];
+    for (offset, len) in reads {
+        crowd.ask(0, Op::Read, offset, len).expect("there is room");
+    }
+    crowd.pass();
+    let (_, first) = crowd.in_flight[0];
+    assert_eq!((first.offset, first.len), (0, 16 * KIB));
+    for _ in 0..20 {
+        crowd.pass();
+    }
+    assert_eq!(crowd.answered.len(), reads.len());
+}
+
+#[test]
 fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
     let slow = limited(Rate {
         ops: None,

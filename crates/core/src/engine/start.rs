@@ -345,7 +345,10 @@ impl Engine {
         let counts = ledgers[this.vm as usize].at_once();
         counts.merged += 1;
         counts.split += 1;
-        moment.hand_out(this, &mut cold[slot as usize], bytes, false)
+        let first = moment.hand_out(this, &mut cold[slot as usize], bytes, false);
+        // A read got memory for all of it, and its rest waits with that.
+        self.count_holder(slot);
+        first
     }
 
     /// The dispatcher's own holding back counts as the lanes' being shut.
