@@ -25,7 +25,10 @@ impl Engine {
             return self.beyond_limit();
         }
         let io = self.next_dispatch();
-        if io.is_none() && core::mem::take(&mut self.told_of_memory) {
+        if io.is_none()
+            && core::mem::take(&mut self.told_of_memory)
+            && self.next_timer() <= self.facts.now
+        {
             return self.dispatch_again(now);
         }
         let lacking = (self.starved > 0 && self.asks_starved) || !self.shelf.is_empty();
@@ -59,12 +62,9 @@ impl Engine {
         io
     }
 
-    /// Roles heard meanwhile that reads lack memory: what has become due by that is done at once.
+    /// Roles heard meanwhile that reads lack memory, and something has become due by that: it is done at once.
     #[cold]
     fn dispatch_again(&mut self, now: Nanos) -> Option<DeviceIo> {
-        if self.next_timer() > self.facts.now {
-            return None;
-        }
         self.poll_dispatch(now)
     }
 
