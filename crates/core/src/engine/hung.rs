@@ -302,7 +302,7 @@ impl Engine {
         // If it was the only one the device is idle from now on, as far as that is counted.
         device.last_end = now;
         if let Some(watch) = &mut self.watch {
-            watch.ended(now, kind, 0, false);
+            watch.taken_out(now, kind);
         }
         if let Some(estimator) = &mut self.facts.estimator {
             let deepest = self.limit.min(self.roles.dispatcher.depth());

@@ -220,6 +220,18 @@ impl Meter {
         Kind(direction as u8 * PLACES as u8 + place)
     }
 
+    /// An I/O counts no more, as its disk hangs. It has not passed: as one of no bytes it would show a cap of
+    /// none, at whose pace nothing would ever go.
+    pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
+        self.pass(now);
+        self.sums.failed = true;
+        let in_flight = match kind.is_data() {
+            true => &mut self.data,
+            false => &mut self.others,
+        };
+        *in_flight = in_flight.saturating_sub(1);
+    }
+
     pub(crate) fn ended(&mut self, now: Nanos, kind: Kind, bytes: u32, well: bool) {
         self.pass(now);
         self.sums.failed |= !well;
@@ -393,4 +405,22 @@ fn mixing([reads, writes]: &[Cell; 2], profile: &Profile) -> f64 {
         size: (reads.bytes + writes.bytes) as f64 / ios,
     };
     profile.mean_time_ps(&mix, Estimation::ThreeD) / profile.mean_time_ps(&mix, Estimation::TwoD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_out_as_its_disk_hangs_has_not_passed() {
+        let (read, mut meter) = (Kind(Kind::NEXT), Meter::new(Nanos::ZERO));
+        (meter.data, meter.others) = (3, 1);
+        meter.ended(Nanos::from_millis(100), read, 4096, true);
+        meter.taken_out(Nanos::from_millis(200), read);
+        meter.taken_out(Nanos::from_millis(300), Kind::OTHER);
+        assert_eq!((meter.data, meter.others), (1, 0));
+        let window = meter.close(WINDOW, None).expect("it is over");
+        assert_eq!((window.ios, window.bytes), (1, 4096));
+        assert!(window.failed);
+    }
 }

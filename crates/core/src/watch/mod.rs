@@ -91,6 +91,11 @@ impl Watch {
         self.meter.ended(now, kind, bytes, well);
     }
 
+    /// An I/O that is with the device still counts no more, as its disk hangs.
+    pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
+        self.meter.taken_out(now, kind);
+    }
+
     /// A second may be over: what it says.
     pub(crate) fn look(&mut self, now: Nanos, profile: Option<&Profile>) {
         let Some(window) = self.meter.close(now, profile) else {
