@@ -37,6 +37,8 @@ struct KnownVm {
     live: bool,
     /// Its requests inside the engine.
     inside: u32,
+    /// Its requests that hold payload memory. Replies hold it until they are sent, so it may outlast `inside`.
+    fed: u32,
 }
 
 /// A piece of a request in a device I/O: number, first byte, bytes.
@@ -115,6 +117,7 @@ impl Ledger {
             id,
             live: true,
             inside: 0,
+            fed: 0,
         });
         Ok(())
     }
@@ -136,12 +139,27 @@ impl Ledger {
         self.forget(vm);
     }
 
-    /// A removed VM's slot is free once its last request is over.
+    /// A removed VM's slot is free once its last request is over and it holds no payload memory.
     fn forget(&mut self, vm: VmId) {
         let slot = &mut self.vms[vm.index()];
-        if slot.is_some_and(|v| v.id == vm && !v.live && v.inside == 0) {
+        if slot.is_some_and(|v| v.id == vm && !v.live && v.inside == 0 && v.fed == 0) {
             *slot = None;
         }
+    }
+
+    /// A VM's request got payload memory.
+    pub fn memory_taken(&mut self, vm: VmId) {
+        if let Some(known) = self.vms[vm.index()].as_mut().filter(|v| v.id == vm) {
+            known.fed += 1;
+        }
+    }
+
+    /// A VM's request gave its payload memory back, to the engine.
+    pub fn memory_returned(&mut self, vm: VmId) {
+        if let Some(known) = self.vms[vm.index()].as_mut().filter(|v| v.id == vm) {
+            known.fed -= 1;
+        }
+        self.forget(vm);
     }
 
     /// Whether the VM is there, and not about to go.

@@ -66,7 +66,9 @@ impl World<'_, '_> {
             let number = part.number as usize;
             if !core::mem::replace(&mut self.fed[number], true) {
                 let entry = &self.ledger.entries[number];
-                self.budgets.taken(entry.vm, Op::Read, entry.request.len)?;
+                let (vm, len) = (entry.vm, entry.request.len);
+                self.ledger.memory_taken(vm);
+                self.budgets.taken(vm, Op::Read, len)?;
             }
         }
         Ok(())
@@ -121,6 +123,7 @@ impl World<'_, '_> {
         // No time passes for the engine: answers that it has given are timed by the checkers after this.
         let now = self.engine.view().now();
         self.engine.return_payload(now, vm, op, len);
+        self.ledger.memory_returned(vm);
         while self.engine.poll_unblocked().is_some() {}
         self.room_again();
         Ok(())

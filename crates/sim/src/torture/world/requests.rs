@@ -178,6 +178,7 @@ impl World<'_, '_> {
         let holds = self.budgets.is_bounded() && request.op == Op::Write;
         self.fed.push(holds);
         if holds {
+            self.ledger.memory_taken(vm);
             self.budgets.taken(vm, Op::Write, request.len)?;
         }
         Ok(None)
