@@ -161,10 +161,11 @@ impl Passed {
         (0..self.slots).for_each(|slot| self.waits_anew(slot));
         (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
-            // The scale is at least that of the lightest VM there is.
+            // The scale is at least that of the lightest VM there is. Slots without one have weights of no meaning.
             let scale = self.lightest.ilog2();
-            for (largest, weight) in self.quanta.iter_mut().zip(&self.weights) {
-                *largest = (*largest).max((quantum * weight) >> scale);
+            for vm in engine.view().vms() {
+                let largest = &mut self.quanta[vm.index()];
+                *largest = (*largest).max((quantum * self.weights[vm.index()]) >> scale);
             }
         }
     }
