@@ -57,10 +57,10 @@ pub struct Starvation {
 
 impl Starvation {
     /// For an engine with room for so many VMs.
-    pub fn new(slots: usize, disks_hang: bool) -> Starvation {
+    pub fn new(slots: usize) -> Starvation {
         Starvation {
             bound: None,
-            passed: Passed::new(slots, disks_hang),
+            passed: Passed::new(slots),
             chances: Chances::new(slots),
             ages: Ages::new(slots),
             turns: Turns::new(slots),
@@ -133,6 +133,15 @@ impl Starvation {
             Some(Bound::Age(_)) if io.op != Op::Flush => self.ages.started(engine, ledger),
             Some(Bound::Slices(_)) => self.turns.started(engine, io),
             _ => Ok(()),
+        }
+    }
+
+    /// Notes a device I/O that has started while a disk hangs: no bound is checked then, but costs that are
+    /// checked later depend on where each VM's stream has come to.
+    pub fn started_beside_hung(&mut self, engine: &Engine, io: &DeviceIo) {
+        let passed_over = engine.view().is_background(io.vm) && self.leftover.is_of_the_engine();
+        if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
+            self.passed.went(engine, io);
         }
     }
 

@@ -90,10 +90,6 @@ pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
 #[derive(Debug)]
 pub(super) struct Passed {
     shares: Option<Shares>,
-    /// Disks hang in this run. A controller that allocates is told of ends that have not come, of the I/Os
-    /// that count no more, and takes its measure of the device from them: its shares are not promised
-    /// then, and not checked.
-    disks_hang: bool,
     /// Nobody's weight counts while there is a floor.
     reserved: bool,
     slots: usize,
@@ -118,10 +114,9 @@ pub(super) struct Passed {
 }
 
 impl Passed {
-    pub(super) fn new(slots: usize, disks_hang: bool) -> Passed {
+    pub(super) fn new(slots: usize) -> Passed {
         Passed {
             shares: None,
-            disks_hang,
             reserved: false,
             slots,
             weights: vec![1; slots],
@@ -181,6 +176,13 @@ impl Passed {
         stream
     }
 
+    /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too, and what continues
+    /// this I/O later may cost less by that.
+    pub(super) fn went(&mut self, engine: &Engine, io: &DeviceIo) {
+        let moved = moved(io, &engine.view().device().spec);
+        self.stream(io.vm).went(io, moved);
+    }
+
     pub(super) fn started(&mut self, engine: &Engine, io: &DeviceIo) -> Verdict {
         let Some(shares) = self.shares else {
             return Ok(());
@@ -226,8 +228,7 @@ impl Passed {
                 self.waits_anew(slot);
                 continue;
             }
-            let by_allocation = matches!(shares.weights, Weights::Allocations { .. });
-            if self.reserved || self.limited[slot] || (by_allocation && self.disks_hang) {
+            if self.reserved || self.limited[slot] {
                 continue;
             }
             let allowed = self.allowed(&shares, slot, served);

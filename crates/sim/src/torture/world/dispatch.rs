@@ -90,7 +90,9 @@ impl World<'_, '_> {
         let first = first.min().unwrap_or(0);
         let engine = &self.engine;
         let ledger = &self.ledger;
-        if !engine.any_hung() {
+        if engine.any_hung() {
+            self.starvation.started_beside_hung(engine, &io);
+        } else {
             self.starvation
                 .started(engine, ledger, &io, first, promise)?;
         }

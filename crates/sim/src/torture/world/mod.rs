@@ -216,7 +216,7 @@ impl<'a, 'j> World<'a, 'j> {
             limits: Limits::default(),
             credits,
             jobs: Jobs::default(),
-            starvation: Starvation::new(config.max_vms as usize, hung.patience().is_some()),
+            starvation: Starvation::new(config.max_vms as usize),
             hung,
             over: Vec::new(),
             dones: Vec::new(),
