@@ -45,3 +45,21 @@ fn the_largest_cost_is_what_was_stated() {
 fn a_vm_that_waits_under_mclock_is_passed_over_no_longer_than_its_bound() {
     passes(&[147, 276, 417, 1000, 1066, 1984], &["mclock"]);
 }
+
+/// A read of which the beginning had gone along with another was not known to hold payload memory: reads that
+/// lacked some shut its lane for good.
+///
+/// `core/tests/intake.rs`: `a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_memory`.
+#[test]
+fn no_read_waits_behind_others_that_lack_its_memory() {
+    passes(&[2408, 3537, 4464, 5348], &[]);
+}
+
+/// I/Os that left the depth count as their disk hung were counted as having passed without a byte: the learnt cap
+/// was none.
+///
+/// `core/src/watch/meter.rs`: `what_is_taken_out_as_its_disk_hangs_has_not_passed`.
+#[test]
+fn no_cap_is_learnt_of_a_disk_that_hangs() {
+    passes(&[3965], &[]);
+}

@@ -10,7 +10,7 @@ mod show;
 
 use super::Dice;
 use crate::checker::ledger::SECTOR;
-use crate::fault::{Kind, Plan, Rate};
+use crate::fault::Plan;
 use device::{
     CapPlan, draw_cap, draw_config, draw_payload, draw_speed, draw_steering, draw_timing,
 };
@@ -170,11 +170,6 @@ impl Swarm {
             promises,
             large: dice.chance(300),
         };
-        // Not both at once yet: a disk that hangs keeps the memory of what it holds, and what waits behind that in
-        // its VM's lane is not told apart from what is forgotten.
-        if swarm.plan.rate(Kind::DiskHung) != Rate::Off {
-            swarm.payload = None;
-        }
         if let Timing::Catalogue(model) = timing {
             let spec = models()[model].spec();
             // A quarter of the disk behind it is far more than all disks take.
