@@ -3,7 +3,7 @@
 //! everything drains within a stated time; then the engine is idle, and every slot is free.
 //!
 //! The time: what all VMs have ever asked for at their smallest limits, one VM after the other,
-//! what the device takes for it all, and ten seconds; twice that where payload memory is bounded.
+//! what the device takes for it all, and ten seconds.
 
 use super::{Verdict, ensure};
 use tidegate_core::engine::Engine;

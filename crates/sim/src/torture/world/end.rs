@@ -66,10 +66,6 @@ impl World<'_, '_> {
             bound += Nanos(slow * 2 * (ios + 64) + by_bytes) + Nanos::from_secs(60);
         }
         bound += Nanos(self.device.slowest().0 * 2 * (ios + 64));
-        if self.swarm.payload.is_some() {
-            // A tuner may have learnt how fast a VM is while memory held it back, and drains at that pace.
-            bound += bound;
-        }
         bound
     }
 
