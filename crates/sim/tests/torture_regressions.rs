@@ -63,3 +63,10 @@ fn no_read_waits_behind_others_that_lack_its_memory() {
 fn no_cap_is_learnt_of_a_disk_that_hangs() {
     passes(&[3965], &[]);
 }
+
+/// A read that began to go in parts ended its VM's wait for memory: those shelved behind it were not asked again when
+/// the VM's part grew.
+#[test]
+fn reads_that_are_shelved_are_asked_again_when_their_part_grows() {
+    passes(&[11321], &[]);
+}

@@ -316,8 +316,9 @@ impl Engine {
         if whole && (lane_left || !self.ears.by_lane) {
             self.roles.dispatcher.remove(&self.facts, id);
         }
-        if whole && op == Op::Read {
-            // Reads that were shelved for it may be asked again.
+        if (whole || first_offset == 0) && op == Op::Read {
+            // Reads that were shelved for it may be asked again. One that begins to go in parts has just got memory
+            // for all of them, and with that the budget has forgotten that its VM waits for some.
             self.unshelve(vm);
         }
         if let Some(Head { slot, .. }) = head
