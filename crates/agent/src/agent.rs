@@ -19,7 +19,7 @@ const SOONEST: Nanos = Nanos(20_000_000);
 struct Course {
     job: Job,
     state: State,
-    /// The passing of the deadline was told.
+    /// True once [`Event::Late`] has been reported for this job.
     told_late: bool,
 }
 
@@ -39,7 +39,8 @@ impl Course {
         }
     }
 
-    /// Returns whether its deadline has passed while it runs, which was not told yet; from now on it is.
+    /// Returns true once per job: on the first call after its deadline has passed while it still
+    /// runs.
     fn turns_late(&mut self, now: Nanos) -> bool {
         let is_late = self.state == State::Running && now > self.job.due();
         is_late && !core::mem::replace(&mut self.told_late, true)

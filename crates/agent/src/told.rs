@@ -69,11 +69,11 @@ pub enum Event {
         /// Whose.
         name: String,
     },
-    /// The deadline of a job has passed while it runs: told once.
+    /// A job is still running after its deadline; reported once per job.
     Late {
-        /// Whose.
+        /// Name of the VM or process that the job belongs to.
         name: String,
-        /// Bytes of it that are left.
+        /// Bytes that the job has still to transfer.
         left: u64,
     },
     /// A job has ended.
