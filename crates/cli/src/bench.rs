@@ -134,7 +134,8 @@ impl World {
                 depth: DEVICE_DEPTH,
                 ..EngineConfig::default().device
             },
-            // Half of the slots are guaranteed, to each VM as many as it keeps outstanding.
+            // Only half of the slots are guaranteed, an equal part to each VM: twice the sum of all
+            // depths guarantees each VM as many slots as it keeps requests outstanding.
             max_requests: vms.saturating_mul(workload.depth).saturating_mul(2).max(64),
             max_pending_per_vm: workload.depth,
             max_vms: vms,

@@ -26,7 +26,7 @@ pub(crate) struct AgentArgs {
     /// What the disk does in all, such as "150 MB/s"; as much as is ever seen where this is not given
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     pub(crate) bandwidth: Option<u64>,
-    /// Priorities are reconsidered, and progress is shown if there is any, so often
+    /// Time between two updates of the priorities; progress is printed as often, if there is any
     #[arg(long, value_name = "TIME", default_value = "3 s", value_parser = parse_interval)]
     pub(crate) interval: Duration,
     /// Say what would be done, and set nothing

@@ -135,7 +135,7 @@ pub(crate) struct AddArgs {
     /// A process of the host, such as a backup: it has what the VMs leave
     #[arg(long)]
     pub(crate) background: bool,
-    /// NBD clients that may be connected at a time, over all its disks, 1 to 4096 [default: 64]
+    /// Most NBD connections to the VM at a time, over all its disks, 1 to 4096 [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_connections: Option<u32>,
     #[command(flatten)]

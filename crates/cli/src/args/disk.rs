@@ -18,7 +18,7 @@ pub(crate) enum DiskCommand {
   tidegate disk fault clear oltp"
     )]
     Fault(FaultCommand),
-    /// Forget that a disk was served before, so that a new one may be made where its file was
+    /// Forget a disk that was served, so that an empty one may be created where its file was
     #[command(
         after_help = "With a [store] the daemon knows the disks that it has served, and makes no empty one in \
                       place of a file\nthat is gone: its file system may only not be mounted. Put the file \
@@ -28,9 +28,9 @@ pub(crate) enum DiskCommand {
   tidegate disk forget oltp --config /etc/tidegate.toml   one that does not start for it"
     )]
     Forget {
-        /// The disk's export name, or the whole path of its file
+        /// Export name of the disk, or the absolute path of its file
         name: String,
-        /// The configuration whose store is to forget it, while no daemon has that open
+        /// Configuration file whose store to change directly, while no daemon uses it
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },

@@ -249,7 +249,7 @@ pub(crate) enum Command {
     /// The devices their disks lie on
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// One disk: what goes wrong with it on purpose, and whether it may be made anew
+    /// One disk: fault rules, and forgetting it once its file is lost
     #[command(subcommand)]
     Disk(DiskCommand),
     /// The scheduling policies there are, and the one in force

@@ -102,7 +102,7 @@ struct Course {
     out: Output,
     dry_run: bool,
     began: Instant,
-    /// Standings shown last.
+    /// Standings printed last, to leave out a table that would show no change.
     shown: Vec<Standing>,
 }
 
@@ -180,7 +180,8 @@ impl Course {
         Ok(())
     }
 
-    /// Shows how everybody stands, unless that is what was shown last.
+    /// Prints the table of all VMs and processes, unless nothing in it has changed since the last
+    /// one.
     fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
         let reports = self.agent.report(now);
         let standing = reports.iter().map(|report| Standing::of(report, now));
@@ -337,20 +338,20 @@ fn ended(state: State) -> String {
     }
 }
 
-/// What of how somebody stands is worth another table: not the time that passes, nor the figures that follow from
-/// it alone.
+/// Figures of a [`Report`] whose change is worth printing a new table. Elapsed time, and figures
+/// that change with time alone, are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Standing {
     class: Class,
     present: bool,
-    /// Bytes a second; only of who has no job, whose bytes are not counted.
+    /// Throughput in bytes per second; `None` where there is a job, whose progress `job` shows.
     bytes_per_s: Option<u64>,
-    /// Bytes of its job that are left, and what became of it.
+    /// Bytes that its job has still to transfer, and the state of the job.
     job: Option<(u64, State)>,
     outlook: Outlook,
 }
 
-/// Outcome of a job, in a word.
+/// Forecast of a job against its deadline, without the time by which it is early or late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outlook {
     Unknown,

@@ -489,7 +489,8 @@ fn address(address: &ListenAddress) -> String {
     }
 }
 
-/// Disks that `serve` would refuse for what their files are. Nothing is changed, and nothing waited for.
+/// Returns an error for each disk whose file `serve` would refuse until the file or the
+/// configuration changes. Changes no file, and does not block on FIFOs or leases.
 fn unfit(config: &Config) -> Vec<Diagnostic> {
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let refused = disks.filter_map(|(vm, disk)| {
@@ -505,7 +506,8 @@ fn unfit(config: &Config) -> Vec<Diagnostic> {
     refused.collect()
 }
 
-/// Disks that `serve` could not open just now, for want of permission, say.
+/// Returns a warning if `serve` could not open the disk's file at the moment, for example for lack
+/// of permission.
 fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic> {
     let error = inspect(disk).err()?;
     let field = format!("vm {:?}", vm.name);

@@ -1,4 +1,4 @@
-//! `tidegate disk`: having one misbehave on purpose, and forgetting one that is gone.
+//! `tidegate disk`: fault rules of a disk, and forgetting a disk whose file is lost.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
     Ok(out.table(&table(&disk))?)
 }
 
-/// Says that a disk was forgotten.
+/// Prints the confirmation that a disk was forgotten; `answer` is its JSON form.
 fn forgotten(name: &str, answer: &Value, out: Output) -> Result<()> {
     match out.is_json() {
         true => out.json(answer),
@@ -65,7 +65,8 @@ fn forgotten(name: &str, answer: &Value, out: Output) -> Result<()> {
     }
 }
 
-/// Forgets a disk in the store of a configuration, which no daemon has open.
+/// Forgets a disk in the store that a configuration file names. Fails while a daemon has the store
+/// open, and where the store knows no such disk.
 fn forget_in_store(name: &str, file: &Path) -> Result<()> {
     let loaded = config::load(file)?;
     let Some(store) = loaded.config.store else {

@@ -29,11 +29,13 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
         .build()?;
     let stopped = runtime.block_on(serve(config));
     if let Ok(Stopped::AtOnce) = stopped {
-        // Whatever blocks goes with the process. Its last lines are written, nothing else is waited for.
+        // Dropping `written` flushes the log. Threads may be blocked in the kernel, so that only
+        // `exit` ends them.
         drop(written);
         std::process::exit(0);
     }
-    // A call on a file system that does not answer may be left even where all else ended in order.
+    // Dropping the runtime would wait for its blocking threads, one of which may hang in a file
+    // system call even after an orderly end.
     runtime.shutdown_background();
     stopped.map(drop)
 }
@@ -44,7 +46,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     let control = control::bind(&config.control)
         .map_err(|error| no_control(error, config.control.place.as_ref()))?;
     tracing::info!("control API at {}", control.name());
-    // Its disks may take their time to open, or never answer: whoever asks for the end meanwhile is heard.
+    // Opening the disks may take long, or block for ever: signals are handled meanwhile.
     let daemon = tokio::select! {
         daemon = start(config) => daemon.context("cannot start")?,
         why = end_at_once(stop_within) => {
@@ -53,7 +55,7 @@ async fn serve(config: Config) -> Result<Stopped> {
             return Ok(Stopped::AtOnce);
         }
     };
-    // Whoever came back is promised something, too.
+    // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
     warn(&fitting::warnings(
         &served.device_configs(),
@@ -63,22 +65,23 @@ async fn serve(config: Config) -> Result<Stopped> {
     let api = tokio::spawn(control::serve(control, daemon.handle()));
     let ended = daemon.run().await;
     api.abort();
-    // Aborting takes effect when the task is next polled; its socket goes with it.
+    // `abort` takes effect at the task's next poll; awaiting the task closes its socket.
     let _ = api.await;
     if let Ok(Stopped::AtOnce) = ended {
-        // The last of these closes the store, which may wait for a disk.
+        // Dropping the last handle closes the store, which may block on its file system.
         std::mem::forget(served);
     }
     Ok(ended?)
 }
 
-/// A daemon that serves all that it served before.
+/// Starts the daemon on a thread that may block, then restores the persisted VMs.
 async fn start(config: Config) -> Result<Daemon, StartError> {
     let starting = tokio::task::spawn_blocking(move || Daemon::start(config));
     let daemon = starting
         .await
         .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
-    // Before the API answers: what it asks for must not meet what is only coming back.
+    // The API must not accept changes before the restore ends: they would race with the VMs that
+    // are being added again.
     daemon.restore().await;
     Ok(daemon)
 }

@@ -271,7 +271,7 @@ fn describe(vm: &VmView) -> Table {
     table
 }
 
-/// Clients that are connected, with the bound on them, and how many it has kept out.
+/// Formats the number of connected clients, their maximum, and the number refused.
 fn clients(vm: &VmView) -> Cell {
     let text = format!("{} of at most {}", vm.clients, vm.max_connections);
     match vm.connections_refused {
@@ -332,7 +332,7 @@ fn history(stats: &VmStatsView, style: Style) -> String {
     ] {
         times.row(time_row(name, time));
     }
-    // A daemon of an earlier version does not count them.
+    // Daemons of earlier versions do not report reply times: their count is 0.
     for (name, time) in [
         ("parsed to sent, reads", &stats.reply_time.read),
         ("parsed to sent, writes", &stats.reply_time.write),

@@ -1,11 +1,11 @@
-//! Paths that block whoever opens them: others go on, and the daemon ends.
+//! Disk paths that block in the kernel: the daemon serves the other disks meanwhile, and can end.
 
 use crate::control::tidegate;
 use crate::daemon::{Backing, Daemon, Scratch, wait_for};
 use crate::fuse::Fuse;
 use crate::tool::{Running, arg, qemu_io, run};
 
-/// Runs `tidegate` against a daemon, which has to refuse; what it said.
+/// Runs `tidegate` against a daemon that must refuse the command; returns its output.
 fn refused(daemon: &Daemon, args: &[&str]) -> String {
     let socket = daemon.path("control.sock");
     let all = [&["--socket", arg(&socket)], args].concat();
@@ -58,7 +58,7 @@ fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
         tidegate(&daemon, &["vm", "set", "a", "--weight", "7"]);
     }
     fuse.go_on();
-    // What was given up leaves nothing behind: once it has ended, the file is free.
+    // The abandoned call closes the file when it returns: the path can be opened again.
     wait_for("the file to be free", || {
         let socket = daemon.path("control.sock");
         let line = ["--socket", arg(&socket), "vm", "add", "b", "--disk", &disk];
@@ -68,7 +68,7 @@ fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
     tidegate(&daemon, &["vm", "remove", "b"]);
     fuse.hang();
     refused(&daemon, &["vm", "add", "b", "--disk", &disk]);
-    // The thread that was abandoned does not keep the daemon.
+    // An abandoned thread does not delay the daemon's end.
     daemon.stop();
 }
 
@@ -91,13 +91,13 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
         "{}",
         daemon.log()
     );
-    // While it waits for ever, or nearly so, it hears who asks it to end.
+    // Signals are handled while a disk is being opened, even if that takes an hour.
     let mut daemon = Daemon::begin_in(
         Scratch::new(),
         &(config("[daemon]\nopen_within = \"1 h\"\n") + &vm),
     );
     wait_for("the start", || daemon.logged(&["control API at"]));
-    // Until it listens to signals, and that it does not say.
+    // SIGTERM is repeated because nothing in the log tells when the signal handlers are installed.
     wait_for("the end", || {
         daemon.signal("TERM");
         daemon.exited().is_some()
@@ -109,7 +109,8 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
     );
 }
 
-/// A read that the kernel holds: an orderly end waits for it, a second signal does not, and says which it is.
+/// While the kernel holds a read, an orderly end waits for it. A second signal, or `stop_within`,
+/// ends the daemon at once, and the log names the disk.
 #[test]
 fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
     for by_time in [false, true] {
@@ -143,7 +144,7 @@ fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
         wait_for("the end", || daemon.logged(&["ending at once"]));
         let held = ["export=b", "1 I/Os are still with the kernel"];
         wait_for("the I/O to be named", || daemon.logged(&held));
-        // The kernel keeps the process until that I/O ends.
+        // The process stays until the kernel completes that I/O, here when FUSE goes away.
         drop(fuse);
         assert!(daemon.wait().success(), "{}", daemon.log());
         drop(reader);

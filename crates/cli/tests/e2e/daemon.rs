@@ -237,21 +237,22 @@ impl Daemon {
         daemon
     }
 
-    /// Ends it with SIGTERM and starts it again, which must fail; how it ended.
+    /// Ends the daemon with SIGTERM and starts it again. The start must fail; returns its exit
+    /// status.
     pub(crate) fn restart_in_vain(mut self) -> (Daemon, ExitStatus) {
         self.signal("TERM");
         self.wait();
         self.start_in_vain()
     }
 
-    /// Starts again what has ended, which must fail; how it ended.
+    /// Starts an ended daemon again. The start must fail; returns its exit status.
     pub(crate) fn start_in_vain(mut self) -> (Daemon, ExitStatus) {
         let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
         let status = daemon.wait();
         (daemon, status)
     }
 
-    /// Starts again what has ended.
+    /// Starts an ended daemon again, and waits until it listens.
     pub(crate) fn start_again(mut self) -> Daemon {
         let mut daemon = Daemon::spawn(self.scratch.take().expect("not taken yet"));
         if let Err(status) = daemon.listens() {

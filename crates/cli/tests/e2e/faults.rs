@@ -305,7 +305,7 @@ fn a_storm_of_nonsense_does_not_fill_the_log() {
             0 => connect(&daemon),
             _ => attach(&daemon, "noisy"),
         };
-        // It may be cut off before it has said all of it.
+        // The daemon may close the connection before all bytes are sent.
         let _ = stream.write_all(&[0xff; 4096]);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -315,7 +315,8 @@ fn a_storm_of_nonsense_does_not_fill_the_log() {
         daemon.logged(&["more lines were left out of the log: clients cut off in the handshake"])
             && (daemon.log().lines()).any(|line| line.ends_with("of the log: clients cut off"))
     });
-    // Twenty of each of the two causes in ten seconds, and the storm may take longer than that.
+    // The log limit lets 20 lines of each of two causes through in 10 s; on a slow machine the
+    // flood lasts longer than that.
     let lines = cut_off();
     assert!((2..400).contains(&lines), "{lines} lines");
     daemon.stop();

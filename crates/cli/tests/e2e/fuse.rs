@@ -1,11 +1,11 @@
-//! A file of a FUSE file system whose server can be stopped: whoever asks for anything there waits for ever.
+//! A file on a FUSE file system that can be suspended: every system call on it then blocks.
 
 use std::path::PathBuf;
 
 use crate::daemon::{Scratch, wait_for};
 use crate::tool::{Running, arg, have, run, skipped};
 
-/// A disk image behind nbdkit and nbdfuse. It goes when this is dropped.
+/// Disk image behind nbdkit and nbdfuse; unmounted on drop.
 pub(crate) struct Fuse {
     scratch: Scratch,
     medium: Running,
@@ -13,7 +13,7 @@ pub(crate) struct Fuse {
 }
 
 impl Fuse {
-    /// `None`: this machine has none, which was said.
+    /// Mounts the file system; returns `None`, and prints the reason, where the tools are missing.
     pub(crate) fn start() -> Option<Fuse> {
         if !have(&["nbdkit", "nbdfuse", "fusermount3"]) {
             return None;
@@ -44,12 +44,12 @@ impl Fuse {
         self.scratch.join("shown/nbd")
     }
 
-    /// From now on nothing asked of the file is answered.
+    /// Suspends the FUSE process: system calls on the file block from now on.
     pub(crate) fn hang(&self) {
         self.signal("STOP");
     }
 
-    /// Answers what was asked, after all.
+    /// Resumes the FUSE process: system calls that were blocked complete.
     pub(crate) fn go_on(&self) {
         self.signal("CONT");
     }
@@ -62,7 +62,8 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // What still waits for it fails, and whoever waited ends.
+        // Killing the FUSE process fails the calls that still wait for it, so that their threads
+        // can end.
         self.fuse.kill();
         self.medium.kill();
         let shown = self.scratch.join("shown");

@@ -1,4 +1,5 @@
-//! Files that are cut short, removed or replaced under the daemon: their guest gets errors, others notice nothing.
+//! Files truncated, removed or replaced under a running daemon: only the VM on such a file gets I/O
+//! errors.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -8,7 +9,7 @@ use crate::control::tidegate;
 use crate::daemon::{Backing, Daemon, wait_for};
 use crate::tool::{Running, arg, have, qemu_io, run, run_qemu_io};
 
-/// Status and body of an answer of the control API.
+/// Returns status and body of a GET request to the control API.
 pub(crate) fn get(daemon: &Daemon, path: &str) -> (u16, String) {
     let mut socket = UnixStream::connect(daemon.path("control.sock")).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: tidegate\r\nconnection: close\r\n\r\n");
@@ -69,7 +70,7 @@ fn a_lost_file_fails_its_disk_until_it_is_back_and_no_other() {
     state("shrunk");
     resize(1 << 20);
     state("whole");
-    // What the operator does by way of the daemon is no loss.
+    // A resize through the daemon is not mistaken for data loss.
     tidegate(&daemon, &["vm", "resize", "a", "512 KiB", "--shrink"]);
     state("whole");
     tidegate(&daemon, &["vm", "resize", "a", "2 MiB"]);
@@ -78,7 +79,7 @@ fn a_lost_file_fails_its_disk_until_it_is_back_and_no_other() {
     daemon.stop();
 }
 
-/// With a store no empty disk takes the place of one that was served before.
+/// With a store, no empty disk is created in place of one that was served before.
 #[test]
 fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     if !have(&["qemu-io"]) {
@@ -99,7 +100,7 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
         &["write -P 7 0 1M", "flush"],
     );
     let (image, away) = (daemon.path("a.raw"), daemon.path("away"));
-    // What is served is not forgotten.
+    // A disk that is being served cannot be forgotten.
     let refused = |daemon: &Daemon, words: &[&str]| {
         let socket = daemon.path("control.sock");
         let words = [&["--socket", arg(&socket)], words].concat();
@@ -118,16 +119,16 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
         assert!(daemon.logged(&[said]), "{said}: {}", daemon.log());
     }
     assert!(!image.exists(), "an empty disk took its place");
-    // Nor does one that somebody made for it, as long as it is empty.
+    // An empty file at the disk's path does not count as the disk, either.
     fs::write(&image, "").expect("there is room");
     (daemon, _) = daemon.start_in_vain();
     assert!(daemon.logged(&["a.raw: is empty"]), "{}", daemon.log());
     assert_eq!(fs::metadata(&image).expect("it is there").len(), 0);
-    // Back in its place it is served again.
+    // The original file in its place is served again.
     fs::rename(&away, &image).expect("it is there");
     let daemon = daemon.start_again();
     qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 7 0 1M"]);
-    // Gone for good.
+    // With the file lost for good, the disk is forgotten in the store of the stopped daemon.
     fs::remove_file(&image).expect("it is there");
     let (daemon, _) = daemon.restart_in_vain();
     let file = daemon.path("tidegate.toml");
@@ -139,14 +140,14 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 0 0 1M"]);
     let said = refused(&daemon, &forget);
     assert!(said.contains("leave --config out"), "{said}");
-    // A VM that is removed by name is forgotten with its disks: added again, it is a new one.
+    // `vm remove` also forgets the VM's disks, so that adding the VM again creates new ones.
     let disk = "path=c.raw,size=1 MiB,create=sparse";
     for _ in 0..2 {
         tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
         tidegate(&daemon, &["vm", "remove", "c"]);
         fs::remove_file(daemon.path("c.raw")).expect("it was made");
     }
-    // One that was not is missed, and forgotten on request.
+    // Without `vm remove` a missing file is refused until `disk forget`.
     tidegate(&daemon, &["vm", "add", "c", "--disk", disk]);
     let daemon = daemon.restart();
     fs::remove_file(daemon.path("c.raw")).expect("it was made");

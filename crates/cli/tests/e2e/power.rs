@@ -1,9 +1,10 @@
-//! What was acknowledged as durable is there after a power cut, on a file system that drops the flag of a durable write.
+//! Durability of acknowledged FUA writes over a power cut, on a file system that ignores
+//! `RWF_DSYNC`.
 
 use crate::daemon::Scratch;
 use crate::tool::{Running, have, skipped};
 
-/// Exit status of the lab where the machine cannot do what was asked for.
+/// Exit status of the power-cut lab where the machine lacks what it needs.
 const CANNOT: i32 = 77;
 
 #[test]

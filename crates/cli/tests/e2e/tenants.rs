@@ -392,7 +392,8 @@ fn a_daemon_may_begin_with_no_vm_at_all() {
     daemon.stop();
 }
 
-/// Asks the control API without starting a program for it; returns the status of the answer.
+/// Sends a request to the control API from this process; returns the status of the response, 0 if
+/// it has none.
 fn ask(daemon: &Daemon, method: &str, path: &str, body: &str) -> u16 {
     let answer = answer(daemon, method, path, body);
     let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -426,9 +427,9 @@ fn descriptors(daemon: &Daemon) -> usize {
     open.count()
 }
 
-/// Beyond what was there before: what the allocator keeps of what a thousand VMs and as many connections had
-/// taken, and the slots of engine and event loop, which the next ones use. It stays as it is however often they
-/// come and go (5 to 6 MiB after the first round and after the fifth).
+/// Bytes of resident memory that may remain after a thousand VMs, each with a connection, were
+/// added and removed: what the allocator keeps, and the slots of engine and event loop, which the
+/// next VMs reuse. Measured: 5 to 6 MiB after the first round and after the fifth.
 const SLACK: u64 = 8 << 20;
 
 fn a_thousand_come_and_go(backing: Backing) {
@@ -466,7 +467,7 @@ fn a_thousand_come_and_go(backing: Backing) {
             assert_eq!(result.reads, result.writes, "not all was verified");
             neighbour = fio(daemon.scratch(), &daemon.uri("a"), &verify);
         }
-        // Each has a client, which is cut off with it.
+        // One connection for each VM; removing the VM closes it.
         let attach = |i| crate::faults::attach(&daemon, &format!("vm{i}"));
         let clients: Vec<_> = (0..VMS).map(attach).collect();
         for i in 0..VMS {

@@ -194,7 +194,7 @@ pub(crate) fn qemu_io(scratch: &Scratch, uri: &str, commands: &[&str]) -> String
     out
 }
 
-/// Runs one `qemu-io` command on an export, which may fail; what it said.
+/// Runs one `qemu-io` command on an export; returns its output, also where it fails.
 pub(crate) fn run_qemu_io(scratch: &Scratch, uri: &str, command: &str) -> String {
     let done = Running::start(scratch, "qemu-io", &["-f", "raw", "-c", command, uri]).wait();
     done.out + &done.err

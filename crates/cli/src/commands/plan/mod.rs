@@ -87,7 +87,7 @@ const TRIED: usize = 8;
 /// What became of a device.
 struct Plan<'a> {
     site: &'a Site,
-    /// `None`: it has no profile, or one that is too imprecise.
+    /// Result of planning; `None` if the device has no profile, or one too imprecise to plan with.
     found: Option<Found>,
 }
 
@@ -178,9 +178,10 @@ struct DeviceView<'a> {
     policy: &'a str,
     /// I/Os in flight.
     depth: u32,
-    /// `null`: it has no profile, or one that is too imprecise.
+    /// True if all promises fit; `null` if the device has no profile, or one too imprecise to plan
+    /// with.
     fits: Option<bool>,
-    /// Why its profile cannot be relied on.
+    /// Reason why the profile is too imprecise to plan with; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     imprecise: Option<String>,
     /// `device time`, `latency` or `capacity`.

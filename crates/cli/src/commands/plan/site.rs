@@ -59,7 +59,8 @@ impl Who {
 }
 
 impl Site {
-    /// As plans see it; `None`: it has no profile, or one that is too imprecise to plan by.
+    /// Returns the device as the planner takes it; `None` if it has no profile, or one too
+    /// imprecise to plan with.
     pub(super) fn device(&self) -> Option<fit::Device<'_>> {
         let profile = self.profile.as_deref()?;
         if self.imprecision().is_some() {
@@ -74,7 +75,8 @@ impl Site {
         })
     }
 
-    /// Says why its profile cannot be relied on; `None`: it can, or there is none.
+    /// Returns the reason why the profile is too imprecise to plan with; `None` if it is precise
+    /// enough, or if there is none.
     pub(super) fn imprecision(&self) -> Option<String> {
         self.profile.as_ref()?.imprecision()
     }

@@ -41,7 +41,7 @@ struct View<'a> {
     depth: u32,
     span_bytes: u64,
     notes: &'a [String],
-    /// Points that plans refuse to rely on.
+    /// Points too uncertain for plans to use, each with its confidence interval.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     imprecise: Vec<String>,
     curves: Vec<CurveView>,
