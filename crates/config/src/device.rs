@@ -27,13 +27,15 @@ const DEFAULT_MERGE_LIMIT: u32 = 128 * KIB as u32;
 const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
 const DEFAULT_MAX_REQUESTS: u32 = 16_384;
 const DEFAULT_MAX_PENDING: u32 = 1024;
-/// Room for the largest NBD request, 32 MiB, beside what receives the others.
+/// Range of `buffer_memory` in bytes: the minimum holds the largest NBD request, 32 MiB, beside
+/// smaller ones.
 const BUFFERS: RangeInclusive<u64> = 64 * MIB..=1 << 40;
-/// A VM may exceed its own bound by its only request.
+/// Range of `buffer_memory_per_vm` in bytes. The minimum is below the largest request, because a
+/// request that is a VM's only one may exceed its bound.
 const BUFFERS_PER_VM: RangeInclusive<u64> = MIB..=1 << 40;
-/// Memory for payloads in bytes, over all VMs, where nothing is said.
+/// Default of `buffer_memory`: payload memory of all VMs of a device, in bytes.
 pub const DEFAULT_BUFFERS: u64 = 256 * MIB;
-/// Memory for payloads of one VM in bytes, where nothing is said.
+/// Default of `buffer_memory_per_vm`: payload memory of one VM, in bytes.
 pub const DEFAULT_BUFFERS_PER_VM: u64 = 64 * MIB;
 
 /// What helps where a policy needs a profile that is not there.
@@ -115,16 +117,17 @@ pub struct Bounds {
     pub max_requests: u32,
     /// Requests one VM may have pending, at most `max_requests`.
     pub max_pending_per_vm: u32,
-    /// Memory for payloads in bytes, over all VMs, 64 MiB to 1 TiB.
+    /// Payload memory of all VMs of the device in bytes, 64 MiB to 1 TiB.
     pub buffer_memory: u64,
-    /// Memory for payloads of one VM in bytes, 1 MiB to 1 TiB and at most `buffer_memory`.
+    /// Payload memory of one VM in bytes, 1 MiB to 1 TiB and at most `buffer_memory`.
     pub buffer_memory_per_vm: u64,
 }
 
 impl Bounds {
-    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_pending_per_vm`, `buffer_memory` and
-    /// `buffer_memory_per_vm`, against each other and against the model where there is one. What is not said is as large as
-    /// usual, or as the rest allows. `None`: something was wrong and has been reported.
+    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_pending_per_vm`,
+    /// `buffer_memory` and `buffer_memory_per_vm`, and checks them against each other and against
+    /// the model, if there is one. A key that is left out gets its default, or the most that the
+    /// other keys allow. Returns `None` if a value was wrong, which has then been reported.
     pub fn read(section: &mut Section<'_>, model: Option<&Spec>) -> Option<Bounds> {
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
         let depth = section.read("depth", DEFAULT_DEPTH.min(queue), |field| {

@@ -173,7 +173,7 @@ impl Measured {
             .with_imprecise(self.imprecise()))
     }
 
-    /// Names of the points that are too uncertain to be relied on, with their intervals.
+    /// Names of the points whose mean is too uncertain to use, each with its confidence interval.
     pub fn imprecise(&self) -> Vec<String> {
         let of_curves = self.curves.iter().flat_map(|curve| {
             curve.points.iter().filter_map(|point| {
@@ -254,8 +254,10 @@ impl Measured {
     }
 }
 
-/// Says how uncertain a mean is, where that is too much to rely on it; `None`: it may be relied on. One run has no
-/// interval; a point that does not say its runs (0) is somebody's own figure, or of an early version, and is believed.
+/// Returns the uncertainty of a point in words if it is too large to use the point; `None` if the
+/// point is precise enough. `within_percent` is half the width of the 95 % confidence interval, in
+/// percent of the mean. A single run has no interval, so that it is too uncertain. A point
+/// without both figures (0) was written by hand or by an early version, and is taken as precise.
 pub fn uncertainty(within_percent: f64, runs: u32) -> Option<String> {
     match runs {
         1 => Some("1 run".to_owned()),
@@ -596,7 +598,7 @@ mod tests {
         assert!(profile.has_writes());
     }
 
-    /// As version 0.1 wrote it, on a busy machine.
+    /// A profile that version 0.1 measured on a busy machine.
     const OLD: &str = include_str!("../tests/data/busy.profile.toml");
 
     #[test]
@@ -619,7 +621,7 @@ mod tests {
                  64 KiB random writes (±26 %), 4 KiB random reads at depth 4 (±48 %) and 1 more"
             )
         );
-        // What is written has the same keys: an older build reads it.
+        // The keys are unchanged, so that an older build can read the file.
         let old: toml::Table = OLD.parse().expect("TOML");
         let new: toml::Table = measured.to_toml().parse().expect("TOML");
         assert_eq!(new, old);
