@@ -107,8 +107,8 @@ pub enum Fatal {
         /// [`Limits::options_max`](crate::Limits::options_max).
         max: u32,
     },
-    /// `NBD_OPT_EXPORT_NAME` of an export to which [`Exports::admit`](crate::Exports::admit) refused
-    /// the client; the option has no error reply.
+    /// The client asked with `NBD_OPT_EXPORT_NAME` for an export that
+    /// [`Exports::admit`](crate::Exports::admit) refused; the option has no error reply.
     #[error("handshake: export {name:?} refused: {why}")]
     NotAdmitted {
         /// The export's name, as the client gave it.

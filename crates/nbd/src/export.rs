@@ -10,9 +10,12 @@ pub trait Exports {
     /// (`NBD_OPT_EXPORT_NAME`).
     fn lookup(&self, name: &str) -> Option<Export>;
 
-    /// Admits a client to the export it has chosen (`NBD_OPT_GO`, `NBD_OPT_EXPORT_NAME`), just before
-    /// transmission begins. `Err` refuses it with a message for a human reader: `NBD_OPT_GO` is answered
-    /// with `NBD_REP_ERR_POLICY` and the handshake goes on; `NBD_OPT_EXPORT_NAME` has no error reply,
+    /// Admits a client to the export it has chosen with `NBD_OPT_GO` or `NBD_OPT_EXPORT_NAME`, just
+    /// before transmission begins. Not called for `NBD_OPT_INFO`. Admits everyone by default.
+    ///
+    /// # Errors
+    /// The reason of a refusal, for a human reader. `NBD_OPT_GO` is answered with it and
+    /// `NBD_REP_ERR_POLICY`, and the handshake goes on; `NBD_OPT_EXPORT_NAME` has no error reply,
     /// so the connection ends.
     fn admit(&self, export: &Export) -> Result<(), String> {
         let _ = export;
@@ -44,8 +47,9 @@ pub struct Export {
     /// instead of merely failing their unaligned requests. Without effect for
     /// [`BlockSize::DEFAULT`].
     pub require_block_size: bool,
-    /// Serves requests of any offset and length to clients that do not ask for the block sizes, as the
-    /// specification asks of servers; the minimum holds only for clients that were told it.
+    /// Accepts requests of any offset and length from clients that did not negotiate block sizes,
+    /// as the specification asks of servers. The minimum block size then binds only clients that
+    /// were told it.
     pub any_alignment_unasked: bool,
 }
 

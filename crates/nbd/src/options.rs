@@ -143,7 +143,7 @@ impl Context<'_> {
             let why = "this export needs clients that ask for NBD_INFO_BLOCK_SIZE and keep it";
             return Err(Refusal(NBD_REP_ERR_BLOCK_SIZE_REQD, why.to_owned()));
         }
-        // `NBD_OPT_INFO` only asks: it takes no connection from anybody.
+        // `NBD_OPT_INFO` opens no export, so it needs no admission.
         if option == NBD_OPT_GO {
             let admitted = self.exports.admit(&export);
             admitted.map_err(|why| Refusal(NBD_REP_ERR_POLICY, why))?;
@@ -447,7 +447,7 @@ mod tests {
         let replies = bench.option(NBD_OPT_GO, &go("full", &[]));
         let why = b"it has 64 connections".to_vec();
         assert_eq!(replies, [(NBD_REP_ERR_POLICY, why)]);
-        // And the handshake goes on.
+        // After the refusal the handshake goes on.
         assert_eq!(bench.open("disk", &[]).export.id, 1);
         let ended = Bench::new().try_option(NBD_OPT_EXPORT_NAME, b"full");
         let refused = ended.expect_err("refused");

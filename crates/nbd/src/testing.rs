@@ -23,10 +23,10 @@ pub(crate) const ALL: Abilities = Abilities {
     block_status: true,
 };
 
-/// `disk` can do everything and is the default, `plain` nothing, `ro` is read-only, `strict`
-/// requires clients that know its blocks of 512 bytes and 64 KiB at most, `lax` has the same
-/// blocks and does not, `free` serves clients that do
-/// not ask for them from one byte on, `full` admits nobody.
+/// Exports for tests. `disk` can do everything and is the default; `plain` has no abilities; `ro`
+/// is read-only. `strict` requires clients that know its blocks of 512 bytes and 64 KiB at most;
+/// `lax` has the same blocks and does not require that; `free` has them too, and accepts any
+/// alignment from clients that did not ask for block sizes. `full` admits no client.
 pub(crate) struct Shelf;
 
 impl Exports for Shelf {

@@ -518,7 +518,7 @@ mod tests {
             NBD_CMD_WRITE_ZEROES,
         ] {
             rejects("lax", (0, command, 1, 512), NbdError::Einval, Unaligned);
-            // Who was told the block size keeps to it.
+            // A client that was told the block size has to keep to it.
             rejects("free", (0, command, 1, 511), NbdError::Einval, Unaligned);
             let mut untold = Bench::new();
             untold.option(NBD_OPT_GO, &go("free", &[]));
