@@ -19,8 +19,9 @@ use crate::statistics::{Run, mean, settled_after};
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Quantiles are within 1 %.
 const DIGITS: u8 = 2;
-/// Limit on the runs of a point whose interval is too wide to rely on, as a multiple of [`Pace::runs_max`]. More runs
-/// narrow an interval by their square root only; what disturbed the point has often ended by then.
+/// Most runs of a point whose confidence interval is too wide to use, as a multiple of
+/// [`Pace::runs_max`]. The interval narrows with the square root of the runs only, but by then a
+/// disturbance has often ended.
 const RUNS_OF_WIDE: usize = 3;
 
 /// One request.
@@ -346,7 +347,8 @@ impl Load {
         }
     }
 
-    /// Whether a point that has had its runs is measured on, because nobody could rely on it as it is.
+    /// Returns true if a point that has had [`Pace::runs_max`] runs is measured further, because
+    /// its confidence interval is too wide to use. `settled` is the first run of the steady state.
     fn goes_on(&self, settled: Option<usize>) -> bool {
         let n = self.runs.len();
         let kept = &self.runs[settled.unwrap_or(n / 2)..];

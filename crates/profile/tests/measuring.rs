@@ -255,8 +255,9 @@ fn one_way_alone_is_a_profile_too() {
     assert_eq!(kinds, [(read, Access::Sequential), (read, Access::Random)]);
 }
 
-/// Measures a device that does one request at a time, in 1 ms or, in half of all spans of 200 ms while it is disturbed,
-/// in 20. `disturbed`: for so long from the beginning of each point.
+/// Measures a simulated device that serves one request at a time. A request takes 1 ms; while the
+/// device is disturbed, it takes 20 ms in every second span of 200 ms. `disturbed` is the time from
+/// the beginning of each point for which the device is disturbed.
 fn measure_disturbed(disturbed: Nanos) -> tidegate_config::profile::Measured {
     let mut plan = plan(false, true);
     (plan.target.writes, plan.target.fill) = (false, false);
@@ -298,14 +299,15 @@ fn a_point_that_is_too_uncertain_is_measured_on() {
 #[test]
 fn one_that_stays_too_uncertain_is_marked() {
     let result = measure_disturbed(Nanos::MAX);
-    // Spans of different lengths in a run may still cancel out.
+    // Not all points are wide: slow and fast spans may average out within a run.
     let wide = result.curves.iter().flat_map(|curve| &curve.points);
     let wide: Vec<_> = wide.filter(|point| point.within_percent > 25.0).collect();
     assert!(!wide.is_empty());
-    // Five runs are the most of a quick measurement, 15 of such a point: half of them at least are kept.
+    // A quick measurement has at most 5 runs a point, and 15 of a point that is too uncertain, of
+    // which at least half are kept.
     assert!(wide.iter().all(|point| point.runs > 5), "{wide:?}");
     assert!(result.imprecise().len() >= wide.len());
-    // It is marked in the file.
+    // The file marks such points, too.
     let read = parse(&result.to_toml(), "p.toml").expect("readable");
     let says = read.profile().expect("complete").imprecision();
     assert!(says.is_some_and(|it| it.contains("more")));
