@@ -1,8 +1,9 @@
 //! System calls that may block for ever, under a deadline.
 //!
-//! `open`, `stat` and their kin do not return while the file system below them does not answer: a dead network server, a
-//! FUSE process that is stopped, a FIFO that nobody writes to. No signal reaches them there. So they are made on a thread
-//! of their own. One that is late is abandoned: whoever waited goes on, and what the call returns some day is dropped.
+//! `open`, `stat` and the like do not return while the file system below them does not answer: a
+//! dead network server, a FUSE process that is stopped. Signals do not interrupt them. Each such
+//! call is therefore made on a thread of its own. At the deadline that thread is abandoned: the
+//! caller goes on, and a result that comes later is dropped.
 
 use std::fmt;
 use std::io;
@@ -14,22 +15,22 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Abandoned threads that there may be; each holds a stack and whatever its call holds in the kernel.
+/// Most abandoned threads at a time; each holds a stack and kernel resources of its call.
 const ABANDONED_MAX: usize = 64;
 
-/// Threads that were abandoned and have not returned yet.
+/// Abandoned threads whose call has not returned yet.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
-/// Why a bounded call has no result.
+/// Reason why a bounded call has no result.
 #[derive(Debug)]
 pub enum NotDone {
-    /// It did not return in this time; its thread was abandoned.
+    /// The call did not return within this time; its thread was abandoned.
     Late(Duration),
-    /// Too many earlier ones were abandoned and have not returned: it was not begun.
+    /// The call was not made, because too many abandoned ones have not returned.
     TooMany,
-    /// There is no thread for it.
+    /// The thread could not be started.
     NoThread(io::Error),
-    /// It panicked: a bug.
+    /// The call panicked: a bug.
     Panicked,
 }
 
@@ -53,17 +54,18 @@ impl fmt::Display for NotDone {
 
 impl std::error::Error for NotDone {}
 
-/// The two ends of one call: set by the thread when it returns, or by the waiter when it gives up.
+/// Flag shared by the two ends of one call. The end that sets it first decides: the thread by
+/// returning, or the waiter by giving up.
 #[derive(Clone, Default)]
 struct Settled(Arc<AtomicBool>);
 
 impl Settled {
-    /// True for whoever is first.
+    /// Sets the flag; returns true to the end that was first.
     fn first(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// The waiter gives up. False: the thread has just returned.
+    /// Gives up waiting. Returns false if the thread has just returned.
     fn abandon(&self) -> bool {
         ABANDONED.fetch_add(1, Ordering::Relaxed);
         let abandoned = self.first();
@@ -80,7 +82,7 @@ impl Settled {
     }
 }
 
-/// Begins a call on a thread of its own, which hands its result to `deliver`.
+/// Starts `act` on a thread of its own, which passes the result to `deliver`.
 fn begin<T: Send + 'static>(
     act: impl FnOnce() -> T + Send + 'static,
     deliver: impl FnOnce(Result<T, NotDone>) + Send + 'static,
@@ -101,10 +103,11 @@ fn begin<T: Send + 'static>(
     Ok(settled)
 }
 
-/// Makes a call that may block, and waits for it no longer than `limit`.
+/// Makes a call that may block, and waits for its result for at most `limit`. A result that comes
+/// later is dropped.
 ///
 /// # Errors
-/// When it did not return in time, or could not be made. What it returns later is dropped.
+/// If the call did not return in time, could not be started, or panicked.
 pub(crate) fn call<T: Send + 'static>(
     limit: Duration,
     act: impl FnOnce() -> T + Send + 'static,
@@ -114,15 +117,15 @@ pub(crate) fn call<T: Send + 'static>(
     match receiver.recv_timeout(limit) {
         Ok(result) => result,
         Err(_) if settled.abandon() => Err(NotDone::Late(limit)),
-        // It was delivered in between.
+        // The thread has returned just before the flag was set: its result is in the channel.
         Err(_) => receiver.recv().unwrap_or(Err(NotDone::Panicked)),
     }
 }
 
-/// As [`call`], for a task that must not block.
+/// Asynchronous form of [`call`], for a task that must not block.
 ///
 /// # Errors
-/// As [`call`].
+/// If the call did not return in time, could not be started, or panicked.
 pub(crate) async fn call_async<T: Send + 'static>(
     limit: Duration,
     act: impl FnOnce() -> T + Send + 'static,

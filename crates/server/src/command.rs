@@ -39,7 +39,7 @@ pub struct NewVm {
     pub background: bool,
     /// What it is promised.
     pub objective: Objective,
-    /// Most clients that may be connected to it at a time.
+    /// Most NBD connections to the VM at a time, 1 to 4096.
     pub max_connections: u32,
     /// Its disks.
     pub disks: Vec<NewDisk>,
@@ -54,7 +54,7 @@ pub struct Resizing {
     pub tail: Option<Tail>,
     /// Bytes that it has, or had.
     pub before: u64,
-    /// The disk's serial number, which no other disk ever has.
+    /// Serial number of the disk, never reused while the daemon runs.
     pub serial: u32,
 }
 
@@ -163,7 +163,7 @@ pub enum Command {
         vm: String,
         /// The disk's export.
         export: String,
-        /// Its serial number: another disk may go by its name by now.
+        /// Serial number of the disk that was resized: its name may belong to another disk by now.
         serial: u32,
         /// Bytes it has.
         size: u64,

@@ -7,10 +7,11 @@ use tidegate_core::objective::Objective;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
-/// Advice where a profile is too imprecise.
+/// Help text where a profile is too imprecise.
 pub const MEASURE_AGAIN: &str = "measure the device again while nothing else uses it or the processors: `tidegate profile`, without --quick";
 
-/// A device as plans see it. `None`: it has no profile, or one that is too imprecise to promise anything by.
+/// Returns a device as the planner takes it; `None` if it has no profile, or one too imprecise to
+/// plan with.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
     let profile = config.profile.as_deref()?;
     if profile.imprecision().is_some() {

@@ -1,44 +1,45 @@
-//! Bounds on log lines of one cause, so that no client can fill the disk that the log is on.
+//! Rate limits on log lines that clients can cause, so that no client can fill the disk with the
+//! log.
 //!
-//! Of each cause [`LINES`] lines are let through in [`WINDOW`]; what is left out is counted, and the count
-//! is logged once the window is over. Causes are few and fixed: one a kind of line that a client of NBD or
-//! of the control API can cause at will.
+//! Each [`LogLimit`] covers one cause: a kind of line that a client of NBD or of the control API
+//! can provoke. It lets [`LINES`] lines through in each [`WINDOW`]. Suppressed lines are counted,
+//! and their number is logged once the window is over.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Lines of one cause that are let through in one window.
 pub(crate) const LINES: u32 = 20;
-/// Time in which lines of one cause are counted together.
+/// Length of the window in which lines of one cause are counted.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 
-/// Lines of one cause.
+/// Rate limit on the log lines of one cause.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
-    /// The lines, for the one that says how many were left out.
+    /// Name of the lines in the plural, for the report of suppressed ones.
     what: &'static str,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// When the window began; `None`: before the first line.
+    /// Begin of the window; `None` before its first line.
     since: Option<Instant>,
     lines: u32,
     left_out: u64,
 }
 
-/// Handshakes that broke a rule, or whose connection broke.
+/// Handshakes that failed for a protocol violation or a broken connection.
 pub(crate) static HANDSHAKE_FAILED: LogLimit = LogLimit::new("clients cut off in the handshake");
-/// Clients that chose no export in time.
+/// Handshakes that timed out before the client chose an export.
 pub(crate) static HANDSHAKE_SLOW: LogLimit = LogLimit::new("clients that chose no export in time");
 /// Clients that were refused an export.
 pub(crate) static REFUSED: LogLimit = LogLimit::new("clients refused");
-/// Listeners that could not accept.
+/// Failures of `accept`.
 pub(crate) static NOT_ACCEPTED: LogLimit = LogLimit::new("listeners that cannot accept");
 /// Clients whose connection broke.
 pub(crate) static GONE: LogLimit = LogLimit::new("clients gone");
-/// Clients that broke a rule, or were stuck.
+/// Clients that were cut off for a protocol violation or for making no progress.
 pub(crate) static CUT_OFF: LogLimit = LogLimit::new("clients cut off");
 
 static ALL: [&LogLimit; 6] = [
@@ -51,7 +52,7 @@ static ALL: [&LogLimit; 6] = [
 ];
 
 impl LogLimit {
-    /// A limit of its own; `what` names the lines, in the plural.
+    /// Creates a limit for one cause; `what` names its lines in the plural.
     const fn new(what: &'static str) -> LogLimit {
         let state = State {
             since: None,
@@ -64,11 +65,11 @@ impl LogLimit {
         }
     }
 
-    /// Returns true where one more line may be written at `now`, and counts it as left out elsewhere.
+    /// Returns true if one more line may be written at `now`; otherwise counts it as suppressed.
     pub(crate) fn allows(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        // What was left out in a window is said before lines of the next one are let through: a line
-        // too few is better than a count that nobody hears of.
+        // The suppressed lines of a window are reported before the next one starts: losing a line
+        // is better than losing a count.
         if state.left_out == 0 && state.is_over(now) {
             state.since = Some(now);
             state.lines = 0;
@@ -81,7 +82,8 @@ impl LogLimit {
         allowed
     }
 
-    /// Returns how many lines were left out since this was asked last, once their window is over at `now`.
+    /// Takes the number of suppressed lines, once their window is over at `now`; `None` if there
+    /// are none to report yet.
     fn take_left_out(&self, now: Instant) -> Option<u64> {
         let mut state = self.lock();
         if state.left_out == 0 || !state.is_over(now) {
@@ -93,7 +95,7 @@ impl LogLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is whole, whoever panicked.
+        // No code under the lock panics, so that a poisoned lock still holds a whole state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,7 +107,7 @@ impl State {
     }
 }
 
-/// Logs what was left out of windows that are over, whenever there is something, until it is dropped.
+/// Logs the suppressed lines of windows that are over, once a second, until the future is dropped.
 pub(crate) async fn report_left_out() {
     const LOOKED_AT_EACH: Duration = Duration::from_secs(1);
     loop {
@@ -114,7 +116,7 @@ pub(crate) async fn report_left_out() {
     }
 }
 
-/// Logs what was left out of all windows, at the end of the daemon.
+/// Logs all suppressed lines that were not reported yet, when the daemon ends.
 pub(crate) fn report_the_rest() {
     report(Instant::now() + WINDOW);
 }
@@ -171,7 +173,7 @@ mod tests {
         for millis in 0..60_000 {
             let now = start + Duration::from_millis(millis);
             through += u64::from(limit.allows(now));
-            // The report is late, as it may be on a busy machine.
+            // Reports come every 0.7 s, as late as they may be on a busy machine.
             if millis % 700 == 0 {
                 said += limit.take_left_out(now).unwrap_or_default();
             }

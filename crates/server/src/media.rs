@@ -1,4 +1,4 @@
-//! Whether the files below disks are still what was opened: not cut short, removed or replaced.
+//! Watch over the files of disks: detects files that were truncated, removed or replaced.
 //!
 //! ```text
 //!   once a second, on a thread of its own:  stat(path) --> state of the medium
@@ -6,12 +6,13 @@
 //!   event loop, at each I/O:                one load of the state; whole, or an I/O error
 //! ```
 //!
-//! An image that somebody truncates reads as zeroes, and one that is unlinked takes writes that nobody will ever find. Both
-//! look well to the guest, so the disk fails all its requests instead until its path leads to the same file again, and that is
-//! long enough. A size that is being changed through the daemon itself is no shrink: the event loop tells beforehand.
+//! A truncated image reads as zeroes, and an unlinked one takes writes that are lost. The guest
+//! would see no error in either case. The disk therefore fails all its requests until its path
+//! leads to the original file again, and that is long enough. A resize through the daemon is no
+//! truncation: the event loop sets the new size beforehand.
 //!
-//! A file system that does not answer keeps only the thread that asked it. Its other files are not asked meanwhile, those
-//! of other file systems are.
+//! A file system that does not answer blocks only the thread that called it, which is then
+//! abandoned. Other files on it are not checked until it answers; files on other file systems are.
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -26,29 +27,29 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::ring::sys;
 
-/// Time between two looks at a file.
+/// Time between two checks of a file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a file system may take to answer; after that its thread is left to it.
+/// Deadline for a check of a file; after that its thread is abandoned.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// State of the file or block device below a disk.
+/// State of the file or block device of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is what was opened, and long enough.
+    /// The path leads to the original file, which is long enough.
     Whole,
-    /// Nothing has its path.
+    /// The path does not exist.
     Gone,
-    /// It is shorter than its disk.
+    /// The file is shorter than its disk.
     Shrunk,
-    /// Another file, or another device, has its path.
+    /// The path leads to another file or device.
     Replaced,
 }
 
 impl State {
-    /// Every state there is.
+    /// All states, indexed by their discriminant.
     pub const ALL: [State; 4] = [State::Whole, State::Gone, State::Shrunk, State::Replaced];
 
-    /// One word, for metrics.
+    /// Name of the state in metrics, one word.
     pub fn name(self) -> &'static str {
         match self {
             State::Whole => "whole",
@@ -63,24 +64,25 @@ impl State {
     }
 }
 
-/// A disk's file under observation, shared by its event loop and whoever looks at it.
+/// File of a disk under observation, shared by the disk's event loop and the watching thread.
 #[derive(Debug)]
 pub struct Watched {
     path: PathBuf,
-    /// As [`sys::identity`] has it.
+    /// File identity as [`sys::identity`] returns it.
     identity: (bool, u64, u64),
-    /// A [`State`].
+    /// Last state seen, as the discriminant of a [`State`].
     state: AtomicU8,
-    /// Bytes that it must have.
+    /// Least size of the file in bytes: the size of the disk.
     size: AtomicU64,
-    /// How often that was changed: a look during a change tells nothing.
+    /// Counter of changes of `size`: a check during a change is discarded.
     changes: AtomicU32,
-    /// Its file system has not answered for [`ANSWERS_WITHIN`].
+    /// True if a check has not returned within [`ANSWERS_WITHIN`].
     silent: AtomicBool,
 }
 
 impl Watched {
-    /// A whole file of this identity, which has to have `size` bytes.
+    /// Creates the state of a whole file with this identity, which has to have at least `size`
+    /// bytes.
     pub fn new(path: &Path, identity: (bool, u64, u64), size: u64) -> Watched {
         Watched {
             path: path.to_owned(),
@@ -92,12 +94,12 @@ impl Watched {
         }
     }
 
-    /// The state that was seen last.
+    /// Returns the last state seen.
     pub fn state(&self) -> State {
         State::from_byte(self.state.load(Ordering::Relaxed))
     }
 
-    /// What is wrong with it, as a sentence; `None`: nothing.
+    /// Describes in a sentence why requests fail, or may not be answered; `None` while all is well.
     pub fn problem(&self) -> Option<String> {
         let path = self.path.display();
         let lost = match self.state() {
@@ -114,32 +116,33 @@ impl Watched {
         ))
     }
 
-    /// The disk is to have another size from here on. Called before its file is made shorter, and after it was made longer.
+    /// Sets the least size in bytes. To be called before the file is truncated and after it was
+    /// extended.
     pub(crate) fn set_size(&self, size: u64) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.size.store(size, Ordering::Release);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A read ended before the end of the disk.
+    /// Records that a read ended before the end of the disk.
     pub(crate) fn ended_early(&self) {
         self.set(State::Shrunk);
     }
 
-    /// Looks at its path, which may block for as long as the file system does not answer.
+    /// Checks the path once. Blocks for as long as the file system does not answer.
     fn look(&self) {
         let changes = self.changes.load(Ordering::Acquire);
         let size = self.size.load(Ordering::Acquire);
         let seen = match std::fs::metadata(&self.path) {
             Ok(meta) if sys::identity(&meta) != self.identity => State::Replaced,
-            // A length that cannot be had is taken for enough: reads tell.
+            // A block device whose size cannot be read is taken to be long enough; reads find out.
             Ok(meta) => match length(&meta) {
                 Some(length) if length < size => State::Shrunk,
                 _ => State::Whole,
             },
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => State::Gone,
-                // Not allowed to look, or an error of the disk: that says nothing of the file.
+                // A missing permission or an I/O error tells nothing about the file.
                 _ => return,
             },
         };
@@ -149,7 +152,7 @@ impl Watched {
     }
 
     fn set(&self, seen: State) {
-        // Written only where it changes: the event loop reads it with each I/O.
+        // Stored only on a change, because the event loop reads it at each I/O.
         if self.state() == seen {
             return;
         }
@@ -163,14 +166,15 @@ impl Watched {
         }
     }
 
-    /// Which file system it lies on, as far as that can be told; block devices lie on none.
+    /// Returns the device number of the file's file system; `None` for a block device.
     fn filesystem(&self) -> Option<u64> {
         let (block_device, device, _) = self.identity;
         (!block_device).then_some(device)
     }
 }
 
-/// Bytes of a file or a block device, without opening it.
+/// Returns the size in bytes of a file or block device without opening it; `None` if sysfs does not
+/// tell.
 fn length(meta: &Metadata) -> Option<u64> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     if !meta.file_type().is_block_device() {
@@ -178,17 +182,17 @@ fn length(meta: &Metadata) -> Option<u64> {
     }
     let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
     let sectors = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/size")).ok()?;
-    // In units of 512 bytes, whatever the device's block is.
+    // sysfs counts in units of 512 bytes, whatever the device's block size is.
     sectors.trim().parse::<u64>().ok().map(|n| n * 512)
 }
 
-/// One look at each of some files.
+/// One check of each of a list of files, run by one thread.
 #[derive(Debug)]
 struct Round {
     files: Vec<Arc<Watched>>,
-    /// Which one is looked at now; past the last: none any more.
+    /// Index of the file that is being checked; the number of files once all are.
     at: AtomicUsize,
-    /// Another thread has taken over.
+    /// Set when the thread is abandoned: it ends once its call returns.
     abandoned: AtomicBool,
 }
 
@@ -215,18 +219,20 @@ impl Round {
         self.at.store(self.files.len(), Ordering::Release);
     }
 
-    /// Where it is; `None`: done.
+    /// Returns the index of the file that is being checked; `None` once all are.
     fn position(&self) -> Option<usize> {
         let at = self.at.load(Ordering::Acquire);
         (at < self.files.len()).then_some(at)
     }
 }
 
-/// Has files looked at, and gives up those whose file system does not answer.
+/// Runs rounds of checks on a thread, and abandons the thread if a file system does not answer.
 struct Watcher {
-    /// The thread that looks; `None`: none is needed yet, or the last one was abandoned.
+    /// Channel to the checking thread; `None` before the first round and after the thread was
+    /// abandoned.
     worker: Option<Sender<Arc<Round>>>,
-    /// What it is at, where it was when it last got on, and when that was.
+    /// Current round, the index of the file last seen in progress, and the time at which it got
+    /// there.
     round: Option<(Arc<Round>, usize, Instant)>,
     answers_within: Duration,
 }
@@ -240,7 +246,8 @@ impl Watcher {
         }
     }
 
-    /// Goes on where it can: begins a round once the one before is done or stuck.
+    /// Starts a round if the previous one is over. Abandons a round that is stuck, and then leaves
+    /// out the files of file systems that do not answer.
     fn turn(&mut self, files: impl FnOnce() -> Vec<Arc<Watched>>) {
         if let Some((round, was, since)) = &mut self.round
             && let Some(at) = round.position()
@@ -280,7 +287,8 @@ impl Watcher {
         }
     }
 
-    /// Gives the round to the thread, which is started where there is none. False: it cannot be.
+    /// Passes the round to the checking thread, which is started if necessary. Returns false if
+    /// that fails.
     fn begin(&mut self, round: &Arc<Round>) -> bool {
         if let Some(worker) = &self.worker
             && worker.send(round.clone()).is_ok()
@@ -297,8 +305,8 @@ impl Watcher {
     }
 }
 
-/// Looks at the files of disks every second, until this is dropped. `files`: those that there are now. Disks that have gone
-/// by the next look are forgotten with it.
+/// Checks the files of all disks every second, until the future is dropped. `files` returns the
+/// files of the disks that are open now.
 pub(crate) async fn watch(files: impl Fn() -> Vec<Weak<Watched>>) {
     let mut watcher = Watcher::new(ANSWERS_WITHIN);
     let mut every = interval(LOOK_EVERY);
@@ -377,8 +385,8 @@ mod tests {
         assert_eq!(seen(&watched), State::Whole);
     }
 
-    /// A FIFO in the place of the directory's answer: `stat` of a path does not block on any file that a test can make, so
-    /// the round is held by hand.
+    /// The blocked round is constructed by hand, because `stat` does not block on any file that a
+    /// test can create.
     #[tokio::test]
     async fn a_file_system_that_does_not_answer_keeps_only_itself() {
         let (dir, path, stuck) = watched();

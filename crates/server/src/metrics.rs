@@ -231,7 +231,7 @@ fn encode_all<'a, T: 'a>(
                 .collect::<Labels>()
         };
         match &metric.read {
-            // Without labels there are no braces, either.
+            // A family with no labels would be written with empty braces.
             Read::Gauge(read) if labels.is_empty() => encoder.encode_gauge(&read(one))?,
             Read::Gauge(read) => encoder.encode_family(&labels)?.encode_gauge(&read(one))?,
             Read::Maybe(read) => {

@@ -91,7 +91,7 @@ fn clients_that_share_blocks_do_not_undo_each_other() {
     server.stop().unwrap();
 }
 
-/// Clients that were never told a block size, each on strips of its own that lie in the same blocks.
+/// Clients that did not negotiate block sizes write to strips of their own within shared blocks.
 #[test]
 fn clients_that_never_asked_for_block_sizes_share_blocks() {
     const STRIP: u64 = 100;
@@ -109,7 +109,7 @@ fn clients_that_never_asked_for_block_sizes_share_blocks() {
             scope.spawn(move || {
                 let mut client = Client::connect_untold(&server.socket, "disk");
                 for round in 0..4u8 {
-                    // All of them in flight at a time.
+                    // All strips of a round are in flight at a time.
                     for at in strips(part) {
                         let data = [round << 4 | part as u8; STRIP as usize];
                         let write = request(Command::Write, at, at, STRIP as u32);
@@ -131,7 +131,7 @@ fn clients_that_never_asked_for_block_sizes_share_blocks() {
     server.stop().unwrap();
 }
 
-/// What is written, zeroed or trimmed in whole blocks while others write parts of them stays so.
+/// Writes of a part of a block do not undo a concurrent write, zeroing or trim of the whole block.
 #[test]
 fn writes_of_parts_of_blocks_undo_nothing_that_is_done_to_the_whole() {
     const BLOCK: usize = 64 << 10;
@@ -159,7 +159,7 @@ fn writes_of_parts_of_blocks_undo_nothing_that_is_done_to_the_whole() {
             _ => (Command::Write, &written[..], of_whole),
         };
         let of_strip = request(Command::Write, 2, STRIP.start as u64, of_part.len() as u32);
-        // Either may be first.
+        // Both orders of arrival are tested.
         if round % 2 == 0 {
             part.send(of_strip, &of_part);
         }

@@ -1,4 +1,4 @@
-//! Clients that are too many, or that say nothing, keep nobody else out.
+//! Floods of connections, and connections that send nothing, do not lock out other clients.
 
 mod common;
 
@@ -15,7 +15,7 @@ use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;
 
-/// What a condition that will come true is waited for at most.
+/// Deadline for a condition that is expected to come true.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn two_vms(dir: &Path, max_connections: u32) -> Config {
@@ -27,7 +27,7 @@ fn two_vms(dir: &Path, max_connections: u32) -> Config {
     config
 }
 
-/// Shakes hands for an export; what a client that is refused is told.
+/// Performs the handshake for an export that must be refused; returns the message to the client.
 fn refusal(socket: &Path, export: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("somebody listens");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -89,7 +89,7 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
     clients.pop();
     until("the place is given back", || counts().open == 2);
     clients.push(server.connect("disk"));
-    // A bound that is changed holds for those that come from now on.
+    // A changed maximum applies to connections that are opened after the change.
     wait(server.handle.set_max_connections("disk", 4)).unwrap();
     clients.push(server.connect("disk"));
     refusal(&server.socket, "disk");
@@ -100,7 +100,7 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
 fn a_vm_with_very_many_connections_leaves_some_to_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(two_vms(dir.path(), 4096));
-    // Sixteen of a device's 4096 places are kept for the other VM.
+    // 16 of the device's 4096 places are reserved for the other VM.
     let greedy: Vec<Client> = (0..4080).map(|_| server.connect("disk")).collect();
     let said = refusal(&server.socket, "disk");
     assert!(said.contains("kept for other VMs"), "{said}");
@@ -115,7 +115,7 @@ fn silent_connections_keep_nobody_out() {
     let server = Server::start(two_vms(dir.path(), 64));
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, socket) = (stop.clone(), server.socket.clone());
-    // Keeps very many open: whoever is cut off comes back.
+    // Keeps up to the limit open; a connection that is closed is opened again.
     let silent = std::thread::spawn(move || {
         let mut all: Vec<UnixStream> = Vec::new();
         while !stopped.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! VMs that misbehave, or are only busy, take no slot and no memory from others: a crowd that uses up
-//! what there is, and a VM beside it that asks for little.
+//! Isolation of request slots and payload memory: a crowd of busy or misbehaving VMs uses up what
+//! the device has, and a VM with a small load is served in time all the same.
 
 mod common;
 
@@ -15,10 +15,11 @@ use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;
 const READ: Command = Command::Read { df: false };
-/// Reads of the VM that asks for little. Each of them waited for a reply to the crowd once, for a tenth
-/// of a second and more.
+/// Reads, and as many writes, of the VM with the small load. Without guaranteed parts each of them
+/// waited 0.1 s or more for a reply to the crowd.
 const READS: u64 = 400;
-/// Far more than it takes, and far less than it took.
+/// Deadline for all of [`READS`]: many times the measured time, and a fraction of the time without
+/// guaranteed parts.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 fn limit(total: Rate) -> Objective {
@@ -38,7 +39,7 @@ fn megabyte_per_second() -> Objective {
     })
 }
 
-/// A device of the daemon's defaults, in memory, with a crowd and `good`.
+/// Configuration of a memory device with the default bounds, `vms` busy VMs and the VM `good`.
 fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
     let mut config = config(dir);
     let mut device = device("device", DeviceKind::Memory);
@@ -59,7 +60,7 @@ fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
     config
 }
 
-/// The good VM's reads and writes, one after the other, are answered in time.
+/// Asserts that the reads and writes of VM `good`, one at a time, end within [`PATIENCE`].
 fn is_served(server: &Server) {
     let mut good = server.connect("good");
     let began = Instant::now();
@@ -70,7 +71,7 @@ fn is_served(server: &Server) {
     }
 }
 
-/// Sends requests that nobody waits for.
+/// Sends requests without reading their replies.
 fn fill(client: &mut Client, command: Command, count: u64, len: u32) {
     let payload = match command {
         Command::Write => vec![1; len as usize],
@@ -81,7 +82,7 @@ fn fill(client: &mut Client, command: Command, count: u64, len: u32) {
         let offset = n * u64::from(len) % (32 * MIB);
         let mut bytes = encode_request(&request(command, n, offset, len)).to_vec();
         bytes.extend_from_slice(&payload);
-        // As far as the daemon and the socket take it.
+        // Ends early once the daemon and the socket buffers take no more.
         if client.stream.write_all(&bytes).is_err() {
             break;
         }
@@ -160,7 +161,7 @@ fn beside_writes_that_never_come_whole() {
     }
     is_served(&server);
     drop(busy);
-    // What never came whole has changed nothing.
+    // A write whose payload did not arrive completely has changed nothing.
     let mut client = server.connect("busy0");
     assert_eq!(client.read(0, 4096), [0; 4096]);
 }
@@ -197,7 +198,7 @@ fn a_thousand_vms_whose_parts_are_smaller_than_their_requests() {
         vm.disks[0].size = Some(MIB);
     }
     let server = Server::start(config);
-    // A hundred at a time: each write and each read is twenty times as long as a VM's part.
+    // Clients come in groups of 100; each read and write is 20 times as large as its VM's part.
     for first in (0..1000).step_by(100) {
         let mut clients: Vec<_> = (first..first + 100)
             .map(|n| server.connect(&format!("busy{n}")))
@@ -214,7 +215,7 @@ fn a_thousand_vms_whose_parts_are_smaller_than_their_requests() {
     }
 }
 
-/// A client of `busy0` that stops in the middle of a write of `len` bytes.
+/// Connects to `busy0` and stops in the middle of a write of `len` bytes.
 fn stop_in_a_write(server: &Server, len: u32) -> Client {
     let mut client = server.connect("busy0");
     client.send(request(Command::Write, 7, 0, len), &vec![5; 1000]);
@@ -234,7 +235,7 @@ fn a_client_within_its_part_is_not_cut_off_for_being_slow() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(crowd(dir.path(), 2, Objective::default()));
     let stopped = stop_in_a_write(&server, 1 << 20);
-    // Others wait for memory meanwhile, for longer than one beyond its part would be borne.
+    // Another VM waits for memory meanwhile, longer than a borrower would be tolerated.
     let mut other = server.connect("busy1");
     fill(&mut other, READ, 256, 1 << 20);
     let began = Instant::now();
@@ -244,7 +245,7 @@ fn a_client_within_its_part_is_not_cut_off_for_being_slow() {
     goes_on(stopped, 1 << 20);
 }
 
-/// Takes ten minutes: `make test-long`.
+/// Runs for ten minutes, under `make test-long` only.
 #[test]
 #[ignore = "takes ten minutes"]
 fn a_client_that_is_stopped_for_ten_minutes_goes_on() {
@@ -268,11 +269,11 @@ fn a_client_that_is_stopped_for_ten_minutes_goes_on() {
 fn beyond_its_part_a_slow_client_is_closed_once_another_vm_waits() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = crowd(dir.path(), 2, Objective::default());
-    // Parts are smaller than the largest request, which so is held in the one reserve.
+    // The VM's part is smaller than the largest request, so that the write is held in the reserve.
     config.devices[0].buffer_memory = 64 * MIB;
     let server = Server::start(config);
     let mut slow = stop_in_a_write(&server, 32 << 20);
-    // Nobody else wants it: it stays.
+    // While no other VM waits for the reserve, the connection stays open.
     is_served(&server);
     slow.stream.write_all(&[5; 1000]).unwrap();
     let mut other = server.connect("busy1");
@@ -296,7 +297,8 @@ fn bytes_that_come_while_nothing_is_received_have_waited() {
     config.devices[0].max_pending_per_vm = 1;
     let server = Server::start(config);
     let mut client = server.connect("busy0");
-    // One goes at once, one after half a second; the third has no slot until then.
+    // The limit is 2 requests a second: the first starts at once, the second after 0.5 s, and the
+    // third gets no slot until then.
     for n in 0..3 {
         client.send(request(READ, n, 0, 4096), &[]);
     }
@@ -315,8 +317,9 @@ fn bytes_that_come_while_nothing_is_received_have_waited() {
     let fourth = sent.elapsed();
     let now = wait(server.handle.snapshot(0)).expect("it answers");
     let counted = Duration::from_nanos(now.vms[0].stats.latency.sum().0);
-    // Half a second, a second, and what the client saw of the fourth, which was read only when the third
-    // was taken, half a second after it had come.
+    // Waits of the second and third request are 0.5 s and 1 s. The fourth arrived while the client
+    // was stalled, and was read only when the third had got its slot; its time is that of the
+    // client.
     let waited = Duration::from_millis(1500) + fourth;
     assert!(
         counted + Duration::from_millis(250) >= waited,

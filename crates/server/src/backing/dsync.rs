@@ -1,10 +1,11 @@
-//! How a write with FUA becomes durable, by the file system its file lies on.
+//! Durability of writes with FUA, chosen by the file system of the disk's file.
 //!
-//! `RWF_DSYNC` is the cheapest way: one system call, and on a disk that has FUA no flush of its whole cache. But a file
-//! system that completes direct I/O asynchronously has to remember the flag until the write ends, and not all do: FUSE
-//! drops it, so that the write ends well and sits in a volatile cache. The flag is therefore used only on file systems
-//! that are known to honour it ([`HONOURS_DSYNC`], reasons in `docs/durability.md`); on all others the write goes without it, and
-//! `fdatasync` follows before the reply.
+//! `RWF_DSYNC` is the cheapest way: one system call, and on a disk that supports FUA no flush of
+//! its whole cache. A file system that completes direct I/O asynchronously has to remember the flag
+//! until the write ends, and not all do. FUSE drops it: the write then completes without error and
+//! sits in a volatile cache. The flag is therefore used only on file systems that are known to
+//! honour it ([`HONOURS_DSYNC`], reasons in `docs/durability.md`). On all others the write goes
+//! without the flag, and `fdatasync` follows before the reply.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,25 +14,27 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::ring::sys;
 
-/// How a write with FUA is made durable.
+/// Method that makes a write with FUA durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durably {
-    /// By `RWF_DSYNC` on the write itself.
+    /// `RWF_DSYNC` on the write itself.
     Flag,
-    /// By `fdatasync` once the write has ended.
+    /// `fdatasync` after the write has ended.
     Sync,
 }
 
-/// File systems whose asynchronous direct writes are durable with `RWF_DSYNC`: magic number of `statfs(2)`, name.
+/// File systems whose asynchronous direct writes are durable with `RWF_DSYNC`: `f_type` of
+/// `statfs(2)`, and name.
 pub const HONOURS_DSYNC: [(i64, &str); 4] = [
     (0xEF53, "ext2/ext3/ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683E, "btrfs"),
-    // Nothing on it is ever durable: there is nothing to wait for.
+    // On tmpfs nothing is ever durable, so there is nothing to wait for.
     (sys::TMPFS, "tmpfs"),
 ];
 
-/// Names of file systems that are met often and are not trusted with `RWF_DSYNC`.
+/// Common file systems on which `RWF_DSYNC` is not trusted, named for the log: `f_type` of
+/// `statfs(2)`, and name.
 const OTHERS: [(i64, &str); 11] = [
     (0x6573_5546, "fuse"),
     (0x6969, "nfs"),
@@ -47,7 +50,7 @@ const OTHERS: [(i64, &str); 11] = [
 ];
 
 impl Durably {
-    /// Chooses for a file system with this magic number; `None`: it could not be asked.
+    /// Returns the method for a file system with this `f_type`; `None` if it is unknown.
     pub fn on_filesystem(magic: Option<i64>) -> Durably {
         match magic.and_then(honours) {
             Some(_) => Durably::Flag,
@@ -55,10 +58,12 @@ impl Durably {
         }
     }
 
-    /// Chooses for an open file or block device, and logs the choice once for each kind of file system.
+    /// Returns the method for an open file or block device, and logs it once for each kind of file
+    /// system.
     pub fn of(file: &File, path: &Path, block_device: bool) -> Durably {
         if block_device {
-            // Its node lies on devtmpfs, which says nothing about the device.
+            // A block device's node lies on devtmpfs, whose `f_type` tells nothing about the
+            // device.
             say_once(None, || {
                 "block devices: a FUA write is one write with RWF_DSYNC".to_owned()
             });
@@ -83,13 +88,13 @@ impl Durably {
     }
 }
 
-/// The name of a file system that honours `RWF_DSYNC`.
+/// Returns the name of a file system that honours `RWF_DSYNC`; `None` for all others.
 fn honours(magic: i64) -> Option<&'static str> {
     let known = HONOURS_DSYNC.iter().find(|(known, _)| *known == magic);
     known.map(|(_, name)| *name)
 }
 
-/// The name of a file system, or its number where it has none here.
+/// Returns the name of a file system, or its `f_type` in hexadecimal if it is in neither list.
 fn name(magic: i64) -> String {
     let other = || OTHERS.iter().find(|(known, _)| *known == magic);
     match honours(magic).or_else(|| other().map(|(_, name)| *name)) {
@@ -98,8 +103,8 @@ fn name(magic: i64) -> String {
     }
 }
 
-/// Logs a line for a kind of file system (`None`: block devices), the first time that this process meets it: a host with
-/// a thousand disks has one or two kinds.
+/// Logs `line` the first time this process meets a kind of file system, given by its `f_type`
+/// (`None` for block devices). A host with a thousand disks has one or two kinds.
 fn say_once(kind: Option<i64>, line: impl FnOnce() -> String) {
     static SAID: Mutex<BTreeSet<Option<i64>>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);

@@ -33,7 +33,7 @@ pub struct OpenFile {
 /// What there is to know about an open file.
 #[derive(Clone, Debug)]
 pub struct FileFacts {
-    /// Its file system and inode, or the block device.
+    /// File identity as [`sys::identity`] returns it: file system and inode, or block device.
     pub identity: (bool, u64, u64),
     /// Bytes.
     pub size: u64,
@@ -47,7 +47,7 @@ pub struct FileFacts {
     pub in_memory: bool,
     /// Not a regular file.
     pub block_device: bool,
-    /// How a write with FUA is made durable.
+    /// Method that makes a write with FUA durable.
     pub durably: Durably,
     /// Holes can be punched, as far as is known.
     pub can_punch: bool,
@@ -55,7 +55,7 @@ pub struct FileFacts {
     pub can_zero: bool,
     /// Why all further writes and flushes fail.
     pub failed: Option<String>,
-    /// Whether it is still there, whole and the same.
+    /// Observed state of the file: whole, missing, truncated or replaced.
     pub watched: Arc<Watched>,
     /// When an error was last logged, and how many there were since.
     warned: Option<(Instant, u64)>,
@@ -100,18 +100,21 @@ impl FileFacts {
         );
     }
 
-    /// Gives the disk another size: before its file is made shorter, and after it was made longer.
+    /// Sets the size of the disk in bytes. To be called before the file is truncated and after it
+    /// was extended, so that the file is never taken to be too short.
     pub fn set_size(&mut self, size: u64) {
         self.size = size;
         self.watched.set_size(size);
     }
 
-    /// Whether an I/O may be begun: `changes` those that write or flush.
+    /// Returns true if an I/O may be started: the file is whole and, for one that `changes` data (a
+    /// write, discard or flush), no earlier sync has failed.
     pub fn takes(&self, changes: bool) -> bool {
         self.watched.state() == State::Whole && !(changes && self.failed.is_some())
     }
 
-    /// A read ended before the end of the disk: its file was cut short. Zeroes would be a lie.
+    /// Records that a read ended before the end of the disk, so the file was truncated. Requests
+    /// fail from now on, because returning zeroes would hide the loss of data.
     pub fn ended_early(&self) {
         self.watched.ended_early();
     }
@@ -238,8 +241,9 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
             source,
         }
     };
-    // To open a FIFO waits for its other end, and a device may do anything: what is no disk is not opened. Should it become
-    // one before it is opened, O_NONBLOCK keeps that from waiting.
+    // Special files are refused before they are opened: opening a FIFO blocks until its other end
+    // is opened, and opening a character device may have side effects. O_NONBLOCK covers a file
+    // that is replaced by a FIFO between the check and the open.
     let open = || {
         refuse_special(
             path,
@@ -247,7 +251,8 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
         )?;
         let file = options(config.read_only, libc::O_NONBLOCK).open(path);
         file.map_err(|source| match source.kind() {
-            // A lease, such as a network server's, is being taken back.
+            // The kernel is breaking a lease on the file, such as one that a network file server
+            // holds.
             io::ErrorKind::WouldBlock => OpenError::InUse {
                 path: path.to_owned(),
             },
@@ -274,7 +279,7 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
     }
 }
 
-/// Refuses what is neither a regular file nor a block device.
+/// Refuses a path that is neither a regular file nor a block device.
 pub(super) fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
     let found = match kind {
         kind if kind.is_file() || kind.is_block_device() => return Ok(()),
@@ -306,7 +311,8 @@ fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
     })
 }
 
-/// How long the disk on a file is, where that goes with what the configuration says.
+/// Returns the size in bytes of the disk on an open file. Fails with [`OpenError::Size`] if it
+/// contradicts the configured size. An empty file that is to be filled counts as if it had been.
 pub(super) fn measure(
     path: &Path,
     file: &File,
@@ -359,9 +365,10 @@ fn reopen(
         what: "inspect",
         source,
     })?;
-    // By its path, which may lead elsewhere by now: what was looked at is what is served.
+    // The path may lead to another file by now. The identities are compared, so that the file that
+    // was inspected is the one that is served.
     let open = |flags| {
-        // On a block device it would mean not to look whether there is a medium in it.
+        // With O_NONBLOCK the kernel opens a removable block device even if no medium is in it.
         let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
         let file = options(config.read_only, flags | exclusive | at_once).open(path)?;
         if sys::identity(&file.metadata()?) != identity {
@@ -434,7 +441,8 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     }
 }
 
-/// Refuses a file that looks like an image of another format, unless it is said to be raw.
+/// Refuses a file that looks like an image of another format, such as qcow2, unless the
+/// configuration declares it raw or an earlier start marked it so.
 pub(super) fn refuse_foreign(
     path: &Path,
     plain: &File,

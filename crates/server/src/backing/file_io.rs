@@ -65,7 +65,8 @@ pub struct FileIo {
     offset: u64,
     len: usize,
     done: usize,
-    /// Results in a row that brought nothing: the second means the end of the file, which is before the disk's.
+    /// Consecutive results without progress. The second one means that the file ends before the
+    /// disk does.
     fruitless: u8,
     /// Calls in a row that are to be made again.
     again: u16,
@@ -206,7 +207,8 @@ impl FileIo {
         (self.offset / align * align, end.next_multiple_of(align))
     }
 
-    /// Whether a block is changed only in part, and so has to be read first.
+    /// Returns true if the request covers its first or last block only in part, so that the block
+    /// has to be read before it is written.
     pub fn has_partial_blocks(&self, facts: &FileFacts) -> bool {
         self.span(facts) != (self.offset, self.offset + self.len as u64)
     }
@@ -300,7 +302,8 @@ impl FileIo {
         }
     }
 
-    /// A block that is written in part was read.
+    /// Handles the result of reading a block that will be written in part; `n` is the number of
+    /// bytes read.
     fn block_read(
         &mut self,
         facts: &FileFacts,
@@ -315,7 +318,7 @@ impl FileIo {
         }
         self.fruitless = 0;
         if n < len {
-            // What is not there cannot be written back beside the caller's bytes.
+            // Without its old bytes the block cannot be written back around the caller's data.
             return self.ended_early(facts);
         }
         self.stage = next;
@@ -348,7 +351,7 @@ impl FileIo {
         self.stage = Stage::Done(Ok(()));
     }
 
-    /// The file ends before the disk does.
+    /// Ends the request with an I/O error, because the file ends before the disk does.
     fn ended_early(&mut self, facts: &FileFacts) {
         facts.ended_early();
         self.stage = Stage::Done(Err(IoError::Io));
@@ -427,7 +430,8 @@ impl FileIo {
     /// No way to allocate: a discard is only advice, zeroes are written.
     fn after_allocation_failed(&mut self, facts: &FileFacts) {
         match self.op {
-            // Other servers sync even where they discard nothing, and a client may have come to count on that.
+            // Other NBD servers sync on a trim with FUA even where they discard nothing, and
+            // clients may rely on that.
             Op::Discard if self.fua => self.stage = Stage::Sync,
             Op::Discard => self.stage = Stage::Done(Ok(())),
             _ => self.next_zeroes(facts, self.offset),
@@ -449,7 +453,8 @@ impl FileIo {
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoError::NoSpace,
             _ => IoError::Io,
         };
-        // What a plain write could not write is not promised to anybody; the sync behind it is not reached.
+        // Data of a plain write that failed was never acknowledged as durable, and its sync is not
+        // reached: only failed durable writes and syncs fail the disk.
         let flagged = self.fua && facts.durably == Durably::Flag && self.stage == Stage::Transfer;
         let durable = self.stage == Stage::Sync || flagged;
         if durable && self.op != Op::Read && (self.stage == Stage::Sync || outcome == IoError::Io) {

@@ -16,7 +16,8 @@ struct Fake {
     faults: Vec<Fault>,
     synced: u32,
     calls: u32,
-    /// What a power cut would lose: offsets that were written since without a flag or a sync behind them.
+    /// Offsets of writes that a power cut would lose: written without `RWF_DSYNC` and not synced
+    /// since.
     volatile: Vec<u64>,
 }
 
@@ -320,7 +321,8 @@ fn a_file_that_only_ever_says_to_come_again_has_failed() {
     }
 }
 
-/// What was cut off a file must not be read as zeroes, nor be made zeroes beside what is written.
+/// A request that reaches into the missing part of a truncated file fails; it neither reads zeroes
+/// nor writes them back around its data.
 #[test]
 fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
     for (op, offset, len) in [
@@ -338,7 +340,7 @@ fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
         let outcome = bench.run(&mut fake, io(op, offset, len, false));
         assert_eq!(outcome, Err(IoError::Io), "{op:?} {offset} {len}");
         assert!(fake.bytes == before, "{op:?} {offset} {len}");
-        // From here on nothing is, until somebody has looked.
+        // After the first such error the disk refuses all requests without a system call.
         let calls = fake.calls;
         for op in [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
             let outcome = bench.run(&mut fake, io(op, 0, 4096, false));
@@ -431,7 +433,8 @@ fn a_durable_hole_is_synced() {
     assert_eq!(fake.synced, 1);
 }
 
-/// Where `RWF_DSYNC` is not trusted, a sync comes last, after every piece and every repetition; where it is, none comes.
+/// On a file system where `RWF_DSYNC` is not trusted, one sync follows the last piece of a durable
+/// request, after every short and repeated write. Where it is trusted, no sync is made.
 #[test]
 fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
     for durably in [Durably::Flag, Durably::Sync] {
@@ -469,7 +472,7 @@ fn where_the_flag_is_not_trusted_a_sync_ends_every_durable_request() {
 #[test]
 fn a_durable_write_whose_sync_fails_fails_the_disk() {
     for (faults, fails) in [
-        // Taken from the end: the write, then its sync.
+        // Faults are taken from the end: `None` is for the write, the error for its sync.
         (vec![Fault::Error(libc::EIO), Fault::None], true),
         (vec![Fault::Error(libc::ENOSPC), Fault::None], true),
         (vec![Fault::Error(libc::EIO)], false),

@@ -175,7 +175,7 @@ fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
     assert!(OpenFile::open(&raw, &config(None, Create::No)).is_ok());
 }
 
-/// To open one end of a FIFO waits for the other.
+/// Special files are refused without opening them: opening a FIFO would block.
 #[test]
 fn what_is_no_file_is_refused_before_it_is_opened() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,7 @@
-//! A look at a disk's file that changes nothing: what `serve` would refuse, for `tidegate check`.
+//! Read-only check of a disk's file for `tidegate check`: finds what `serve` would refuse.
 //!
-//! [`sound`] is the part that opening shares. [`inspect`] never waits for anybody: the kind of the file is
-//! known before it is opened, and it is opened without blocking all the same, should it be replaced in
-//! between.
+//! [`sound`] is shared with opening. [`inspect`] does not block on special files or leases: the
+//! kind of the file is checked before it is opened, and O_NONBLOCK covers a replacement in between.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,20 +13,21 @@ use super::file::{measure, refuse_foreign, refuse_special};
 use crate::config::{Create, DiskConfig};
 use crate::ring::sys;
 
-/// A file that may be served.
+/// Properties of a file that may be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sound {
-    /// It is a block device, not a regular file.
+    /// True for a block device, false for a regular file.
     pub(super) block_device: bool,
-    /// Bytes that its disk has.
+    /// Size of the disk in bytes.
     pub(super) size: u64,
 }
 
-/// Whether an open file is one that may be served with this configuration: a raw regular file or block
-/// device, of the right size. `writable`: an empty file is to be given its size.
+/// Checks that an open file may be served with this configuration: a raw regular file or block
+/// device of the right size. With `writable`, an empty file is accepted where it would be given its
+/// size.
 ///
 /// # Errors
-/// Says what was found instead.
+/// The reason why the file would be refused.
 pub(super) fn sound(
     path: &Path,
     file: &File,
@@ -39,12 +39,14 @@ pub(super) fn sound(
         what: "inspect",
         source,
     })?;
-    // Once more: it may have been replaced since it was looked at.
+    // Checked again on the open file, because the path may have been replaced since the first
+    // check.
     refuse_special(path, meta.file_type())?;
     let block_device = meta.file_type().is_block_device();
     match measure(path, file, block_device, writable, config) {
         Ok(size) => Ok(Sound { block_device, size }),
-        // An image of another format has a size of its own, which is not what is wrong.
+        // An image of another format has another size than its disk: the format is the error to
+        // report.
         Err(error @ OpenError::Size { .. }) => {
             refuse_foreign(path, file, config)?;
             Err(error)
@@ -53,11 +55,11 @@ pub(super) fn sound(
     }
 }
 
-/// Finds out whether a disk's file could be served, and makes, changes and locks nothing. A disk without
-/// a file, or whose file would be made, is fine.
+/// Checks whether a disk's file could be served, without creating, changing or locking anything.
+/// Accepts a disk without a file, and one whose file would be created.
 ///
 /// # Errors
-/// Says what was found, as opening the disk would.
+/// The error with which opening the disk would fail.
 pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
     let Some(path) = &config.path else {
         return Ok(());
@@ -158,7 +160,7 @@ mod tests {
         };
         inspect(&made).expect("it would be made");
         assert!(!at("none").exists());
-        // One that is empty would be given its size.
+        // An empty file would be given its size.
         std::fs::write(at("empty"), []).expect("writable");
         let empty = DiskConfig {
             create: Create::Sparse,

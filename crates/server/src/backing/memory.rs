@@ -131,8 +131,9 @@ fn region(len: usize) -> io::Result<Region> {
     }
 }
 
-/// Says so where the disks in memory are larger than all of the host's memory: a guest that fills them ends the
-/// daemon, and every other disk with it. `disks`: each with its device.
+/// Returns a warning if the disks in memory are together larger than the host's physical memory:
+/// guests that fill them would make the kernel kill the daemon, and with it every other disk.
+/// `disks` gives each disk with its device.
 pub fn beyond_host<'a>(
     disks: impl IntoIterator<Item = (&'a DeviceConfig, &'a DiskConfig)>,
 ) -> Option<String> {

@@ -39,7 +39,8 @@ pub struct Disk {
     pub medium: Medium,
     /// What goes wrong with it on purpose, from the start.
     pub faults: Vec<Rule>,
-    /// Its file once more, as an event loop had it registered; it gives that back with the disk.
+    /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
+    /// the disk back, so that both are closed where that may block.
     pub(crate) registered: Option<OwnedFd>,
 }
 
@@ -83,33 +84,34 @@ pub enum OpenError {
         /// What it looks like.
         format: &'static str,
     },
-    /// Neither a regular file nor a block device. It was not opened.
+    /// The path is neither a regular file nor a block device. The file was not opened.
     #[error("{}: is {found}, and a disk lies on a regular file or a block device", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
-        /// What it is, with its article.
+        /// Kind of the file, with its article: "a FIFO".
         found: &'static str,
     },
-    /// A disk that was served before has lost its file. No new one is made in its place.
+    /// The file of a disk that was served before is missing or empty. No new one is created in its
+    /// place.
     #[error(
         "{}: {found}, and the disk {export:?} was served from there before: no empty one is made in its place",
         path.display()
     )]
     Lost {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The disk.
+        /// NBD export name of the disk.
         export: String,
-        /// What is in its place: nothing, or an empty file.
+        /// Reason, as the predicate of a sentence: "is not there" or "is empty".
         found: &'static str,
     },
-    /// The kernel did not say anything in time.
+    /// The file could not be opened before the deadline.
     #[error("{}: cannot be opened: {source}", path.display())]
     Late {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// For how long it was waited.
+        /// Reason why opening did not end.
         source: NotDone,
     },
     /// Its size is not what was configured.
@@ -148,11 +150,11 @@ pub enum OpenError {
     },
 }
 
-/// How a directory is called in [`OpenError::Kind`].
+/// Name of a directory in [`OpenError::Kind`].
 pub(crate) const DIRECTORY: &str = "a directory";
 
 impl OpenError {
-    /// Refuses a size that is not in whole blocks of the disk.
+    /// Refuses a size that is not a positive multiple of the disk's block size.
     fn refuse_part_blocks(config: &DiskConfig, size: u64) -> Result<(), OpenError> {
         let block = config.block_size;
         if size > 0 && size.is_multiple_of(u64::from(block)) {
@@ -163,7 +165,8 @@ impl OpenError {
         Err(OpenError::SizeNotBlocks { what, size, block })
     }
 
-    /// Whether time, or another user, may set it right without a change of the configuration.
+    /// Returns true if the error may disappear without a change of the configuration, with time or
+    /// for another user.
     pub fn may_pass(&self) -> bool {
         matches!(self, OpenError::Io { .. } | OpenError::InUse { .. })
     }
@@ -257,7 +260,7 @@ impl Disk {
         }
     }
 
-    /// Why it refuses requests, or may not answer them.
+    /// Reason why the disk refuses requests, or may not answer them; `None` while it is well.
     pub fn failure(&self) -> Option<String> {
         match &self.medium {
             Medium::Memory(_) => None,
@@ -267,7 +270,7 @@ impl Disk {
         }
     }
 
-    /// State of its file; `None`: it has none.
+    /// Observed state of the disk's file; `None` for a disk in memory.
     pub fn media_state(&self) -> Option<State> {
         match &self.medium {
             Medium::Memory(_) => None,

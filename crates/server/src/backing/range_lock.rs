@@ -1,10 +1,11 @@
 //! Writes to overlapping blocks, one after the other.
 //!
-//! A write of a part of a block reads the block and writes all of it; whatever another write did to the
-//! rest in between would be undone. So while a disk has such a write, each of its writes takes its whole
-//! blocks first, in the order of arrival: it goes on once nothing that came before it overlaps. Reads
-//! need no lock: the bytes they want do not change by being written again. The list is as short as
-//! the device's queue, and empty on a disk whose clients write whole blocks.
+//! A write that covers a block only in part reads the block and writes back all of it, which would
+//! undo another write to the same block in between. While a disk has such a write in flight, each
+//! of its writes therefore locks its whole blocks first, in the order of arrival, and proceeds once
+//! no earlier write overlaps. Reads need no lock: writing a block back does not change the bytes
+//! they read. The list is as short as the device's queue, and empty on a disk whose clients write
+//! whole blocks.
 
 /// The ranges of one disk that are written to or wait for it.
 #[derive(Debug, Default)]
@@ -34,7 +35,8 @@ impl RangeLocks {
         held
     }
 
-    /// Takes `[start, end)` for what is under way already, whatever else holds a part of it.
+    /// Records `[start, end)` as held by `id`, a write that was started without a lock, even if
+    /// another entry overlaps.
     pub fn adopt(&mut self, id: u32, start: u64, end: u64) {
         let held = true;
         self.entries.push(Entry {

@@ -1,4 +1,4 @@
-//! Buffers in size classes, given back when nobody needs them.
+//! Buffers in size classes, whose idle memory is given back to the kernel.
 //!
 //! Each class has addresses enough for the whole bound, so no mixture of sizes can fragment it;
 //! what is bounded is what may be committed: buffers in use and *warm* ones (free, but with
@@ -67,7 +67,7 @@ impl Pool {
     /// Longest buffer there is: 32 MiB.
     pub const BUFFER_MAX: usize = 1 << LARGEST;
 
-    /// A pool for buffers of `limit` bytes in all, as [`buffer_bytes`] counts them.
+    /// Creates a pool for buffers of `limit` bytes in all, counted by [`buffer_bytes`].
     ///
     /// # Errors
     /// When the address space is exhausted.
@@ -93,8 +93,11 @@ impl Pool {
         })
     }
 
-    /// A buffer of at least `len` bytes. Who may have how much is settled elsewhere (by the engine's
-    /// budgets, by the number of clients): panics when more are in use than the pool was made for.
+    /// Returns a buffer of at least `len` bytes. The callers bound what they take: the engine's
+    /// budgets bound payloads, the number of connections bounds receive buffers.
+    ///
+    /// # Panics
+    /// If more bytes are in use than the pool was created for.
     pub fn get(&mut self, len: usize) -> Buffer {
         let class = class_of(len);
         let size = self.classes[class].size as u64;
@@ -175,7 +178,7 @@ impl Pool {
     }
 }
 
-/// The class that holds `len` bytes.
+/// Returns the index of the smallest size class that holds `len` bytes.
 fn class_of(len: usize) -> usize {
     assert!(len <= Pool::BUFFER_MAX, "a buffer of {len} bytes");
     let size = buffer_bytes(len.max(1) as u32);

@@ -42,7 +42,7 @@ pub struct DeviceSnapshot {
     pub adapted_depth: Option<u32>,
     /// What was learnt of what requests cost; `None`: nothing is to be.
     pub learnt_costs: Option<Learnt>,
-    /// I/Os with the device that do not count against its depth: those of disks that hang.
+    /// I/Os with the device that do not count against its queue depth, because their disks hang.
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.
     pub oldest_io: Option<Nanos>,
@@ -77,9 +77,10 @@ pub struct VmSnapshot {
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
-    /// Request slots and payload memory that it holds, and its parts of them.
+    /// Request slots and payload memory that the VM holds, and its guaranteed parts of both.
     pub holdings: Holdings,
-    /// Connections that are not read from because it has no slot or memory left.
+    /// Connections that are not read from because the VM has no request slot or payload memory
+    /// left.
     pub stalled: u32,
     /// Since it was added.
     pub stats: Box<VmStats>,
@@ -89,9 +90,9 @@ pub struct VmSnapshot {
     pub tuning: Option<Tuning>,
     /// Its jobs.
     pub jobs: VmJobs,
-    /// How many clients may connect, and how many were refused.
+    /// Connections of the VM: open, allowed and refused.
     pub connections: Arc<VmConnections>,
-    /// Times from the parse of a request to its reply sent, by lane.
+    /// Times from the parse of a request until its reply is sent, indexed by lane.
     pub reply_time: Box<[Histogram; 2]>,
 }
 
@@ -110,14 +111,15 @@ pub struct DiskSnapshot {
     pub export: String,
     /// Bytes.
     pub size: u64,
-    /// Why the backing is refusing requests, after a failed fsync or because its file is not what it was, or does not
-    /// answer; `None` while it is well.
+    /// Reason why the disk refuses requests: a failed fsync, or a file that is missing, truncated,
+    /// replaced or on a file system that does not answer. `None` while it is well.
     pub failed: Option<String>,
-    /// State of its file; `None`: it has none.
+    /// Observed state of the disk's file; `None` for a disk in memory.
     pub media: Option<State>,
-    /// Age of its oldest I/O with the device; `None` while it has none there.
+    /// Age of the disk's oldest I/O with the device; `None` while it has none there.
     pub oldest_io: Option<Nanos>,
-    /// How long no I/O of it has ended, if it hangs: others go on, and it gets one I/O at a time.
+    /// Time since an I/O of the disk last ended, while the disk hangs; `None` otherwise. A hung
+    /// disk gets one I/O at a time and other disks go on.
     pub hung: Option<Nanos>,
     /// What goes wrong with it on purpose.
     pub faults: Vec<RuleSnapshot>,

@@ -103,7 +103,7 @@ pub fn fuzz(data: &[u8]) {
 pub struct Config {
     /// What relative paths are relative to: the directory of the file.
     pub base: PathBuf,
-    /// How long the daemon waits for what may not come.
+    /// Deadlines for opening disks and for an orderly end.
     pub daemon: DaemonConfig,
     /// The control API's socket.
     pub control: ControlConfig,
@@ -118,7 +118,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// All disks, each with its device.
+    /// Iterates over all disks, each with its device.
     pub fn disks(&self) -> impl Iterator<Item = (&DeviceConfig, &DiskConfig)> {
         let devices = &self.devices;
         (self.vms.iter()).flat_map(move |vm| {
@@ -128,12 +128,12 @@ impl Config {
     }
 }
 
-/// `[daemon]`
+/// Section `[daemon]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
-    /// How long a disk's file may take to be opened, 1 s to 1 h.
+    /// Deadline for opening a disk's file, 1 s to 1 h.
     pub open_within: Duration,
-    /// How long an orderly end may take, 1 s to 1 h.
+    /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
 }
 
@@ -141,7 +141,7 @@ impl Default for DaemonConfig {
     fn default() -> DaemonConfig {
         DaemonConfig {
             open_within: Duration::from_secs(30),
-            // systemd kills a service that takes 90 s to stop.
+            // Below the 90 s after which systemd kills a stopping service.
             stop_within: Duration::from_secs(60),
         }
     }
@@ -254,7 +254,7 @@ pub struct VmConfig {
     pub objective: Objective,
     /// What of that changes by the clock, and what does not; `None`: nothing does.
     pub schedule: Option<Arc<Schedule>>,
-    /// Most NBD clients that may be connected to it at a time, over all its disks; 1 to 4096.
+    /// Most NBD connections to the VM at a time, over all its disks; 1 to 4096.
     pub max_connections: u32,
     /// Its disks, at least one.
     pub disks: Vec<DiskConfig>,

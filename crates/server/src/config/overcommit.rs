@@ -1,4 +1,4 @@
-//! Warnings where a device's bounds on requests and payload memory leave VMs little of their own.
+//! Warnings about devices whose request slots or payload memory are too few for their VMs.
 
 use tidegate_config::Field;
 use tidegate_core::budget::{Bounds, Budget, Shares};
@@ -7,10 +7,11 @@ use tidegate_device::units::format_bytes;
 
 use super::{DeviceConfig, VmConfig};
 
-/// Largest request of the protocol, in bytes.
+/// Largest NBD request that the daemon accepts, in bytes.
 const LARGEST: u32 = 32 << 20;
 
-/// Least part among members with these shares.
+/// Returns the smallest guaranteed part of `total` among VMs with these shares; `u64::MAX` without
+/// VMs.
 fn least_part(total: u64, shares: &[Shares]) -> u64 {
     let bounds = Bounds {
         total,
@@ -26,8 +27,8 @@ fn least_part(total: u64, shares: &[Shares]) -> u64 {
     parts.min().unwrap_or(u64::MAX)
 }
 
-/// Warns at a device's section where the guaranteed part of one of its VMs is below one device I/O of
-/// memory, or below as many requests as the device takes at once.
+/// Warns at a device's section if the guaranteed part of one of its VMs is less payload memory than
+/// one I/O of `max_io` bytes, or fewer request slots than the device takes at once.
 pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) {
     let count = vms.len();
     let of = |shares: fn(&tidegate_core::objective::Objective) -> Shares| {

@@ -20,7 +20,8 @@ const SIZE_MAX: u64 = 1 << 60;
 /// NBD's longest name.
 const EXPORT_NAME_MAX: usize = 4096;
 const DEFAULT_BLOCK_SIZE: u32 = 512;
-/// Enough for every guest that is known: QEMU opens 1 to 16 connections to a disk (`multi-conn`), nbdcopy 4.
+/// Default of `max_connections`. Known clients need fewer: QEMU opens 1 to 16 connections to a disk
+/// (`multi-conn`), nbdcopy 4.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64;
 const MAX_CONNECTIONS: RangeInclusive<u64> = 1..=DEVICE_CONNECTIONS_MAX as u64;
 const CREATE: [(&str, Create); 3] = [
@@ -84,7 +85,7 @@ pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
         "objective": promise::words(&vm.promised()),
         "disk": disks,
     });
-    // Left out where it is as usual, so that daemons that do not know the word read the others.
+    // Written only if it is not the default, so that daemons without this key can read the record.
     if vm.max_connections != DEFAULT_MAX_CONNECTIONS {
         words["max_connections"] = vm.max_connections.into();
     }

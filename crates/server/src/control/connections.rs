@@ -1,17 +1,18 @@
-//! Connections of the control API: how many there are, and which one makes room for a newcomer.
+//! Connections of the control API: their number is bounded, and idle ones make room for new ones.
 //!
 //! ```text
 //!   Idle --bytes--> Reading --all of the head--> Serving --answer--> Answering --all sent--> Idle
 //!     |
-//!     +-- somebody else needs the place: closed
+//!     +-- a new connection needs the place: closed
 //! ```
 //!
-//! [`CONNECTIONS_MAX`] are served at a time. Past that an idle one is closed; where all have a request in
-//! progress the newcomer is told 503 and when to ask again. No request in progress is ever cut off.
+//! At most [`CONNECTIONS_MAX`] connections are served at a time. Past that, the one that has been
+//! idle for longest is closed. If all have a request in progress, a new connection is answered with
+//! 503 and `Retry-After`. No request in progress is ever cut off.
 //!
-//! A request that is answered before its body was read (404, 405, 413, 503) has the rest of the body read
-//! and thrown away first, up to [`DISCARDED_MAX`]: closing a socket with unread bytes resets the
-//! connection, and the client would see that instead of the answer.
+//! If a request is answered before its body was read (404, 405, 413, 503), the rest of the body is
+//! read and discarded first, up to [`DISCARDED_MAX`] bytes. Closing a socket with unread bytes
+//! resets the connection, and the client would see that instead of the answer.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,25 +37,27 @@ use tokio::time::{Instant, timeout};
 
 use super::error::ApiError;
 
-/// Connections that are served at a time. Each has a descriptor, of which disks and VMs need theirs.
+/// Most connections that are served at a time. Each takes a descriptor, and disks and VMs need
+/// descriptors as well.
 const CONNECTIONS_MAX: usize = 256;
-/// Connections that are told 503 at a time; further ones wait to be accepted.
+/// Most connections that are being answered with 503 at a time; further ones wait in the listen
+/// backlog.
 const TURNED_AWAY_MAX: usize = 64;
-/// Idle time after which a connection may be closed for a newcomer. A client that has just connected, or been
-/// answered, may be about to ask.
+/// Idle time after which a connection may be closed for a new one. A client that has just connected
+/// or been answered is probably about to send a request.
 const IDLE: Duration = Duration::from_secs(1);
-/// Time that a client may take to send a request's head.
+/// Deadline for a client to send the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
-/// Time that a client may take in all to be told 503.
+/// Deadline for a connection that is answered with 503, from accept to close.
 const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
-/// Bytes of a body that are read and thrown away.
+/// Most bytes of a request's body that are read and discarded.
 const DISCARDED_MAX: u64 = 16 << 20;
-/// Time that this may take.
+/// Deadline for discarding a request's body.
 const DISCARDED_WITHIN: Duration = Duration::from_secs(5);
-/// Seconds after which a client that was turned away may ask again (`Retry-After`).
+/// Seconds after which a client that got 503 may try again (`Retry-After`).
 const ASK_AGAIN_AFTER_S: u16 = 1;
 
-/// The connections of a listener. All of them end when this is dropped.
+/// Connections of one listener. Dropping it closes all of them.
 pub(super) struct Connections {
     router: Router,
     open: Vec<Open>,
@@ -62,10 +65,10 @@ pub(super) struct Connections {
     turned_away: JoinSet<()>,
 }
 
-/// A connection as the one who accepts sees it.
+/// Connection from the accepting task's point of view.
 struct Open {
     activity: Arc<Activity>,
-    /// It was asked to make room.
+    /// True once the connection was asked to close if it is idle.
     leaving: bool,
     task: tokio::task::AbortHandle,
 }
@@ -80,7 +83,8 @@ impl Connections {
         }
     }
 
-    /// Serves one more connection, or turns it away. Waits while too many are being turned away.
+    /// Serves a new connection, or answers it with 503. Waits while [`TURNED_AWAY_MAX`] connections
+    /// are being answered so.
     pub(super) async fn add(&mut self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
         while self.served.try_join_next().is_some() {}
         while self.turned_away.try_join_next().is_some() {}
@@ -101,12 +105,12 @@ impl Connections {
         });
     }
 
-    /// Whether there is a place for one more, if need be that of the connection that has been idle for
-    /// longest.
+    /// Returns true if there is a place for one more connection, after closing the one that has
+    /// been idle for longest if necessary.
     fn make_room(&mut self) -> bool {
         self.open.retain(|open| !open.task.is_finished());
         for open in &mut self.open {
-            // It was asked to leave just as its next request came.
+            // A request arrived before the connection saw that it should close: it stays.
             open.leaving &= open.activity.idle_since().is_some();
         }
         let staying = || {
@@ -130,15 +134,15 @@ impl Connections {
     }
 }
 
-/// What a connection does at the moment.
+/// Current phase of a connection, shared between the connection and the accepting task.
 #[derive(Debug)]
 struct Activity {
     phase: Mutex<Phase>,
-    /// Told to close the connection, if it is idle.
+    /// Signal to close the connection if it is idle.
     leave: Notify,
 }
 
-/// See the diagram in the module's documentation.
+/// Phases in the module's diagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Idle { since: Instant },
@@ -185,7 +189,7 @@ impl Activity {
     }
 }
 
-/// A stream that tells what comes and goes on it.
+/// Stream that records in [`Activity`] when bytes are received and when all were sent.
 struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -227,7 +231,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Serves a connection until the client leaves it, or it is idle and has to make room.
+/// Serves a connection until the client closes it, or until it is idle and asked to make room.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -254,7 +258,8 @@ async fn serve(
     let mut connection = pin!(connection);
     loop {
         tokio::select! {
-            // First, for what has arrived has to be known before the connection may be called idle.
+            // Biased, so that bytes that have arrived are seen before the connection is taken to be
+            // idle.
             biased;
             ended = &mut connection => {
                 if let Err(error) = ended {
@@ -271,13 +276,13 @@ async fn serve(
     }
 }
 
-/// Tells a client that there are too many.
+/// Answers a connection's request with 503.
 async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let service =
         service_fn(|request: Request<Incoming>| answer(request, |_| async { Ok(too_many()) }));
     let told =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A client that does not ask, or does not listen, is told nothing.
+    // A client that sends no request within the deadline gets no answer.
     let _ = timeout(TURNED_AWAY_WITHIN, told).await;
 }
 
@@ -293,7 +298,7 @@ fn too_many() -> Response {
     answer
 }
 
-/// Has a request answered, and reads what is left of its body before that is sent.
+/// Passes a request to `ask`, and discards what is left of its body before the answer is sent.
 async fn answer<F>(
     request: Request<Incoming>,
     ask: impl FnOnce(Request<Shared>) -> F,
@@ -301,7 +306,8 @@ async fn answer<F>(
 where
     F: Future<Output = Result<Response, Infallible>>,
 {
-    // Such a client waits to be told whether the body is wanted, and does not send it where it is not.
+    // With `Expect: 100-continue` the client sends the body only after an interim response, which
+    // hyper sends when the body is first read.
     let waits = request.headers().contains_key(EXPECT);
     let (head, body) = request.into_parts();
     let body = Shared(Arc::new(Mutex::new(Unread {
@@ -311,13 +317,14 @@ where
     })));
     let answer = ask(Request::from_parts(head, body.clone())).await;
     if !waits || body.lock().asked_for {
-        // What does not end in time is cut off with the connection, after the answer.
+        // After the deadline, the connection is closed once the answer is sent.
         let _ = timeout(DISCARDED_WITHIN, body.discard()).await;
     }
     answer
 }
 
-/// A request's body, of which whoever answers may read as much as it likes.
+/// Request body that a handler and [`answer`] share: the handler reads any part of it, `answer`
+/// discards the rest.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Unread>>);
 
@@ -380,14 +387,15 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Connects a client.
+    /// Connects a client to the server side in `connections`.
     async fn connect(connections: &mut Connections) -> DuplexStream {
         let (client, server) = duplex(1 << 16);
         connections.add(server).await;
         client
     }
 
-    /// Everything that is sent until `end` stands at its end, or the connection is closed.
+    /// Reads until the text received ends with `end`, or the connection is closed; returns the
+    /// text.
     async fn hear(client: &mut DuplexStream, end: &str) -> String {
         let mut heard = Vec::new();
         let listen = async {
@@ -413,7 +421,7 @@ mod tests {
             .expect("it reads");
     }
 
-    /// Answers `/fast` at once, `/slow` once it was told to.
+    /// Answers `/fast` at once, and `/slow` after a notification of `go`.
     fn router(go: Arc<Notify>) -> Router {
         let slow = move || async move {
             go.notified().await;
@@ -446,7 +454,7 @@ mod tests {
             let told = hear(client, "was slow").await;
             assert!(told.starts_with("HTTP/1.1 200"), "{told}");
         }
-        // Now they are idle.
+        // All connections are idle now.
         tokio::time::sleep(IDLE * 2).await;
         let mut next = connect(&mut connections).await;
         ask(&mut next, "/fast").await;
@@ -462,7 +470,8 @@ mod tests {
             idle.push(connect(&mut connections).await);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // Neither the oldest, which has asked, nor one that is in the middle of asking.
+        // The two oldest connections stay: the first has just had an answer, the second has sent
+        // half a request.
         ask(&mut idle[0], "/fast").await;
         hear(&mut idle[0], "was fast").await;
         idle[1].write_all(b"GET /fa").await.expect("it reads");
@@ -510,7 +519,8 @@ mod tests {
                 body.len()
             );
             client.write_all(head.as_bytes()).await.expect("it reads");
-            // Far more than the stream between them holds: it is read, or this waits.
+            // The body is larger than the stream's buffer: writing all of it ends only if the
+            // server reads it.
             let sent = timeout(PATIENCE, client.write_all(&body)).await;
             sent.expect("all is read").expect("nobody hangs up");
             let end = if status == "404" {
@@ -521,7 +531,7 @@ mod tests {
             let told = hear(&mut client, end).await;
             assert!(told.starts_with(&format!("HTTP/1.1 {status}")), "{told}");
         }
-        // The connection is as good as before.
+        // The connection can be used for the next request.
         ask(&mut client, "/fast").await;
         let told = hear(&mut client, "was fast").await;
         assert!(told.starts_with("HTTP/1.1 200"), "{told}");

@@ -1,8 +1,8 @@
-//! `/healthz`: whether the daemon goes on, and every reason for somebody to look at it.
+//! `/healthz`: the health of the daemon, and every [`Reason`] to look at it.
 //!
-//! One [`Reason`] a cause. A reason of one disk, one VM or one medium never makes the daemon as a whole
-//! unhealthy: a supervisor that restarted it would take every other VM down with that one. The HTTP status is
-//! 503 only where the daemon itself cannot go on ([`Severity::Failing`]).
+//! A reason that concerns one disk, VM or medium never makes the whole daemon unhealthy: a
+//! supervisor that restarted the daemon would take down every other VM. The HTTP status is 503 only
+//! if the daemon itself cannot go on ([`Severity::Failing`]).
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::engine::SILENCE_WITHOUT_DATA;
@@ -11,29 +11,29 @@ use tidegate_core::time::Nanos;
 use super::error::ApiError;
 use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
-/// Age from which on an I/O with the device is a reason of its own, whatever others do: twice what a lone flush
-/// is given before its disk is taken to hang.
+/// Age from which an I/O with the device is reported as [`ReasonKind::OldIo`]: twice the time after
+/// which a disk with only flushes in flight is taken to hang.
 const OLD_IO: Nanos = Nanos(2 * SILENCE_WITHOUT_DATA.0);
 
-/// The answer of `/healthz`.
+/// Body of the response to `GET /healthz`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Health {
-    /// `ok`, `degraded` or `failing`.
+    /// Worst severity of all reasons: `ok`, `degraded` or `failing`.
     pub status: Severity,
-    /// The reasons as sentences that name their subject.
+    /// Reasons as sentences that name their subject, for people.
     pub problems: Vec<String>,
-    /// The reasons for programs, in the same order.
+    /// Reasons with their kind and subject, for programs; in the same order as `problems`.
     #[serde(default)]
     pub reasons: Vec<Reason>,
 }
 
-/// How bad it is.
+/// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Nothing is wrong.
     Ok,
-    /// A part is not served as it should be; the daemon goes on.
+    /// Some disk or VM is not served as it should be; the daemon goes on.
     Degraded,
     /// The daemon itself cannot go on.
     Failing,
@@ -56,7 +56,7 @@ pub enum ReasonKind {
 }
 
 impl ReasonKind {
-    /// How bad a reason of this kind is.
+    /// Returns the severity of a reason of this kind.
     pub fn severity(self) -> Severity {
         match self {
             ReasonKind::LoopSilent => Severity::Failing,
@@ -68,21 +68,21 @@ impl ReasonKind {
     }
 }
 
-/// A cause for the daemon to be less than healthy, and what it is about.
+/// Cause that makes the daemon less than healthy, and its subject.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reason {
-    /// What went wrong.
+    /// Kind of the cause.
     pub kind: ReasonKind,
-    /// The device concerned.
+    /// Name of the device concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// The VM concerned.
+    /// Name of the VM concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// The disk concerned, by its NBD export name.
+    /// NBD export name of the disk concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
-    /// An explanation for people, without the subject.
+    /// Explanation for people, without the subject.
     pub what: String,
 }
 
@@ -109,7 +109,7 @@ impl Reason {
         }
     }
 
-    /// Returns every reason that a device's snapshot gives, in the order of its VMs and their disks.
+    /// Returns the reasons in a device's snapshot, ordered by VM and disk.
     pub(super) fn of_device(device: &DeviceSnapshot) -> Vec<Reason> {
         let disks = device
             .vms
@@ -147,7 +147,7 @@ impl Reason {
         failed.into_iter().chain(late).collect()
     }
 
-    /// Returns the reason as a sentence that names its subject.
+    /// Returns the reason as a sentence that begins with its subject.
     fn sentence(&self) -> String {
         let what = &self.what;
         match (&self.device, &self.vm, &self.export) {
@@ -160,7 +160,7 @@ impl Reason {
 }
 
 impl Health {
-    /// Returns the verdict on these reasons: the worst of them.
+    /// Creates the response that gives these reasons; its status is the worst severity among them.
     pub(super) fn new(reasons: Vec<Reason>) -> Health {
         let severities = reasons.iter().map(|reason| reason.kind.severity());
         Health {

@@ -55,14 +55,14 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>);
 
-    /// Changes how many clients may be connected to a VM.
+    /// Changes the maximum number of connections of a VM.
     fn set_max_connections(
         &self,
         vm: &str,
         max: u32,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// What has become of clients in their handshakes.
+    /// Counts of half-open connections and of handshakes that failed.
     fn handshakes(&self) -> HandshakeCounts;
 
     /// Replaces a device's policy.
@@ -124,7 +124,8 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// Whether what is kept of a VM may be forgotten.
     fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
 
-    /// Forgets a disk that was served before; whether it was known.
+    /// Forgets a disk that was served before, so that a new one may be created at its path. Returns
+    /// false if the store does not know it.
     fn forget_disk(&self, name: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
     /// Whether what is kept of a VM names this disk.

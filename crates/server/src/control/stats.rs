@@ -51,7 +51,8 @@ pub struct VmStatsView {
     pub service_time: ByDirection,
     /// From arrival to end.
     pub latency: TimeView,
-    /// From the parse of a request to its reply sent; empty from daemons that do not count it.
+    /// Time from the parse of a request until its reply is sent; empty from daemons without this
+    /// figure.
     #[serde(default)]
     pub reply_time: ByDirection,
     /// Where all the time went.

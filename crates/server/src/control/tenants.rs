@@ -64,9 +64,10 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// Makes a change that nobody else changes anything beside. It is carried through even if whoever asked hangs up. One
-    /// that takes too long is given up waiting for, and others may go: a file system that does not answer must not keep
-    /// every VM of the host as it is. It goes on all the same, and what it finds then is checked by whoever it asks.
+    /// Runs a change while no other change runs; it goes on even if the client hangs up. After
+    /// [`CHANGED_WITHIN`] the answer is 503 and other changes may start, because a file system that
+    /// does not answer must not block changes to every VM of the host. The late change still runs
+    /// to its end, so each later step has to check the state it finds.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         at: &str,
@@ -75,7 +76,7 @@ impl<P: Plane> Api<P> {
         let until = Instant::now() + CHANGED_WITHIN;
         let one_at_a_time = self.alone(at).await?;
         let name = at.to_owned();
-        // A task of its own, which holds the lock also where nobody waits any more.
+        // A task of its own holds the lock, so that it stays held if the client hangs up.
         let made = tokio::spawn(async move {
             let mut change = tokio::spawn(change);
             let made = tokio::time::timeout_at(until, &mut change).await;
@@ -172,7 +173,8 @@ impl<P: Plane> Api<P> {
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 
-    /// A VM with a new disk, and a note where the disks in memory are larger than the host's memory now.
+    /// Returns the view of a VM that got a new disk. Adds a note if the disks in memory are now
+    /// larger than the host's memory.
     fn view_of_new(&self, now: &VmSnapshot) -> VmView {
         let devices = self.plane.device_configs();
         let vms: Vec<_> = (0..devices.len()).map(|at| self.plane.vms_of(at)).collect();
@@ -213,7 +215,8 @@ impl<P: Plane> Api<P> {
         Ok(ok(&self.view(&now)))
     }
 
-    /// Has a VM accept another number of clients. Where that is to last it is kept with the rest of the VM.
+    /// Changes the maximum number of connections of a VM. The caller persists the VM where that was
+    /// asked for. Fails with 409 if it was, and the VM is one of the configuration.
     async fn set_max_connections(
         &self,
         now: &VmConfig,
@@ -456,7 +459,8 @@ pub(super) async fn resize_disk<P: Plane>(
     .await
 }
 
-/// Forgets a disk that was served before, so that a new one may be made in its place.
+/// `DELETE /v1/disks/{export}/known`: forgets a disk that was served before, so that a new one may
+/// be created at its path.
 pub(super) async fn forget_disk<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,

@@ -35,11 +35,11 @@ pub(super) struct Shared {
     /// Who is served now, in the order in which they came. Each change is made whole while this
     /// is held, and nothing is waited for.
     pub(super) vms: Mutex<Vec<VmConfig>>,
-    /// The files of all disks.
+    /// Files that the disks of all devices have open.
     pub(super) files: Files,
-    /// How long a disk's file may take to be opened.
+    /// Deadline for opening a disk's file.
     pub(super) open_within: Duration,
-    /// How long an orderly end may take.
+    /// Deadline for an orderly end.
     stop_within: Duration,
     pub(super) catalogue: Arc<Catalogue>,
     half_open: Arc<HalfOpen>,
@@ -117,10 +117,10 @@ pub enum ControlError {
         /// What would help.
         help: Option<String>,
     },
-    /// A file system did not answer in time. Whatever it answers later is dropped.
+    /// A file system call did not return before the deadline. A result that comes later is dropped.
     #[error("{what}")]
     GaveUp {
-        /// What was waited for, and for how long.
+        /// Name of the call and the deadline, as one sentence.
         what: String,
     },
     /// A disk was given another size, and a crash may give it the one before again.
@@ -195,12 +195,12 @@ impl DaemonHandle {
         Duration::from_nanos(self.shared.learnt_every.0)
     }
 
-    /// The files of all disks.
+    /// Returns the list of files that the disks of all devices have open.
     pub(super) fn files(&self) -> Files {
         self.shared.files.clone()
     }
 
-    /// How long an orderly end may take.
+    /// Returns the deadline for an orderly end.
     pub(super) fn stop_within(&self) -> Duration {
         self.shared.stop_within
     }
@@ -210,15 +210,17 @@ impl DaemonHandle {
         &self.shared.base
     }
 
-    /// Clients that have not chosen an export yet, over all listeners.
+    /// Returns the half-open connections of all listeners: clients that have not chosen an export
+    /// yet.
     pub fn half_open(&self) -> &Arc<HalfOpen> {
         &self.shared.half_open
     }
 
-    /// Changes how many clients may be connected to a VM; those beyond that stay.
+    /// Changes the maximum number of connections of a VM; connections beyond a lower maximum stay
+    /// open. Returns a snapshot of the VM.
     ///
     /// # Errors
-    /// When there is no such VM or its loop has ended.
+    /// If there is no such VM, or its event loop has ended.
     pub async fn set_max_connections(
         &self,
         vm: &str,

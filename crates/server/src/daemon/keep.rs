@@ -44,7 +44,8 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
     }
 }
 
-/// Has no disk that the store knows be made anew.
+/// Loads the paths of all disks that the store knows into `files`, so that none of them is created
+/// anew.
 pub(super) fn know_disks(store: &Store, files: &Files) {
     match store.disks() {
         Ok(disks) => files.set_known(disks.into_iter().map(|disk| disk.path.into())),
@@ -52,8 +53,8 @@ pub(super) fn know_disks(store: &Store, files: &Files) {
     }
 }
 
-/// Keeps that the disks of these VMs are served, durably: one whose file is lost is missed from now on. Where that
-/// fails they are served all the same.
+/// Stores durably that the disks of these VMs are served, so that one whose file is lost is not
+/// replaced by an empty one. A failure is logged, and the disks are served all the same.
 pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     let disks = vms
         .iter()
@@ -283,18 +284,18 @@ impl DaemonHandle {
         Ok(forgotten)
     }
 
-    /// Keeps that the disks of a VM are served.
+    /// Stores that the disks of a VM are served, if there is a store. A failure is logged.
     pub(super) async fn note_disks_of(&self, vm: &str) {
         let (Some(store), Some(vm)) = (self.store().cloned(), self.vm(vm)) else {
             return;
         };
         let files = self.files();
-        // One that panicked has said so.
+        // A panic is logged by the panic hook.
         let _ = spawn_blocking(move || note_disks(&store, &files, &[vm])).await;
     }
 
-    /// Forgets disks that were removed: whoever adds them again knows what is there. Those of the configuration stay known,
-    /// which brings them back.
+    /// Makes the store forget disks that were removed, so that they can be created anew. Disks of a
+    /// VM in the configuration stay known, because the next start serves them again.
     pub(super) async fn forget_disks_of(&self, vm: &str, exports: Vec<String>) {
         let Some(store) = self.store().cloned() else {
             return;
@@ -315,11 +316,12 @@ impl DaemonHandle {
         let _ = spawn_blocking(forget).await;
     }
 
-    /// Forgets a disk that was served before, by its export or its path, so that a new one may be made in its place. Whether it
-    /// was known. Durable when it returns.
+    /// Forgets a disk that was served before, by its export name or its absolute path, so that a
+    /// new one may be created there. Durable on return. Returns false if the store does not know
+    /// the disk.
     ///
     /// # Errors
-    /// When it is served, there is no store, or the store cannot be written.
+    /// If the disk is being served, there is no store, or the store cannot be written.
     pub async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
         let store = self.store().cloned().ok_or(ControlError::NoStore)?;
         let is = |disk: &DiskConfig| {
@@ -381,7 +383,7 @@ impl DaemonHandle {
         self.shared.configured.contains(name)
     }
 
-    /// Returns the VMs that are kept and not served, with why.
+    /// Returns a reason for each persisted VM that is not served.
     pub fn problems(&self) -> Vec<Reason> {
         let not_served = self.not_served();
         let served = |name: &String| self.vm(name).is_some();

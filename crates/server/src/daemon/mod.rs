@@ -4,7 +4,7 @@
 //!   start: open all disks, bind all sockets, start all loops; or nothing of it
 //!   run:   accept clients --signal--> drain: stop reading, finish, flush, answer --> end
 //!                                       |
-//!                                       +--second signal, or too late--> end within a second, whatever blocks
+//!                                       +--second signal, or stop_within over--> end within 1 s
 //! ```
 
 use std::collections::BTreeSet;
@@ -205,13 +205,14 @@ impl Daemon {
         self.listeners.iter().map(|(bound, _)| &**bound)
     }
 
-    /// Serves until SIGTERM, SIGINT (which are kept from [`Daemon::start`] on) or [`DaemonHandle::shut_down`], then ends in order. Runs on
-    /// the caller's runtime.
+    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals are
+    /// caught from [`Daemon::start`] on. Runs on the caller's runtime.
     ///
-    /// A second signal, or [`stop_within`](crate::config::DaemonConfig::stop_within) after the first, cuts the end short.
+    /// A second signal, or [`stop_within`](crate::config::DaemonConfig::stop_within) after the
+    /// first, cuts the end short.
     ///
     /// # Errors
-    /// When a loop ended by itself.
+    /// If an event loop ended by itself.
     pub async fn run(mut self) -> Result<Stopped, RunError> {
         let mut reception = JoinSet::new();
         for (bound, offers) in &self.listeners {
@@ -269,7 +270,8 @@ impl Daemon {
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         tell_all(&handle, || Command::Abort);
         let ended = tokio::time::timeout(ABORTED_WITHIN, ending).await;
-        // Nobody connects to what is gone, also where the process cannot go at once.
+        // Closing the listeners keeps clients from connecting while the process waits for the
+        // kernel.
         drop(listeners);
         match ended {
             Ok(ended) => ended?,
@@ -279,17 +281,17 @@ impl Daemon {
     }
 }
 
-/// How the daemon ended.
+/// Way in which the daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
-    /// Everything was waited for.
+    /// All requests were finished and all threads joined.
     InOrder,
-    /// Cut short: threads may be left in the kernel, and what they hold must not be waited for. The process is to
-    /// end by [`std::process::exit`].
+    /// The end was cut short. Threads may still be blocked in the kernel, and dropping what they
+    /// hold may block as well, so the caller has to end the process with [`std::process::exit`].
     AtOnce,
 }
 
-/// The loops that have ended, by the numbers of their devices.
+/// Indices of the devices whose event loops have ended.
 #[derive(Clone, Default)]
 struct Gone(Arc<Mutex<BTreeSet<usize>>>);
 
@@ -303,11 +305,11 @@ impl Gone {
     }
 }
 
-/// Waits for a second SIGTERM or SIGINT, or for so long after the first; which it was. For whoever has to end at once while
-/// the daemon is still starting.
+/// Waits for a second SIGTERM or SIGINT, or for `stop_within` after the first; returns which of
+/// them happened, in words. Used while the daemon is still starting.
 ///
 /// # Errors
-/// When signals cannot be received.
+/// If the signal handlers cannot be installed.
 pub async fn end_at_once(stop_within: Duration) -> io::Result<String> {
     let mut signals = Signals::new()?;
     signals.next().await;
@@ -321,17 +323,18 @@ fn late(stop_within: Duration) -> String {
     format!("not done in {} s (stop_within)", stop_within.as_secs_f64())
 }
 
-/// How long loops that were told to abort are waited for; a second after that signal the process has to be at its end.
+/// Time that event loops get to end after [`Command::Abort`]; the process has to end within a
+/// second of the signal.
 const ABORTED_WITHIN: Duration = Duration::from_millis(500);
 
 fn tell_all(handle: &DaemonHandle, command: impl Fn() -> Command) {
     for entry in handle.devices() {
-        // A loop that has ended needs no telling.
+        // Sending fails only if the loop has ended already.
         let _ = entry.handle.send(command());
     }
 }
 
-/// Names what keeps the daemon from an orderly end.
+/// Logs which event loops did not end, and why.
 fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
     let gone = gone.all();
     let devices = handle.devices().iter().enumerate();
@@ -348,7 +351,7 @@ fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
     );
 }
 
-/// What is to be ended in order.
+/// Parts of the daemon that an orderly end still has to finish.
 struct Ending {
     handle: DaemonHandle,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
@@ -357,7 +360,8 @@ struct Ending {
 }
 
 impl Ending {
-    /// Finishes what is in flight, flushes, and keeps what is to be kept. It may be dropped while it waits.
+    /// Finishes the requests in flight, flushes the disks and persists learnt state. May be dropped
+    /// while it waits.
     async fn in_order(
         mut self,
         mut reception: JoinSet<()>,

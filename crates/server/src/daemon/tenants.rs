@@ -260,7 +260,7 @@ impl DaemonHandle {
                         help: None,
                     });
                 }
-                // Those of before are in no list yet.
+                // Disks opened in this call are not in `files` yet, so they are compared here.
                 if let Some(other) = opened.iter().find(|new| takes_file(&new.disk, disk)) {
                     return Err(ControlError::Disk {
                         what: format!(
@@ -282,7 +282,8 @@ impl DaemonHandle {
         let opened = opened.map_err(|error| ControlError::GaveUp {
             what: format!("VM {vm:?}: opening its disks: {error}"),
         })??;
-        // Only now: what comes too late is nobody's.
+        // Added only after the deadline was met: a result that comes too late is dropped and must
+        // leave no entry.
         for (new, disk) in opened.iter().zip(disks) {
             if let Some(path) = &disk.path {
                 self.shared.files.add(vm, &new.disk, path);
@@ -349,7 +350,8 @@ fn refused(error: &SetupError) -> ControlError {
     ControlError::Disk { what, help }
 }
 
-/// Whether a disk that is asked for lies on the file of one that is open, and either writes.
+/// Returns true if a disk that is asked for has the same file as an open one, and at least one of
+/// them writes.
 fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
     let (Medium::File(file), Some(path)) = (&open.medium, &asked.path) else {
         return false;

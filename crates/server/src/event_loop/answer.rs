@@ -69,15 +69,15 @@ impl Loop {
         self.slots.remove(index);
     }
 
-    /// Gives a slot's memory back, and a claim that was never used.
+    /// Gives back the memory of a slot, and its claim on an engine slot if that was not used.
     fn release(&mut self, index: u32) {
         let slot = self.slots.get_mut(index);
-        // A reply that the loop makes itself is the reads'.
+        // A reply without an engine operation (block status) is charged to the memory for reads.
         let op = slot.kind.op().unwrap_or(Op::Read);
         let (vm, now) = (self.vms[slot.vm as usize].id, self.now);
         let claimed = std::mem::take(&mut slot.claimed);
         let buffer = slot.buffer.take();
-        // A buffer counts for as much as it was claimed for: sizes are rounded up to powers of two.
+        // The buffer's size is what was charged, because both round up to powers of two.
         let bytes = buffer.as_ref().map_or(0, |buffer| buffer.size() as u32);
         if claimed {
             self.engine.return_claim(now, vm, op, bytes);
@@ -260,9 +260,10 @@ impl Loop {
         self.linked = linked;
     }
 
-    /// Gives back the replies of a send that ended. `sent`: when the socket took them, `None` where it did not.
-    /// A linked send reports nothing, and the loop may sleep before it sees that such a send is over: its time is
-    /// that of the turn that submitted it, so that no client's idle time is counted.
+    /// Frees the replies of a send that ended. `sent` is the loop time at which the socket took
+    /// them, `None` if it did not. A linked send has no completion of its own, and the loop may
+    /// sleep before it notices the end: the caller then passes the time of the turn that submitted
+    /// it, so that the client's idle time does not count.
     pub(super) fn send_ended(&mut self, index: u32, sent: Option<Nanos>) {
         let now = self.now;
         let client = self.clients.get(index).expect("it is there");

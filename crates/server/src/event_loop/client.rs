@@ -49,7 +49,7 @@ pub(super) struct Client {
     /// In the list of those with something to send or to receive.
     pub(super) touched: bool,
     pub(super) stall: Option<Stall>,
-    /// Its place among its VM's connections, given up when the client is dropped.
+    /// Permit for this connection among those of its VM, released on drop.
     pub(super) _permit: ConnectionPermit,
 }
 
@@ -63,8 +63,8 @@ pub(super) enum State {
 /// Why a client is not read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stall {
-    /// Its VM has no request slot or payload memory left for the next request. `first`: it goes on before
-    /// all others of its VM that wait for the same.
+    /// The VM has no request slot or payload memory for the next request. With `first`, the client
+    /// waits at the head of its VM's queue.
     Intake { first: bool },
     /// Too many replies wait to be sent.
     Unsent,
@@ -83,17 +83,19 @@ pub(super) struct Rx {
     pub(super) drained: bool,
     /// A write whose payload is coming in, and how much of it is there.
     pub(super) payload: Option<(u32, usize)>,
-    /// When that payload last moved, and when it began to come.
+    /// Loop time at which bytes of that payload were last received, and at which it began
+    /// (`began`).
     pub(super) moved: Nanos,
     pub(super) began: Nanos,
-    /// A request that waits for a slot or for memory.
+    /// Parsed request that waits for a request slot or payload memory.
     pub(super) held: Option<Request>,
-    /// First turn in which bytes that were received were not taken for lack of a slot or memory. What is
-    /// parsed of them has waited since.
+    /// Loop time from which the bytes in the buffer have waited for a slot or memory. Requests
+    /// parsed from them have waited since then, which counts as latency.
     pub(super) since: Option<Nanos>,
-    /// A poll that says when the socket has something to receive is with the kernel.
+    /// True while a poll for readability of the socket is with the kernel.
     pub(super) polling: bool,
-    /// When the first bytes of the next receive came, if that was while the client was not read from.
+    /// Loop time at which the first bytes of the next receive arrived, if that was while the client
+    /// was stalled.
     pub(super) next_since: Option<Nanos>,
 }
 
@@ -113,17 +115,17 @@ pub(super) struct Tx {
     pub(super) linked: bool,
     /// When the client last took something.
     pub(super) moved: Nanos,
-    /// When the send that is with the kernel began, and its bytes.
+    /// Loop time at which the current send began, and its size in bytes (`began_bytes`).
     pub(super) began: Nanos,
     pub(super) began_bytes: u64,
 }
 
 impl Rx {
-    /// A receive into the empty buffer is submitted.
+    /// Prepares for a receive into the empty buffer, which the caller submits.
     pub(super) fn begin(&mut self) {
         (self.start, self.end, self.receiving) = (0, 0, true);
         if self.drained {
-            // What comes from here on has not waited.
+            // The socket was empty, so that bytes received from now on have not waited.
             self.since = None;
         } else if self.next_since.is_some() {
             self.since = self.next_since.take();

@@ -9,12 +9,12 @@ use super::client::State;
 use super::{Loop, Phase};
 use crate::log_limit;
 
-/// A client that takes or gives nothing for so long is cut off while the daemon ends.
+/// Time without progress after which a client is cut off while the daemon ends.
 const STUCK_AT_END: Nanos = Nanos::from_secs(5);
-/// Time that a client has for a transfer while its VM holds more than its part and another VM waits for
-/// that: so long, and what the bytes take at the pace below.
+/// Base time for one transfer of a client whose VM borrows payload memory while another VM waits
+/// for some; the time of the bytes at [`PACE`] is added.
 const PATIENCE: Nanos = Nanos::from_secs(2);
-/// Bytes per second that such a client moves at least: a slow network of 100 Mbit/s does more.
+/// Least rate of such a transfer in bytes per second; a network of 100 Mbit/s is faster.
 const PACE: u64 = 8 << 20;
 
 impl Loop {
@@ -80,8 +80,9 @@ impl Loop {
         drop(self.ring.remove_file(client.file));
     }
 
-    /// Ends clients that take none of their replies, or stop within a payload, once the daemon ends. Until
-    /// then nobody is cut off for being slow with what is its own.
+    /// While the daemon ends, cuts off clients that make no progress in a payload or in taking
+    /// replies. Before that, no client is cut off for being slow with memory of its VM's guaranteed
+    /// part.
     pub(super) fn cut_off_stuck(&mut self) {
         let patience = STUCK_AT_END;
         if self.phase == Phase::Running {
@@ -109,9 +110,10 @@ impl Loop {
         }
     }
 
-    /// While a VM waits for what others hold beyond their parts, ends those clients of such VMs that are
-    /// slow to send a payload or to take replies. They may connect again; no request of theirs is answered
-    /// with an error.
+    /// Closes slow connections of VMs that borrow payload memory, while another VM waits for memory
+    /// that was lent. Slow is a connection whose current payload or send takes longer than
+    /// [`PATIENCE`] and [`PACE`] allow. The client may reconnect; no request is answered with an
+    /// error.
     pub(super) fn close_overdue(&mut self) {
         if self.phase != Phase::Running || !self.engine.is_contended() {
             return;

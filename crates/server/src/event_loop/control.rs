@@ -115,7 +115,8 @@ impl Loop {
         }
     }
 
-    /// Names the disks whose I/O the kernel has not given back: the process ends only once it has.
+    /// Logs the disks that have I/O with the kernel: the process cannot end before the kernel
+    /// completes it.
     fn tell_held(&self) {
         for (_, state) in self.device.disks.iter() {
             if state.file.is_some() && state.in_flight > 0 {

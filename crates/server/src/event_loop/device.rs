@@ -36,7 +36,7 @@ pub(super) struct Device {
     /// One for each I/O that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
-    /// I/Os for which the model has no room, as others of disks that hang are with it still.
+    /// I/Os that wait for room in the model, which I/Os of hung disks still occupy.
     pub(super) waits_for_model: VecDeque<u32>,
     /// I/Os that fault rules hold up.
     pub(super) stalls: Stalls,
@@ -56,14 +56,14 @@ pub(super) struct DiskState {
     pub(super) id: DiskId,
     /// Its file in the ring's table.
     pub(super) file: Option<FileId>,
-    /// Blocks that are written to, while any of them is written only in part; else empty.
+    /// Ranges locked by writes; empty unless a write in flight covers a block only in part.
     pub(super) locks: RangeLocks,
-    /// Somebody is giving it another size.
+    /// True while the disk is being resized.
     pub(super) resizing: bool,
     /// Its I/Os end as soon as they are submitted.
     pub(super) instant: bool,
     pub(super) in_flight: u32,
-    /// Since when it hangs, as far as the log was told.
+    /// Loop time since which the disk hangs, as last logged.
     pub(super) hung: Option<Nanos>,
     /// For questions about extents.
     pub(super) survey: Option<Arc<File>>,
@@ -87,9 +87,9 @@ pub(super) struct Io {
     pub(super) stalled: bool,
     /// How it ends where all went well: a fault rule may have it otherwise.
     pub(super) answer: Outcome,
-    /// Its range is in the disk's locks.
+    /// True while the range of the I/O is in the disk's locks.
     locked: bool,
-    /// It is changing bytes of a file, and has not ended.
+    /// True while the I/O changes bytes of a file.
     changing: bool,
 }
 
@@ -194,7 +194,8 @@ impl Loop {
         self.begin(index, disk, &io);
     }
 
-    /// Memory for the requests of a read that have none yet: the engine has seen to it that there is some.
+    /// Gives each request of a read a buffer if it has none. The engine dispatches a read only
+    /// after it has reserved the memory.
     fn take_read_buffers(&mut self, io: IoId) {
         for segment in self.engine.io_segments(io) {
             let slot = self.slots.get_mut(self.slots.by_tag(segment.tag));
@@ -241,8 +242,9 @@ impl Loop {
         }
     }
 
-    /// Takes the blocks of a write for it; whether it may go on at once. The first one that writes a block only
-    /// in part finds the disk's locks empty, and puts in whatever is under way.
+    /// Locks the blocks of a write; returns true if it may proceed at once. The first write that
+    /// covers a block only in part finds no locks, so the writes already in flight are recorded
+    /// first.
     fn lock(&mut self, index: usize, disk: usize) -> bool {
         let state = &mut self.device.disks[disk];
         let Medium::File(file) = &state.disk.medium else {

@@ -367,7 +367,8 @@ fn a_failed_flush_fails_its_disk_and_no_other() {
     }
 }
 
-/// What is lost is an error to its guest, not zeroes, until the file is whole again; the neighbour notices nothing.
+/// Reads from the missing part of a truncated file fail until the file is whole again; another VM's
+/// disk is not affected.
 #[test]
 fn a_file_that_was_cut_short_is_an_error_until_it_is_whole_again() {
     for dir in directories() {
@@ -390,7 +391,7 @@ fn a_file_that_was_cut_short_is_an_error_until_it_is_whole_again() {
             let read = Command::Read { df: false };
             let answer = client.ask(read, 0, MIB as u32, &[]);
             assert_eq!(answer.result, Err(NbdError::Eio), "{left} bytes are left");
-            // From the first such read on nothing is taken that would make the file longer again.
+            // After the first failed read, writes that would extend the file again are refused.
             for (command, at, payload) in [
                 (Command::Write, left + 3, &[8; 10][..]),
                 (Command::Write, 900_000, &[8; 4096]),

@@ -1,20 +1,20 @@
-//! Disks that hang: looked for once a second, told in the log, shown in snapshots.
+//! Hung disks: looked for once a second, logged, and shown in snapshots.
 //!
-//! The engine takes a disk that hangs out of the depth count
-//! ([`Engine::look_for_hung_disks`](tidegate_core::engine::Engine::look_for_hung_disks)), so that its
-//! neighbours go on. What is left to do here is what the engine cannot know of: the kernel's worker threads that
-//! its I/Os may hold, and the people to tell.
+//! The engine takes the I/Os of a hung disk out of the queue depth, so that other disks go on
+//! ([`Engine::look_for_hung_disks`](tidegate_core::engine::Engine::look_for_hung_disks)). The loop
+//! adds what the engine cannot know: more io_uring worker threads in place of those that the disk's
+//! I/Os block, and log lines for the operator.
 
 use tidegate_core::time::Nanos;
 
 use super::Loop;
 
-/// Worker threads of the kernel that this loop's I/Os may hold at once.
+/// Limits on the io_uring worker threads that this loop's file I/Os may occupy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Workers {
-    /// As many as the kernel allows by itself; 0: that is not known yet.
+    /// Kernel's default limit; 0 until it was queried.
     usual: u32,
-    /// Beyond those, for the I/Os of disks that hang.
+    /// Number allowed beyond `usual`: one for each I/O that a hung disk has with the kernel.
     more: u32,
 }
 
@@ -22,7 +22,7 @@ impl Workers {
     pub(super) const UNKNOWN: Workers = Workers { usual: 0, more: 0 };
 }
 
-/// The start of the oldest I/O with the device, of each disk of a loop.
+/// Start of the oldest I/O with the device, for each disk of a loop.
 pub(super) struct OldestIos {
     by_disk: Vec<Nanos>,
     now: Nanos,
@@ -35,7 +35,7 @@ impl OldestIos {
         (since != Nanos::MAX).then(|| self.now.since(since))
     }
 
-    /// Returns the age of the oldest I/O of all.
+    /// Returns the age of the oldest I/O over all disks; `None` while there is none.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         let disks = 0..self.by_disk.len();
         disks.filter_map(|disk| self.age(disk)).max()
@@ -43,7 +43,7 @@ impl OldestIos {
 }
 
 impl Loop {
-    /// Looks for disks that hang, and has others go on. Once a second.
+    /// Updates which disks hang and dispatches I/Os of the others; called once a second.
     pub(super) fn look_for_hung_disks(&mut self) {
         if self.engine.look_for_hung_disks(self.now) {
             self.give_workers();
@@ -52,8 +52,9 @@ impl Loop {
         self.tell_hung();
     }
 
-    /// Has the kernel start as many threads more as disks that hang may hold: they come from a pool that all
-    /// files of the ring share, and that is not much larger than the machine has processors.
+    /// Raises the limit on io_uring workers by the number of I/Os that hung disks hold. All files
+    /// of the ring share one pool of workers, hardly larger than the number of processors, which
+    /// such I/Os could exhaust.
     fn give_workers(&mut self) {
         let more = self.engine.uncounted();
         if more == self.workers.more {
@@ -74,7 +75,7 @@ impl Loop {
         }
     }
 
-    /// Logs which disks began to hang, and which do not any more.
+    /// Logs disks that have begun to hang, and disks that have recovered.
     fn tell_hung(&mut self) {
         let Loop {
             engine,
@@ -109,7 +110,7 @@ impl Loop {
         }
     }
 
-    /// Looks through all I/Os with the device.
+    /// Collects the start of the oldest I/O of each disk.
     pub(super) fn oldest_ios(&self) -> OldestIos {
         let mut by_disk = Vec::new();
         for (disk, since) in self.engine.ios_in_flight() {

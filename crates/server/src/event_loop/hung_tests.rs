@@ -1,4 +1,4 @@
-//! Disks that hang, under a whole daemon: their neighbours go on, and somebody is told.
+//! Hung disks in a whole daemon: other disks go on, and the snapshot reports the hang.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{Server, request, wait};
 use crate::fault::{Effect, Rule};
 
 const MIB: u64 = 1 << 20;
-/// Longer than anything here takes on a busy machine.
+/// Deadline for any step of these tests, long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 fn stalls() -> Rule {
@@ -25,7 +25,7 @@ fn snapshot(server: &Server) -> DeviceSnapshot {
     wait(server.handle.snapshot(0)).expect("the loop runs")
 }
 
-/// Asks for snapshots until one is as wanted.
+/// Takes snapshots until one satisfies `wanted`; panics with `what` after [`LONG`].
 fn until(server: &Server, what: &str, wanted: impl Fn(&DeviceSnapshot) -> bool) -> DeviceSnapshot {
     let begun = Instant::now();
     loop {
@@ -50,7 +50,8 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
             hung.send(request, &[7; 4096]);
         }
         until(&server, "a full device", |now| now.facts.in_flight == 4);
-        // Answered at all: the client waits for no longer than the test may take.
+        // The write is answered within the test client's timeout although the device's depth is
+        // full.
         other.write(0, &[1; 4096]);
         assert_eq!(other.read(0, 4096), vec![1; 4096]);
         let now = until(&server, "the probe", |now| now.uncounted == 5);
@@ -98,7 +99,7 @@ fn a_vm_whose_disk_hangs_can_lose_its_client_and_be_removed() {
         drop(hung);
         let now = until(&server, "the cancelled", |now| now.vms[0].pending == 0);
         assert_eq!((now.uncounted, now.vms[0].in_flight), (5, 5));
-        // A new client of the disk waits as the last one did, and its neighbour goes on.
+        // Requests of a new client of the hung disk wait, and the other disk goes on.
         let mut again = server.connect("disk");
         again.send(request(Command::Read { df: false }, 1, 0, 4096), &[]);
         until(&server, "the new request", |now| now.vms[0].pending == 1);
@@ -109,7 +110,7 @@ fn a_vm_whose_disk_hangs_can_lose_its_client_and_be_removed() {
             until(&server, "the removal", gone);
             other.write(0, &[3; 4096]);
             assert_eq!(other.read(0, 4096), vec![3; 4096]);
-            // Its stalls end with it, so that its disk can be given back.
+            // The fault rule's stalls end when the disk is removed, so that its file can be closed.
             until(&server, "the end of its I/Os", |now| now.uncounted == 0);
             let removed = removed.join().expect("no panic");
             assert_eq!(removed.map_err(|error| error.to_string()), Ok(Vec::new()));

@@ -164,7 +164,7 @@ impl Loop {
         }
         self.device.layout.release(state.base);
         if let Some(file) = state.file {
-            // Closed with the disk, where that may block.
+            // Dropped with the disk on a thread that may block, because closing can.
             state.disk.registered = Some(self.ring.remove_file(file));
         }
         state.disk

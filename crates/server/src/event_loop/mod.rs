@@ -111,7 +111,7 @@ enum Token {
     Wake,
     /// A second has passed.
     Tick,
-    /// The socket of a client that is not read from has something to receive.
+    /// The socket of a stalled client has bytes to receive, or was closed.
     Readable(slots::ClientRef),
 }
 
@@ -153,8 +153,8 @@ struct Vm {
     id: VmId,
     /// Its disks, as indices into the loop's.
     disks: Vec<usize>,
-    /// Clients that are not read from because it has no slot or memory left, in the order in which they
-    /// stopped: for writes, and for all else.
+    /// Stalled clients in the order in which they stopped, waiting for a request slot or payload
+    /// memory: with a write (index 0), and with anything else (1).
     stalled: [VecDeque<u32>; 2],
     /// It was removed.
     leaving: bool,
@@ -162,7 +162,7 @@ struct Vm {
     adequacy: Adequacy,
     jobs: Jobs,
     connections: Arc<VmConnections>,
-    /// Times from the parse of a request to its reply sent, by lane.
+    /// Times from the parse of a request until its reply is sent, indexed by lane.
     reply_time: Box<[Histogram; 2]>,
 }
 
@@ -178,12 +178,12 @@ struct Loop {
     /// Disks that become shorter, once nothing is in flight beyond their new ends.
     shrinking: Vec<Shrinking>,
     clients: Clients,
-    /// Connections of its VMs, counted where they are admitted.
+    /// Connections of the device's VMs; half-open clients are admitted through them.
     connections: Arc<DeviceConnections>,
     slots: Slots,
-    /// The loop's number of each of the engine's VMs.
+    /// Index into `vms` for each of the engine's VM numbers.
     vm_by_id: Vec<usize>,
-    /// Payloads: the engine says who may have some.
+    /// Buffers for payloads, bounded by the engine's budgets.
     pool: Pool,
     /// Receive buffers, headers, bounce buffers: bounded by clients and depth.
     plumbing: Pool,
@@ -210,7 +210,8 @@ struct Loop {
     /// A tick is on its way.
     ticking: bool,
     upkeep_due: bool,
-    /// Requests were handed in after this turn's dispatch.
+    /// True if requests were handed in after this turn's dispatch, so that the next turn must not
+    /// wait.
     handed_in_late: bool,
     workers: hung::Workers,
     phase: Phase,
@@ -307,7 +308,8 @@ impl Loop {
     }
 
     fn needs_upkeep(&self) -> bool {
-        // Receive buffers of clients that went are plumbing.
+        // `plumbing` counts too: it keeps the receive buffers of clients that went until they are
+        // trimmed.
         let warm = self.pool.warm() + self.plumbing.warm();
         let busy = self.slots.len() > 0 || warm > 0 || self.running_jobs > 0;
         busy || self.phase == Phase::Draining

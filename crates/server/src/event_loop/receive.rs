@@ -138,15 +138,17 @@ impl Loop {
                 Some(Served::Stalled(Stall::Intake { first }))
             }
             Err(_) => {
-                // Its VM or its disk has gone.
+                // The VM or the disk was removed.
                 self.close(index);
                 Some(Served::Ended)
             }
         }
     }
 
-    /// Takes what a request needs of its VM's slots and memory. Whether it has a slot of the engine. `first`:
-    /// it was the first of those that wait for the same.
+    /// Claims a request slot of the engine and payload memory for a request. Returns false if the
+    /// loop answers the request itself and needs no slot. With `first` the client is at the head of
+    /// its VM's queue, so that the queue does not hold it back. Fails with [`Refusal::Full`] while
+    /// there is no slot or memory; any other error means that the VM or the disk was removed.
     fn claim(
         &mut self,
         index: u32,
@@ -167,7 +169,7 @@ impl Loop {
             Command::Trim => engine::Op::Discard,
             Command::WriteZeroes { .. } => engine::Op::WriteZeroes,
             Command::Cache if len > 0 => engine::Op::Read,
-            // Answered at once.
+            // A `NBD_CMD_CACHE` without bytes is answered at once.
             Command::Cache => return Ok(false),
             Command::BlockStatus { .. } => {
                 return match self.engine.take_reply(self.now, client, len as u32) {
@@ -258,7 +260,7 @@ impl Loop {
         let entry = self.slots.get_mut(slot);
         (entry.offset, entry.len, entry.fua) = (request.offset, request.len, request.fua);
         entry.claimed = claimed;
-        // A read gets its memory when it goes to the device.
+        // A read gets its buffer only when it is dispatched to the device.
         if matches!(kind, Kind::Write | Kind::BlockStatus) {
             entry.buffer = Some(self.pool.get(len));
         }
@@ -315,7 +317,7 @@ impl Loop {
         n
     }
 
-    /// Gives a request to the engine.
+    /// Hands a request to the engine. A refusal is queued as an error reply.
     fn hand_in(&mut self, index: u32, slot: u32) {
         let entry = self.slots.get_mut(slot);
         let op = entry

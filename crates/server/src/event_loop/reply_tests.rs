@@ -1,4 +1,4 @@
-//! Times from the parse of a request to its reply sent, counted by a whole daemon.
+//! Reply times (from the parse of a request until its reply is sent), measured in a whole daemon.
 
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Command;
@@ -9,7 +9,8 @@ use crate::common::{Server, request, wait};
 
 const MIB: u64 = 1 << 20;
 
-/// The first VM once as many replies are counted. A reply is counted after the client has it.
+/// Returns the first VM's snapshot once it counts these numbers of replies by lane. A reply is
+/// counted only after the client has received it.
 fn counted(server: &Server, replies: [u64; 2]) -> VmSnapshot {
     loop {
         let mut now = wait(server.handle.snapshot(0)).expect("the loop runs");
@@ -32,13 +33,13 @@ fn each_reply_is_counted_once_with_no_less_than_the_schedulers_time() {
     for place in everywhere() {
         let server = Server::start(two_disks(&place, 4 * MIB, &[]));
         let mut client = server.connect("disk");
-        // One at a time, whose sends are linked to the next receive.
+        // One request at a time: each send is linked to the next receive.
         for i in 0..8 {
             client.write(i * 4096, &[1; 4096]);
             client.read(i * 4096, 4096);
         }
         assert_eq!(client.flush(), Ok(()));
-        // Many at a time, with replies of which a socket takes only a part.
+        // Several requests at a time, with replies so large that the socket takes them in parts.
         for i in 0..4 {
             client.send(request(Command::Read { df: false }, i, 0, MIB as u32), &[]);
         }
@@ -60,7 +61,7 @@ fn a_reply_that_the_loop_makes_itself_is_counted() {
         let mut client = server.connect("disk");
         client.read(0, 4096);
         counted(&server, [1, 0]);
-        // Beyond the end: the loop answers it itself.
+        // Beyond the end of the disk: answered by the loop, without the engine.
         client.send(request(Command::Read { df: false }, 1, 4 * MIB, 4096), &[]);
         assert!(client.receive().result.is_err());
         let vm = counted(&server, [1, 1]);

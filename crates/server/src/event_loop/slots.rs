@@ -20,14 +20,14 @@ pub(super) struct Slot {
     /// The client's name for it.
     pub(super) cookie: u64,
     pub(super) kind: Kind,
-    /// Loop time of the turn that parsed it, or of the first turn in which it waited to be admitted.
+    /// Loop time at which the request was parsed, or from which it waited to be admitted.
     pub(super) since: Nanos,
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) fua: bool,
     /// Its payload.
     pub(super) buffer: Option<Buffer>,
-    /// It holds a claim on a slot of the engine, and has not been handed in.
+    /// True while the slot holds a claim on an engine slot, before the request is handed in.
     pub(super) claimed: bool,
     pub(super) answer: Answer,
     /// What its disk's fault rules make of it, once they were asked.
@@ -51,7 +51,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What it is to the engine; `None`: the engine never sees it.
+    /// Engine operation of the request; `None` if the loop answers it without the engine.
     pub(super) fn op(self) -> Option<Op> {
         match self {
             Kind::Read | Kind::Cache => Some(Op::Read),
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// Direction that the request counts for in the VM's statistics.
+    /// Direction in which the request counts in the VM's statistics.
     pub(super) fn lane(self) -> Lane {
         match self {
             Kind::Read | Kind::Cache | Kind::BlockStatus => Lane::Read,

@@ -169,7 +169,7 @@ impl Loop {
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
         if let Medium::File(open) = &mut state.disk.medium {
-            // Before the file is made shorter: what the operator does is no loss.
+            // Set before the file is truncated, so that the truncation is not taken for data loss.
             open.facts.set_size(state.disk.size);
         }
         state.resizing = true;
@@ -243,7 +243,7 @@ impl Loop {
     }
 }
 
-/// Notes the loop's number of one of the engine's VMs.
+/// Records the index into the loop's VMs for one of the engine's VM numbers.
 pub(super) fn note_vm(vm_by_id: &mut Vec<usize>, id: VmId, at: usize) {
     if vm_by_id.len() <= id.index() {
         vm_by_id.resize(id.index() + 1, usize::MAX);

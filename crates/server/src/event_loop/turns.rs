@@ -1,5 +1,6 @@
-//! Whose requests are taken next: each client that has sent some has its turn, with a budget. Who was
-//! stopped because its VM has no slot or memory left goes on when the engine says that there is some.
+//! Order in which clients are served: each client with bytes to parse gets a turn with a budget. A
+//! client that stopped because its VM has no request slot or payload memory goes on when the engine
+//! reports that there is some.
 
 use tidegate_nbd::{Command, Request};
 
@@ -31,7 +32,7 @@ impl Loop {
         }
     }
 
-    /// Gives each ready client its turn.
+    /// Serves the stalled clients that may go on, then gives each ready client one turn.
     pub(super) fn serve(&mut self) {
         self.serve_unblocked();
         for _ in 0..self.ready.len() {
@@ -44,8 +45,9 @@ impl Loop {
         }
     }
 
-    /// Serves the stalled clients of VMs that have slots or memory again, each VM's in the order in which
-    /// they stopped, until one of them finds too little: nobody behind it passes it.
+    /// Serves the stalled clients of VMs that have slots or memory again. The clients of a VM go in
+    /// the order in which they stopped; the first that still finds too little ends the VM's turn,
+    /// so that none behind it overtakes it.
     pub(super) fn serve_unblocked(&mut self) {
         while let Some(id) = self.engine.poll_unblocked() {
             let vm = self.vm_by_id[id.index()];
@@ -65,7 +67,8 @@ impl Loop {
         }
     }
 
-    /// `first`: it stopped before all that wait in its VM's queues.
+    /// Serves one client for a turn. With `first` the client was at the head of its VM's queue of
+    /// stalled clients.
     fn serve_client(&mut self, index: u32, first: bool) {
         let Some(client) = self.clients.get(index) else {
             return;
@@ -81,14 +84,16 @@ impl Loop {
         }
     }
 
-    /// The socket of a client that was stalled has something to receive, or its peer has gone.
+    /// Handles a completed poll: the socket of a client that was stalled has bytes to receive, or
+    /// was closed.
     pub(super) fn became_readable(&mut self, who: ClientRef) {
         let now = self.now;
         let Some(client) = self.clients.resolve(who) else {
             return;
         };
         client.rx.polling = false;
-        // One that is received from again will get these bytes at once.
+        // Only a client that is still stalled leaves these bytes waiting; any other receives them
+        // at once.
         if matches!(client.stall, Some(Stall::Intake { .. })) {
             client.rx.drained = false;
             client.rx.next_since = Some(now);
@@ -104,7 +109,8 @@ impl Loop {
         };
         client.rx.since.get_or_insert(now);
         if client.rx.drained && !client.rx.polling {
-            // What comes while nothing is received has waited since it came.
+            // A poll tells when bytes arrive while none are received, so that their wait counts as
+            // latency.
             client.rx.polling = true;
             let who = ClientRef {
                 index,
@@ -124,7 +130,8 @@ impl Loop {
     }
 }
 
-/// Which of its VM's queues a request waits in: writes wait for other memory than reads.
+/// Index into `Vm::stalled` for a request: writes and reads use separate payload
+/// memory.
 pub(super) fn queue_of(request: &Request) -> usize {
     usize::from(request.command != Command::Write)
 }

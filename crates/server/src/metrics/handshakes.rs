@@ -1,4 +1,5 @@
-//! Metrics of clients that have not chosen an export yet, over all listeners.
+//! Metrics of half-open connections, whose clients have not chosen an export yet, over all
+//! listeners.
 
 use super::{Metric, Read, plain};
 use crate::reception::HandshakeCounts;

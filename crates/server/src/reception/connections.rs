@@ -1,16 +1,16 @@
-//! Connections of VMs: how many each may have, and how a device's places are shared.
+//! Limits on NBD connections, by VM and by device.
 //!
-//! A device serves [`DEVICE_CONNECTIONS_MAX`] connections. Each VM has at most its own
-//! `max_connections` of them. The first [`GUARANTEED`] of each VM are kept free for it, whatever the
-//! others do; where the device has too many VMs for that, an equal part of its places is.
+//! A device serves at most [`DEVICE_CONNECTIONS_MAX`] connections, and each VM has at most its
+//! `max_connections` of them. [`GUARANTEED`] connections are reserved for each VM; on a device with
+//! too many VMs for that, an equal share of its places is.
 //!
-//! Counting takes a lock, at the beginning and at the end of a connection only: no request comes here.
+//! The lock is taken when a connection begins and ends, never for a request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections of one device, over all its VMs.
+/// Most connections of one device, over all its VMs.
 pub const DEVICE_CONNECTIONS_MAX: usize = 4096;
-/// Connections of each VM that no other VM can take from it.
+/// Connections reserved for each VM.
 pub const GUARANTEED: usize = 16;
 
 /// Connections of a device, counted by VM.
@@ -20,7 +20,7 @@ pub struct DeviceConnections {
     vms: Mutex<Vec<Option<Tally>>>,
 }
 
-/// Connections of one VM.
+/// Counters of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Tally {
     max: u32,
@@ -28,44 +28,44 @@ struct Tally {
     refused: u64,
 }
 
-/// How many connections a VM has and may have.
+/// Connections of a VM: allowed, open and refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionCounts {
-    /// Most that it may have.
+    /// The VM's `max_connections`.
     pub max: u32,
-    /// Those that it has, or is just getting.
+    /// Connections that are open or being handed to the event loop.
     pub open: u32,
-    /// Clients that were refused since the VM was added.
+    /// Connections refused since the VM was added.
     pub refused: u64,
 }
 
-/// Why a client was not admitted.
+/// Reason why a connection was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotAdmitted {
-    /// The VM's own bound.
+    /// The VM has as many connections as its `max_connections` allows.
     #[error("its VM has {max} connections already, the most that max_connections allows")]
     VmFull {
         /// The VM's `max_connections`.
         max: u32,
     },
-    /// What is free on the device is kept for other VMs.
+    /// The free places of the device are reserved for other VMs.
     #[error(
         "its device serves {places} connections, and those that are free are kept for other VMs"
     )]
     DeviceFull {
-        /// Connections that the device serves.
+        /// Most connections of the device.
         places: usize,
     },
 }
 
 impl DeviceConnections {
-    /// A device with room for that many connections.
+    /// Creates the counters of a device that serves at most `places` connections.
     pub fn new(places: usize) -> Arc<DeviceConnections> {
         let vms = Mutex::default();
         Arc::new(DeviceConnections { places, vms })
     }
 
-    /// Counts the connections of one more VM, which may have `max`, until the answer is dropped.
+    /// Adds a VM that may have `max` connections. It is counted until the result is dropped.
     pub fn add_vm(self: &Arc<Self>, max: u32) -> Arc<VmConnections> {
         let tally = Tally {
             max,
@@ -83,12 +83,12 @@ impl DeviceConnections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Tally>>> {
-        // Each change is whole, whoever panicked.
+        // A panic cannot leave a counter half changed: each change is one assignment.
         self.vms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The connections of a VM. Dropped with the VM and the last of its connections.
+/// Connections of one VM. Lives until the VM is removed and the last of its connections has ended.
 #[derive(Debug)]
 pub struct VmConnections {
     device: Arc<DeviceConnections>,
@@ -96,10 +96,11 @@ pub struct VmConnections {
 }
 
 impl VmConnections {
-    /// Admits one more connection, which is counted until the answer is dropped.
+    /// Admits one more connection, which is counted until the permit is dropped.
     ///
     /// # Errors
-    /// When the VM, or the device, has as many as it may.
+    /// If the VM has its `max_connections`, or the free places of the device are reserved for other
+    /// VMs.
     pub fn admit(self: &Arc<Self>) -> Result<ConnectionPermit, NotAdmitted> {
         let mut vms = self.device.lock();
         let admitted = may_admit(self.device.places, &vms, self.at);
@@ -112,13 +113,13 @@ impl VmConnections {
         admitted.map(|()| ConnectionPermit(self.clone()))
     }
 
-    /// How many connections the VM has and may have.
+    /// Returns the connections of the VM: allowed, open and refused.
     pub fn counts(&self) -> ConnectionCounts {
         let Tally { max, open, refused } = self.device.lock()[self.at].expect("counted");
         ConnectionCounts { max, open, refused }
     }
 
-    /// Changes how many connections the VM may have. Those that it has beyond that stay.
+    /// Changes the VM's maximum; connections beyond a lower maximum stay open.
     pub fn set_max(&self, max: u32) {
         self.tally(|tally| tally.max = max);
     }
@@ -142,7 +143,7 @@ impl Drop for VmConnections {
     }
 }
 
-/// A connection that is counted. Dropping it ends the count.
+/// Permit of an open connection; dropping it frees the place.
 #[derive(Debug)]
 pub struct ConnectionPermit(Arc<VmConnections>);
 
@@ -152,7 +153,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Whether the VM at a place may have one more connection.
+/// Checks whether the VM at index `at` may have one more connection on a device with `places`.
 fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotAdmitted> {
     let own = vms[at].expect("counted until it is dropped");
     if own.open >= own.max {
@@ -164,7 +165,7 @@ fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotA
     let kept: usize = if own.open < guaranteed {
         0
     } else {
-        // Its own guaranteed part is used up, so it adds nothing to the sum.
+        // The VM's own share of the sum is 0, because its guaranteed connections are in use.
         all()
             .map(|vm| guaranteed.min(vm.max).saturating_sub(vm.open) as usize)
             .sum()
@@ -209,14 +210,16 @@ mod tests {
     fn no_vm_takes_what_is_guaranteed_to_another() {
         let device = DeviceConnections::new(100);
         let vms = [1000, 1000, 5].map(|max| device.add_vm(max));
-        // All but sixteen for the second and five, its own most, for the third.
+        // The first VM may take all but what is reserved: 16 for the second, and for the third its
+        // maximum, 5.
         let greedy = admit(&vms[0], 1000);
         assert_eq!(greedy.len(), 100 - 16 - 5);
         let full = NotAdmitted::DeviceFull { places: 100 };
         assert_eq!(vms[0].admit().expect_err("kept for others"), full);
         let second = admit(&vms[1], 1000);
         assert_eq!((second.len(), admit(&vms[2], 1000).len()), (16, 5));
-        // The five were dropped again, and are still the third's.
+        // The third VM's five permits were dropped at once, and their places are still reserved for
+        // it.
         assert_eq!(vms[1].admit().expect_err("kept for the third"), full);
         assert_eq!(admit(&vms[2], 1000).len(), 5);
     }

@@ -1,11 +1,11 @@
 //! Half-open connections: clients that are connected and have not chosen an export yet.
 //!
-//! There are [`HALF_OPEN_MAX`] of them at most, over all listeners. Past that, one of the peer that has
-//! most of them gives way to a newcomer at once: its oldest that has not said a word, or else the one
-//! that has been silent for longest. A peer with more than [`PER_PEER`] of them loses those that have
-//! said nothing for [`SILENT`] when it connects once more. No newcomer is ever turned away, so a client
-//! that shakes hands without delay is served whoever else is there; whoever has chosen an export is
-//! not half-open any more, and is counted among its VM's [`connections`](super::connections).
+//! Their number is at most [`HALF_OPEN_MAX`] over all listeners. At that number a new connection
+//! displaces one of the peer that has the most: the oldest that has sent nothing, or else the one
+//! that has been silent for longest. If a peer that has [`PER_PEER`] of them connects once more, it
+//! loses those in excess that have sent nothing for [`SILENT`]. No new connection is turned away:
+//! a client that completes its handshake without delay is served even during a flood. Once a client
+//! has chosen an export, it counts among the [`connections`](super::connections) of its VM instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,32 +18,32 @@ use tokio::task::AbortHandle;
 use super::listen::PeerKey;
 use crate::ring::sys;
 
-/// Half-open connections at a time, over all listeners, each of which has a descriptor and 4 KiB of
-/// buffer. Where the process may have few files open it is a quarter of those.
+/// Most half-open connections over all listeners. Each has a descriptor and a buffer of 4 KiB. At
+/// most a quarter of the files that the process may open, if that is less.
 pub const HALF_OPEN_MAX: usize = 1024;
-/// Half-open connections of one peer that may be silent for longer than [`SILENT`].
+/// Number of half-open connections of one peer from which silent ones are displaced.
 pub const PER_PEER: usize = 64;
-/// Time within which a client of a peer with too many of them has to say its first word.
+/// Time after which a connection that has sent nothing is displaced, if its peer has too many.
 pub const SILENT: Duration = Duration::from_secs(1);
 
-/// What has become of clients that did not get as far as an export.
+/// Counts of half-open connections, and of handshakes that ended without an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandshakeCounts {
     /// Half-open connections now.
     pub half_open: u64,
-    /// Half-open connections that gave way because there were too many.
+    /// Connections displaced because there were too many over all peers.
     pub displaced: u64,
-    /// Half-open connections that gave way because their peer had too many silent ones.
+    /// Connections displaced because their peer had too many silent ones.
     pub displaced_by_peer: u64,
-    /// Clients that chose no export in time.
+    /// Handshakes that timed out before an export was chosen.
     pub timed_out: u64,
-    /// Clients that broke the protocol's rules, or whose connection broke.
+    /// Handshakes that failed for a protocol violation or a broken connection.
     pub failed: u64,
-    /// Clients that chose an export and were refused, because of a bound.
+    /// Clients that chose an export and were refused by a limit on connections.
     pub refused: u64,
 }
 
-/// The half-open connections of all listeners.
+/// Half-open connections of all listeners.
 #[derive(Debug)]
 pub struct HalfOpen {
     table: Mutex<Table>,
@@ -73,7 +73,8 @@ impl HalfOpen {
         }
     }
 
-    /// Counts a newcomer until the answer is dropped; ends those that give way to it.
+    /// Adds a connection, which is counted until the entry is dropped, and ends those that it
+    /// displaces.
     pub(super) fn arrive(self: &Arc<Self>, peer: PeerKey) -> Entry {
         let mut table = self.lock();
         let (id, gone) = table.arrive(peer, Instant::now());
@@ -87,7 +88,7 @@ impl HalfOpen {
         Entry { half_open, id }
     }
 
-    /// Ends one of them to have its descriptor, if `error` says that there are none left.
+    /// Displaces one connection to free its descriptor, if `error` says that there are none left.
     pub(super) fn make_room_after(&self, error: &io::Error) {
         if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
             return;
@@ -98,7 +99,7 @@ impl HalfOpen {
         end(victim);
     }
 
-    /// What was counted.
+    /// Returns the counts since the daemon started.
     pub fn counts(&self) -> HandshakeCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HandshakeCounts {
@@ -112,18 +113,18 @@ impl HalfOpen {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Each change is whole, whoever panicked.
+        // A panic cannot leave the table half changed: its methods panic only on broken invariants.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends handshakes; their sockets are closed as soon as the runtime gets to it.
+/// Aborts handshakes; their sockets are closed when the runtime next polls the tasks.
 fn end(handshakes: impl IntoIterator<Item = HalfOpenClient>) {
     let tasks = handshakes.into_iter().filter_map(|client| client.task);
     tasks.for_each(|task| task.abort());
 }
 
-/// A half-open connection that is counted.
+/// Handle of a half-open connection; dropping it ends the count.
 #[derive(Debug)]
 pub(super) struct Entry {
     half_open: Arc<HalfOpen>,
@@ -131,17 +132,17 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Names the task that carries the handshake through, to be aborted should it have to give way.
+    /// Sets the task of the handshake, which is aborted if the connection is displaced.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let mut table = self.half_open.lock();
         match table.entries.get_mut(&self.id) {
             Some(client) => client.task = Some(task),
-            // It gave way between its arrival and now.
+            // The connection was displaced before its task was known.
             None => task.abort(),
         }
     }
 
-    /// The client has said something.
+    /// Records that the client has sent something.
     pub(super) fn heard(&self) {
         if let Some(client) = self.half_open.lock().entries.get_mut(&self.id) {
             client.heard = Some(Instant::now());
@@ -155,29 +156,29 @@ impl Drop for Entry {
     }
 }
 
-/// A client that is half-open.
+/// State of one half-open connection.
 #[derive(Debug)]
 struct HalfOpenClient {
     peer: PeerKey,
     since: Instant,
-    /// When it last said something; `None`: never yet.
+    /// Time at which the client last sent something; `None` if it has sent nothing.
     heard: Option<Instant>,
     task: Option<AbortHandle>,
 }
 
-/// Clients that gave way to a newcomer.
+/// Connections that a new one displaced.
 #[derive(Debug, Default)]
 struct Displaced {
     of_all: Option<HalfOpenClient>,
     of_peer: Vec<HalfOpenClient>,
 }
 
-/// The state behind [`HalfOpen`]: sans I/O, with the time passed in.
+/// State machine behind [`HalfOpen`], without I/O; the time is an argument.
 #[derive(Debug)]
 struct Table {
     max: usize,
     next: u64,
-    /// In the order of arrival.
+    /// Connections by identifier, which is the order of arrival.
     entries: BTreeMap<u64, HalfOpenClient>,
     peers: HashMap<PeerKey, usize>,
 }
@@ -223,10 +224,10 @@ impl Table {
         (id, gone)
     }
 
-    /// Takes out the one that gives way first.
+    /// Removes and returns the connection that is to be displaced first.
     fn displace(&mut self) -> Option<HalfOpenClient> {
-        // Of the peer with the most of them, so that a flood displaces itself. The identifier is in the
-        // key so that the oldest goes first.
+        // A connection of the peer that has the most, so that a flood displaces itself. `None <
+        // Some`: silent ones go first. The identifier breaks ties, the oldest first.
         let key = |(id, client): &(&u64, &HalfOpenClient)| {
             let many = std::cmp::Reverse(self.of_peer(client.peer));
             (many, client.heard, **id)
@@ -268,7 +269,8 @@ mod tests {
         let mut table = Table::new(4);
         let (quiet, _) = table.arrive(QUIET, now);
         let busy: Vec<u64> = (0..3).map(|_| table.arrive(BUSY, now).0).collect();
-        // The oldest of the busy peer speaks; the other peer's, older still, stays whatever it does.
+        // The busy peer's oldest has sent something, so its next one is displaced; the quiet
+        // peer's, older still, stays.
         table.entries.get_mut(&busy[0]).unwrap().heard = Some(now);
         let (fresh, gone) = table.arrive(QUIET, now);
         assert!(gone.of_all.is_some_and(|client| client.peer == BUSY));
@@ -298,7 +300,7 @@ mod tests {
             table.arrive(BUSY, now);
         }
         table.entries.get_mut(&1).unwrap().heard = Some(now);
-        // A burst of clients that are served at once costs nobody anything.
+        // A burst of connections that are all fresh displaces none.
         let (_, gone) = table.arrive(BUSY, now);
         assert!(gone.of_peer.is_empty());
         let later = now + SILENT;

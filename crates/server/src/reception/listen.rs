@@ -230,7 +230,7 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 let peer = stream.peer_cred().map_or(Peer::UNKNOWN, |cred| Peer::Unix {
                     uid: cred.uid(),
-                    // Zero where the client is in another namespace of processes.
+                    // The pid is 0 if the client is in another PID namespace.
                     pid: cred.pid().filter(|&pid| pid > 0),
                 });
                 Ok((Stream::Unix(stream), peer))
@@ -246,28 +246,28 @@ impl Listener {
     }
 }
 
-/// A client's other end, as the kernel tells it.
+/// Remote end of a connection, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
-    /// A process of this host (`SO_PEERCRED`).
+    /// Process of this host, as `SO_PEERCRED` reports it.
     Unix {
-        /// User that it ran as when it connected.
+        /// User ID of the process when it connected.
         uid: u32,
-        /// Process that connected; `None` where this host's processes do not include it.
+        /// Process ID; `None` if the process is in another PID namespace.
         pid: Option<i32>,
     },
-    /// An address and a port.
+    /// Remote address and port of a TCP connection.
     Tcp(SocketAddr),
 }
 
 impl Peer {
-    /// A unix socket whose credentials the kernel does not tell.
+    /// Peer of a unix socket without credentials.
     const UNKNOWN: Peer = Peer::Unix {
         uid: u32::MAX,
         pid: None,
     };
 
-    /// What several connections of one client have in common.
+    /// Returns the identity by which the connections of one client are counted together.
     pub(crate) fn key(&self) -> PeerKey {
         match *self {
             Peer::Unix { pid: Some(pid), .. } => PeerKey::Process(pid),
@@ -290,14 +290,15 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Identity by which the half-open connections of one client are counted.
+/// Identity by which the half-open connections of one client are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum PeerKey {
-    /// A process of this host.
+    /// Process of this host, by its ID.
     Process(i32),
-    /// A user, where the process is not known.
+    /// User ID, if the process is not known.
     User(u32),
-    /// An IPv4 address, or the first 64 bits of an IPv6 one, of which one host has all the others.
+    /// IPv4 address, or the /64 network of an IPv6 address, because one host can use all addresses
+    /// of it.
     Address(IpAddr),
 }
 

@@ -3,13 +3,13 @@
 //! ```text
 //!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> Adopt --> event loop
 //!                  |                                       |
-//!                  |                                       +--> refused: the VM has max_connections
-//!                  +--> broken rule, too slow, gone, gave way to others: closed
+//!                  |                                       +--> refused: max_connections reached
+//!                  +--> protocol violation, timeout, disconnect, displaced by others: closed
 //! ```
 //!
 //! All of this is asynchronous and on the control thread. After the handshake the socket goes to
-//! the loop of its device, with what was received beyond the handshake. `half_open` bounds those that
-//! have not got so far, `connections` those that have.
+//! the loop of its device, with what was received beyond the handshake. `half_open` limits
+//! connections during the handshake, `connections` limits them afterwards.
 
 mod connections;
 mod half_open;
@@ -39,9 +39,9 @@ pub use listen::{BindError, Bound};
 use listen::{Peer, Stream};
 pub use offers::{Catalogue, Offer, Offers};
 
-/// Time that a handshake may take in all.
+/// Deadline for a whole handshake.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause before accepting again when the system refused, for want of descriptors most likely.
+/// Pause after a failed `accept`, which most likely found no free descriptor.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// Bytes received at a time during the handshake: less than a loop's receive buffer.
 const PIECE: usize = 4096;
@@ -59,7 +59,7 @@ pub struct Adopted {
     pub leftover: Vec<u8>,
     /// Who it is, for the log.
     pub peer: String,
-    /// Its place among its VM's connections.
+    /// Permit for the connection among those of its VM.
     pub permit: ConnectionPermit,
 }
 
@@ -158,12 +158,13 @@ async fn welcome(
     }
 }
 
-/// A client's choice among what a listener offers, and its place among the connections of the VM.
+/// Exports that a listener offers to one client, and the permit of the export that it chose.
 struct Choosing<'a> {
     offers: &'a Offers,
     half_open: &'a HalfOpen,
     peer: Peer,
-    /// Never waited for: there to be shared with the handshake, which may move between threads.
+    /// Result of [`Exports::admit`], which takes `&self`; the lock is never contended, and makes
+    /// this type `Sync` because the handshake may move between threads.
     admitted: Mutex<Option<(Offer, ConnectionPermit)>>,
 }
 

@@ -16,7 +16,7 @@ pub struct Offer {
     pub export: Export,
     /// The loop.
     pub handle: LoopHandle,
-    /// Connections of its VM, over all of the VM's exports.
+    /// Connections of the VM that owns the export, over all of its exports.
     pub connections: Arc<VmConnections>,
 }
 

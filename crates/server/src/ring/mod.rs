@@ -44,7 +44,7 @@ pub struct Completion {
 pub struct Ring {
     ring: IoUring,
     files: Vec<Option<OwnedFd>>,
-    /// Files whose reads and writes are handed to a kernel worker at once.
+    /// Flags by file index: true if reads and writes go to a kernel worker at once (`IOSQE_ASYNC`).
     aside: Vec<bool>,
     free_files: Vec<u32>,
     vectors: Vec<Mem>,
@@ -118,14 +118,14 @@ impl Ring {
         Ok(FileId(index))
     }
 
-    /// Has reads and writes of a file begin on a kernel worker: its file system may block where they are submitted, and with it
-    /// whoever submits.
+    /// Makes reads and writes of a file start on a kernel worker (`IOSQE_ASYNC`), because its file
+    /// system may block at submission and would stop the loop.
     pub fn set_aside(&mut self, file: FileId) {
         self.aside[file.0 as usize] = true;
     }
 
-    /// Takes a file out of the table and returns it; the kernel keeps it until the last operation on it ends. To close it may
-    /// block where its file system does not answer.
+    /// Removes a file from the table and returns it; the kernel keeps it until the last operation
+    /// on it ends. Closing it may block if its file system does not answer.
     pub fn remove_file(&mut self, file: FileId) -> OwnedFd {
         // What was prepared for this file must not meet the slot's next one.
         while !self.ring.submission().is_empty() && self.submit(0, None).is_ok() {}
@@ -206,11 +206,12 @@ impl Ring {
         );
     }
 
-    /// Sets how many of the kernel's worker threads I/Os of files may hold at once, those that do not go
-    /// asynchronously by themselves; 0 changes nothing. Returns how many it was before.
+    /// Sets the most io_uring workers that file I/O may occupy at once (bounded workers in
+    /// `io_uring_register_iowq_max_workers(3)`); 0 leaves the limit as it is. Returns the limit
+    /// before.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn set_workers_most(&mut self, most: u32) -> io::Result<u32> {
         let mut limits = [most, 0];
         let submitter = self.ring.submitter();
@@ -242,7 +243,7 @@ impl Ring {
         self.push(opcode::Timeout::new(&SECOND).build(), token);
     }
 
-    /// Completes once a socket has something to receive, or its peer has gone.
+    /// Submits a poll that completes once the socket has bytes to receive, or was closed.
     pub fn await_readable(&mut self, file: FileId, token: u64) {
         let entry = opcode::PollAdd::new(Fixed(file.0), libc::POLLIN as u32);
         self.push(entry.build(), token);

@@ -10,15 +10,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Idle time after which a TCP client is asked whether it is still there.
+/// Idle time after which the kernel sends keepalive probes on a TCP connection (`TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// Time between two such questions.
+/// Time between two keepalive probes (`TCP_KEEPINTVL`).
 pub const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// Time after which a TCP connection is given up whose peer acknowledges nothing, neither data nor those
-/// questions. Longer than any guest is usually stopped: Linux counts a client that does not
-/// read (its window is closed) as one that acknowledges nothing.
+/// Time without an acknowledgement of data or probes after which the kernel ends a TCP connection
+/// (`TCP_USER_TIMEOUT`). Longer than guests are usually paused: Linux also counts a client that
+/// does not read, whose window is closed, as not acknowledging.
 pub const TCP_GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
-/// Connections that wait to be accepted; the kernel takes less where `net.core.somaxconn` says so.
+/// Length of a listening socket's accept queue; `net.core.somaxconn` may lower it.
 const BACKLOG: libc::c_int = 4096;
 
 /// The filesystem that lives in memory (`TMPFS_MAGIC`).
@@ -75,7 +75,7 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
     }
 }
 
-/// Takes `O_NONBLOCK` off an open file: with it io_uring fails what would have to wait (`EAGAIN`).
+/// Clears `O_NONBLOCK` on an open file: io_uring would fail I/O that has to wait with `EAGAIN`.
 pub fn wait_for_io(file: &File) -> io::Result<()> {
     // SAFETY: takes no memory; the descriptor is open because it is borrowed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
@@ -216,22 +216,22 @@ pub fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
     (n >= 0).then(|| value[..n as usize].to_vec())
 }
 
-/// Whether this process may write to a file, which is not opened for it.
+/// Checks that this process may write to a file, without opening the file.
 ///
 /// # Errors
-/// Says why it may not.
+/// The error of `faccessat(2)`, or an error for a path with a zero byte.
 pub fn may_write(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path is a C string of ours.
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) })
 }
 
-/// Physical memory of the host in bytes.
+/// Returns the physical memory of the host in bytes; `u64::MAX` if it is not known.
 pub fn host_memory() -> u64 {
     // SAFETY: both calls take and return integers.
     let [pages, page] =
         [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
-    // A negative answer means that nobody knows, and nothing is too large then.
+    // `sysconf` returns -1 if it does not know; no disk is then taken to be too large.
     match (u64::try_from(pages), u64::try_from(page)) {
         (Ok(pages), Ok(page)) => pages.saturating_mul(page),
         _ => u64::MAX,
@@ -252,7 +252,8 @@ pub fn set_attribute(file: &File, name: &CStr, value: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Has the kernel find out, and end, TCP connections whose other end is gone without a word.
+/// Makes the kernel detect and end TCP connections whose peer vanished, with keepalive probes and a
+/// limit on unacknowledged data.
 pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
     let seconds = |time: Duration| time.as_secs() as libc::c_int;
     let milliseconds = |time: Duration| time.as_millis() as libc::c_int;
@@ -280,14 +281,15 @@ pub fn keep_tcp_alive(socket: BorrowedFd<'_>) -> io::Result<()> {
         let value: libc::c_int = value;
         let pointer = std::ptr::from_ref(&value).cast();
         let len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the value is an integer of ours, as all of these options take, and its length is given.
+        // SAFETY: each of these options takes an integer; `pointer` and `len` describe `value`,
+        // which outlives the call.
         check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, pointer, len) })?;
     }
     Ok(())
 }
 
-/// Lets a listening socket have more clients waiting than the standard library's 128, so that a burst
-/// of them finds room until they are accepted.
+/// Lengthens the accept queue of a listening socket from the standard library's 128 to 4096,
+/// so that a burst of clients finds room.
 pub fn lengthen_backlog(listener: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes no memory; on a socket that listens it only changes the length of the queue.
     check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) })

@@ -57,11 +57,11 @@ pub enum Change<'a> {
         /// The VM's name.
         vm: &'a str,
     },
-    /// Keeps that a disk was made or served, in place of what was known of its path.
+    /// Stores that a disk was created or served; replaces the record of the same path.
     PutDisk(&'a KnownDisk),
-    /// Forgets the disks of this export, or of this path.
+    /// Deletes the records of disks with this export name or path.
     ForgetDisk {
-        /// The export or the path.
+        /// NBD export name, or absolute path of the file.
         name: &'a str,
     },
     /// Forgets what was learnt of a VM, on every device by every policy.

@@ -1,5 +1,6 @@
-//! What shall survive a restart: VMs that were added or changed with `--persist`, their jobs, what
-//! controllers have learnt, and which disks there were. One file, an embedded database (redb), one daemon at a time.
+//! Store of everything that survives a restart: VMs that were added or changed with `--persist`,
+//! their jobs, learnt state of controllers, and the disks that were served. One file, an embedded
+//! database (redb), used by one daemon at a time.
 //!
 //! ```text
 //!   absent --make beside it, link--> open --change: one transaction, one fsync--> open
@@ -271,10 +272,10 @@ impl Store {
         })
     }
 
-    /// The disks that were made or served, by path.
+    /// Returns the disks that were created or served, ordered by path.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn disks(&self) -> Result<Vec<KnownDisk>, StoreError> {
         self.with("read the store", |database| {
             let disks = database.begin_read()?.open_table(DISKS)?;
@@ -292,10 +293,10 @@ impl Store {
         })
     }
 
-    /// Forgets the disks of this export, or of this path. Whether there were any.
+    /// Deletes the records of disks with this export name or path. Returns true if there were any.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn forget_disk(&self, name: &str) -> Result<bool, StoreError> {
         Ok(self.apply(&[Change::ForgetDisk { name }])? > 0)
     }

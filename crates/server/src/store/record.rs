@@ -49,19 +49,19 @@ impl Scope {
     }
 }
 
-/// A disk on a file that was made or served: no new one is made in its place.
+/// Record of a disk on a file that was created or served: no new file is created in its place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct KnownDisk {
-    /// Absolute path of its file, as it was configured.
+    /// Absolute path of the disk's file, with symbolic links as configured.
     pub path: String,
-    /// NBD export name.
+    /// NBD export name of the disk.
     pub export: String,
-    /// The VM's name.
+    /// Name of the VM.
     pub vm: String,
 }
 
 impl KnownDisk {
-    /// A disk of a VM; `None`: it lies on no file.
+    /// Returns the record of a VM's disk; `None` for a disk without a file.
     pub fn of(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
         let path = disk.path.as_deref()?;
         Some(KnownDisk {
@@ -72,7 +72,7 @@ impl KnownDisk {
     }
 }
 
-/// The path that leads to the same file from everywhere.
+/// Returns the absolute form of a path, without resolving symbolic links.
 pub(crate) fn whole(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -23,7 +23,7 @@ pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
 /// Jobs that run, by device and VM, in words.
 pub(super) const JOBS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
 
-/// Disks that were made or served, by the path of their file: the export, and its VM.
+/// Disks that were created or served: absolute path of the file to NBD export name and VM name.
 pub(super) const DISKS: TableDefinition<'_, &str, (&str, &str)> = TableDefinition::new("disks");
 
 /// VM, device, policy.
@@ -176,7 +176,7 @@ mod tests {
         assert!(matches!(refused, SchemaError::Newer(3, 1)), "{refused:?}");
     }
 
-    /// What each release has made, and what of it the next ones keep.
+    /// Upgrades a store of each older schema, and finds its records afterwards.
     #[test]
     fn what_every_older_release_kept_is_there_in_todays_schema() {
         for release in 1..STEPS.len() {

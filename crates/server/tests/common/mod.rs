@@ -88,7 +88,7 @@ pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
         device,
         objective: Objective::default(),
         schedule: None,
-        // As many as a device serves: tests connect more often than guests do.
+        // The device's maximum, because tests open more connections than guests do.
         max_connections: 4096,
         disks,
     }
@@ -237,7 +237,7 @@ impl Client {
         }
     }
 
-    /// A client that chooses its export by `NBD_OPT_EXPORT_NAME`, which tells no block sizes.
+    /// Connects with `NBD_OPT_EXPORT_NAME`, which negotiates no block sizes.
     pub fn connect_untold(socket: &Path, export: &str) -> Client {
         const NBD_OPT_EXPORT_NAME: u32 = 1;
         let mut stream = UnixStream::connect(socket).expect("somebody listens");
@@ -246,7 +246,7 @@ impl Client {
         stream.set_write_timeout(patience).unwrap();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).expect("it greets");
-        // Fixed newstyle, no zeroes at the end of the handshake.
+        // Client flags: fixed newstyle, no zeroes at the end of the handshake.
         let mut option = 3u32.to_be_bytes().to_vec();
         option.extend(b"IHAVEOPT");
         option.extend(NBD_OPT_EXPORT_NAME.to_be_bytes());

@@ -29,7 +29,7 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
     assert_eq!(changed["objective"]["weight"], 7);
     assert_eq!(changed["objective"]["limit"], Value::Null);
 
-    // So is how many clients it may have.
+    // The maximum number of connections is changed in the same way.
     assert_eq!(changed["max_connections"], 64);
     other["max_connections"] = json!(200);
     let (status, changed) = put(&other).await;

@@ -40,10 +40,10 @@ pub struct DeviceView {
     pub max_io_bytes: u32,
     /// I/Os with the device now.
     pub in_flight: u32,
-    /// I/Os with the device that do not count against its depth: those of disks that hang.
+    /// I/Os with the device that do not count against its queue depth, because their disks hang.
     #[serde(default)]
     pub uncounted: u32,
-    /// Age of the oldest I/O with the device; absent while there is none.
+    /// Age of the oldest I/O with the device in nanoseconds; absent while there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_io_ns: Option<u64>,
     /// Guest requests inside the engine.
@@ -117,18 +117,19 @@ pub struct PartView {
     pub enforced_by: Vec<String>,
 }
 
-/// Request slots and payload memory of a VM.
+/// Request slots and payload memory of a VM, as its incoming requests take them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct IntakeView {
-    /// Request slots held.
+    /// Request slots that the VM holds.
     pub slots: u64,
     /// Guaranteed part of the device's request slots.
     pub slots_part: u64,
-    /// Payload memory held, in bytes.
+    /// Payload memory that the VM holds, in bytes.
     pub payload_bytes: u64,
-    /// Guaranteed part of the payload memory for writes in bytes, and as much again for reads.
+    /// Guaranteed part of the payload memory for writes, in bytes; reads have as much again.
     pub payload_part_bytes: u64,
-    /// Connections that are not read from because the VM has no slot or memory left.
+    /// Connections that are not read from because the VM has no request slot or payload memory
+    /// left.
     pub waiting_connections: u32,
 }
 
@@ -154,17 +155,17 @@ pub struct VmView {
     pub disks: Vec<DiskView>,
     /// Connected clients.
     pub clients: u32,
-    /// Most clients that may be connected at a time.
+    /// Most NBD connections to the VM at a time.
     #[serde(default = "default_max_connections")]
     pub max_connections: u32,
-    /// Clients that were refused because that many were.
+    /// Connections refused since the VM was added, for the VM's maximum or the device's.
     #[serde(default)]
     pub connections_refused: u64,
     /// Requests waiting.
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
-    /// Request slots and payload memory; absent from daemons that did not divide them.
+    /// Request slots and payload memory; all zero from daemons without these figures.
     #[serde(default)]
     pub intake: IntakeView,
     /// How it is tuned to its target; absent where nothing tunes it.
@@ -187,10 +188,11 @@ pub struct DiskView {
     pub size_bytes: u64,
     /// Why it refuses requests; `null` while it is well.
     pub failed: Option<String>,
-    /// Age of its oldest I/O with the device; absent while it has none there.
+    /// Age of the disk's oldest I/O with the device in nanoseconds; absent while it has none there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_io_ns: Option<u64>,
-    /// How long no I/O of it has ended, if it hangs: others go on, and it gets one I/O at a time.
+    /// Nanoseconds since an I/O of the disk last ended, while the disk hangs; absent otherwise. A
+    /// hung disk gets one I/O at a time and other disks go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hung_for_ns: Option<u64>,
     /// Rules by which it misbehaves on purpose.
@@ -290,7 +292,7 @@ impl VmView {
     }
 }
 
-/// Bound that a daemon has which does not tell any.
+/// Returns the maximum assumed for a daemon that does not report `max_connections`.
 fn default_max_connections() -> u32 {
     config::vm::DEFAULT_MAX_CONNECTIONS
 }

@@ -97,8 +97,8 @@ impl Device {
         let disk = &state.disk;
         let mut export = Export::new(state.serial, disk.export.clone(), disk.size);
         let preferred = disk.physical_block().max(disk.block_size);
-        // Everything is served from one byte on. Sectors of 512 bytes are so common that whoever
-        // says so means nothing by it; whoever says 4 KiB wants clients to keep to that.
+        // Any alignment is served. 512 bytes are the default of most tools and not a demand, so
+        // that the minimum is 1; a configured 4 KiB binds clients that negotiate block sizes.
         let minimum = match disk.block_size {
             ..=512 => 1,
             larger => larger,
@@ -130,8 +130,9 @@ impl DiskState {
         if let Medium::File(open) = &self.disk.medium {
             let file = ring.add_file(open.file.try_clone()?.into())?;
             if open.facts.durably == Durably::Sync {
-                // A file system that nothing is known of may ask its server already at submission (FUSE does, for a
-                // file's attributes): one that does not answer would stop the loop, and every disk on it.
+                // An unknown file system may call its server already at submission, as FUSE does
+                // for a file's attributes. One that does not answer would stop the loop with every
+                // disk on it.
                 ring.set_aside(file);
             }
             self.file = Some(file);

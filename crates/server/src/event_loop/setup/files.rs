@@ -11,15 +11,15 @@ use crate::media::Watched;
 use crate::ring::sys;
 use crate::store::whole;
 
-/// Device and inode of a file, or a block device, as [`sys::identity`] has it.
+/// File identity as [`sys::identity`] returns it: file system and inode, or block device.
 type Identity = (bool, u64, u64);
 
-/// The files that the disks of a daemon have open, over all its devices. Cloned, it is the same list. The list is never
-/// held while the kernel is asked for anything.
+/// Files that the disks of a daemon have open, over all its devices. Clones share one list. Its
+/// lock is never held during a system call.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     used: Arc<Mutex<HashMap<Identity, Vec<User>>>>,
-    /// Absolute paths of disks that were made or served before, as far as a store knows them.
+    /// Absolute paths of disks that the store knows to have been created or served before.
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -34,12 +34,13 @@ pub struct User {
 }
 
 impl Files {
-    /// Replaces the list of disks that were made or served before.
+    /// Replaces the paths of disks that were created or served before.
     pub(crate) fn set_known(&self, paths: impl Iterator<Item = PathBuf>) {
         *self.known() = paths.collect();
     }
 
-    /// Whether a disk on this path was made or served before, so that no new one may take its place.
+    /// Returns true if a disk on this path was created or served before, so that no new one may
+    /// take its place.
     pub(crate) fn knows(&self, path: &Path) -> bool {
         self.known().contains(&whole(path))
     }
@@ -48,7 +49,7 @@ impl Files {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The files, for whoever looks after them.
+    /// Returns the observed state of each file, for the media watcher.
     pub(crate) fn watched(&self) -> Vec<Weak<Watched>> {
         let files = self.all();
         let users = files.values().flatten();
@@ -80,7 +81,7 @@ impl Files {
         }
     }
 
-    /// A disk has been opened.
+    /// Records the file of a disk that was opened.
     pub(crate) fn add(&self, vm: &str, disk: &Disk, path: &Path) {
         if let Medium::File(open) = &disk.medium {
             self.all()
@@ -105,7 +106,7 @@ impl Files {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Identity, Vec<User>>> {
-        // Each change is whole, whoever panicked.
+        // A panic cannot leave the map half changed: each change is one call.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -223,8 +223,8 @@ impl Prepared {
         })
     }
 
-    /// Exports that clients are offered, with the serial number of each disk as the export's `id`, and
-    /// the connections of the VM that each is of.
+    /// Returns the exports of the device, with the serial number of each disk as the export's `id`,
+    /// and the connections of the VM that owns it.
     pub fn exports(&self) -> Vec<(Export, Arc<VmConnections>)> {
         let disks = self.device.disks.iter();
         let offered = disks.map(|(at, disk)| {
@@ -235,8 +235,8 @@ impl Prepared {
     }
 }
 
-/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. A file is waited for as long as the
-/// configuration says.
+/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. Opening a file
+/// fails after `open_within` of the configuration.
 fn open_disks(
     config: &Config,
     device: &DeviceConfig,
@@ -266,8 +266,8 @@ fn open_disks(
     Ok(disks)
 }
 
-/// Opens a disk of a VM. It may block for as long as the file system does not answer: for a thread that may be abandoned.
-/// Whoever keeps the disk adds it to `files`.
+/// Opens a disk of a VM. May block for as long as the file system does not answer, so it is called
+/// through `bounded`. The caller adds a disk that it keeps to `files`.
 ///
 /// # Errors
 /// When another disk is on the same file, or it cannot be opened.
@@ -285,8 +285,8 @@ pub fn open_disk(
     Ok(NewDisk { disk: opened, at })
 }
 
-/// Opens a disk. One that was served before is never made anew, whatever `create` says: a file that is missing, or empty, is
-/// more likely one whose file system is not mounted than one that nobody wants.
+/// Opens a disk. The file of a disk that was served before is never created anew, whatever `create`
+/// says: if it is missing or empty, its file system is probably not mounted.
 fn open_known(device: &DeviceConfig, disk: &DiskConfig, files: &Files) -> Result<Disk, OpenError> {
     let known = disk.path.as_ref().filter(|path| files.knows(path));
     let Some(path) = known.filter(|_| disk.create != Create::No) else {
