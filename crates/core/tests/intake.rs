@@ -353,7 +353,7 @@ fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
 
 #[test]
 fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
-    let (mut crowd, vm, client) = with_a_reply_kept();
+    let (mut crowd, _, client) = with_a_reply_kept();
     crowd.ask(0, Op::Read, 1 << 20, 128 * KIB).expect("a slot");
     assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
     assert!(crowd.engine.take_reply(crowd.now, client, 32 * KIB));
