@@ -44,6 +44,7 @@ pub mod learnt;
 pub mod names;
 pub mod objective;
 pub mod pace;
+pub mod part;
 pub mod pattern;
 pub mod policy;
 pub mod precision;

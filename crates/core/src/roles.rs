@@ -15,6 +15,7 @@ use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::starvation::Bound;
 use crate::time::Nanos;
 use crate::tuning::Tuning;
+use core::fmt;
 
 /// Where a regulator holds requests back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -642,4 +643,20 @@ pub trait Controller: Send {
 
     /// All that there is to import has been: knobs may be turned for it.
     fn imported(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+}
+
+/// The parts of a composition, ready to work.
+pub struct Roles {
+    /// Turns knobs; most compositions have none.
+    pub controller: Option<Box<dyn Controller>>,
+    /// Says how much of each VM may pass.
+    pub regulator: Box<dyn Regulator>,
+    /// Says which of that goes next.
+    pub dispatcher: Box<dyn Dispatcher>,
+}
+
+impl fmt::Debug for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roles").finish_non_exhaustive()
+    }
 }

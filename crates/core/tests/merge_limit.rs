@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
-use tidegate_core::policy::Roles;
+use tidegate_core::roles::Roles;
 use tidegate_core::regulate::merge_limit::{MergeLimit, MergeLimitParams};
 use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Throttle};

@@ -4,7 +4,8 @@
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::jobs::JobEnd;
-use tidegate_core::policy::{PolicySpec, Roles};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::roles::Roles;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::{

@@ -31,7 +31,7 @@ use super::{LastQuiet, quiet_time};
 use crate::facts::Facts;
 use crate::learnt::{Blob, BlobError};
 use crate::objective::{Objective, OpsRate, Rate};
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::regulate::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
 };

@@ -20,7 +20,7 @@
 use crate::facts::Facts;
 use crate::jobs::{Admission, Change, Class, JobTerms, Priorities, Standing};
 use crate::objective::{Priority, Rate};
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::regulate::proportion::LITERAL;
 use crate::request::VmId;
 use crate::roles::{Controller, Event, Interests, Knob, Knobs};

@@ -26,7 +26,7 @@
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
-use crate::policy::{Capacity, ParamInfo, ParamKind, Params};
+use crate::part::{Capacity, ParamInfo, ParamKind, Params};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};

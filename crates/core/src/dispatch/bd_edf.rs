@@ -71,7 +71,7 @@ mod sorted;
 use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, Unit};
-use crate::policy::Capacity;
+use crate::part::Capacity;
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick, Waits};

@@ -7,7 +7,7 @@
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
 use crate::heap::IndexedHeap;
-use crate::policy::{ParamInfo, ParamKind, Params};
+use crate::part::{ParamInfo, ParamKind, Params};
 use crate::request::{ReqId, VmId};
 use crate::time::Nanos;
 

@@ -24,7 +24,7 @@
 use super::moved;
 use crate::ends::Ends;
 use crate::facts::{DeviceSpec, Facts, Unit};
-use crate::policy::{ParamInfo, Params};
+use crate::part::{ParamInfo, Params};
 use crate::profile::{Access, Curve, Direction, Profile};
 use crate::request::{DeviceIo, Op};
 use crate::roles::{Event, Interests, Knob};
@@ -103,7 +103,7 @@ impl CostParams {
     /// Below it an I/O takes a device about as long as one of this size does.
     pub(crate) const SIZE: ParamInfo = ParamInfo {
         name: "cost_size",
-        kind: crate::policy::ParamKind::Bytes,
+        kind: crate::part::ParamKind::Bytes,
         default: 16 << 10,
         min: 512,
         max: 16 << 20,

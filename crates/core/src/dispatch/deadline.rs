@@ -44,7 +44,7 @@
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};

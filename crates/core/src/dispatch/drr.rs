@@ -47,7 +47,7 @@ use super::cost::{CostModel, CostParams};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL, Unit};
 use crate::objective::Objective;
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};

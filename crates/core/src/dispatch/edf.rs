@@ -28,7 +28,7 @@ use super::by_deadline::{
 };
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
-use crate::policy::{Capacity, Honours, ParamInfo, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, PartInfo};
 use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Pick};

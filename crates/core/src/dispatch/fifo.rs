@@ -10,7 +10,7 @@
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
-use crate::policy::{Capacity, Honours, PartInfo};
+use crate::part::{Capacity, Honours, PartInfo};
 use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Pick};

@@ -43,7 +43,7 @@ use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::fenwick::Fenwick;
 use crate::objective::Objective;
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::random::SplitMix64;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};

@@ -56,7 +56,7 @@ use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::{Objective, Rate};
 use crate::pace::{FirstServed, Pacer, RatePacer};
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};

@@ -45,7 +45,7 @@ use super::virtual_time::{ByTag, Flow, Virtual};
 use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Objective;
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::facts::Facts;
-use crate::policy::Roles;
+use crate::roles::Roles;
 use crate::request::Lane;
 use crate::roles::{Event, Interests, Knob, Knobs, PeerShare, Reopened};
 use crate::time::Nanos;

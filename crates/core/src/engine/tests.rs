@@ -4,7 +4,7 @@ use super::*;
 use crate::dispatch::cost::{CostBy, CostParams};
 use crate::dispatch::mclock::{MClock, MClockParams};
 use crate::objective::Rate;
-use crate::policy::Capacity;
+use crate::part::Capacity;
 use crate::regulate::credit::Credits;
 use crate::request::{IoError, Op, Request};
 use crate::roles::{Controller, Event, Interests, Knob, Knobs};

@@ -1,9 +1,6 @@
 //! A composition with the values of its parameters, by name.
 
-use super::{
-    Capacity, Honours, ParamInfo, Params, Part, Roles, controllers, dispatchers, registry,
-    regulators,
-};
+use super::{controllers, dispatchers, registry, regulators};
 use crate::control::{job_priorities, tuner};
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cfq;
@@ -12,9 +9,10 @@ use crate::dispatch::mclock;
 use crate::facts::DeviceSpec;
 use crate::names::nearest;
 use crate::objective::Objective;
+use crate::part::{Capacity, Honours, ParamInfo, Params, Part};
 use crate::profile::Profile;
 use crate::regulate::merge_limit;
-use crate::roles::{Controller, Dispatcher, Regulator, Stage};
+use crate::roles::{Controller, Dispatcher, Regulator, Roles, Stage};
 use crate::starvation::Bound;
 use core::{fmt, iter};
 use std::sync::LazyLock;

@@ -61,7 +61,7 @@ mod smoothed;
 
 use crate::engine::Footprint;
 use crate::facts::Facts;
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::VmId;
 use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
 use crate::time::Nanos;

@@ -27,7 +27,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::OpsRate;
 use crate::pace::Pacer;
-use crate::policy::{ParamInfo, ParamKind, PartInfo, SLACK};
+use crate::part::{ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Event, Gate, Interests, Knob, Regulator, Reopened, Stage, Throttle};
 use crate::time::Nanos;

@@ -1,7 +1,7 @@
 //! The regulator that holds nothing back.
 
 use crate::facts::Facts;
-use crate::policy::{Honours, PartInfo};
+use crate::part::{Honours, PartInfo};
 use crate::request::ReqId;
 use crate::roles::{Gate, Regulator, Stage};
 

@@ -9,7 +9,7 @@
 use crate::engine::DeviceSpec;
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
-use crate::policy::{ParamInfo, ParamKind, Params};
+use crate::part::{ParamInfo, ParamKind, Params};
 use crate::time::Nanos;
 
 /// How long an interval may take that the device sets the length of.

@@ -19,7 +19,7 @@ use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
-use crate::policy::{Honours, PartInfo, SLACK};
+use crate::part::{Honours, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Spent, Stage};
 use crate::time::Nanos;

@@ -33,7 +33,7 @@ use super::turn::{Hold, Turn};
 use crate::dispatch::moved;
 use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
-use crate::policy::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{Lane, VmId};
 use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
 use crate::time::Nanos;

@@ -6,7 +6,7 @@ use crate::common::checked::{Checked, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
-use tidegate_core::policy::Roles;
+use tidegate_core::roles::Roles;
 use tidegate_core::regulate::circ::{Circ, CircParams};
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{

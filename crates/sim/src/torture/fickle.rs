@@ -7,7 +7,7 @@ use super::Dice;
 use tidegate_core::facts::{DeviceSpec, Facts};
 use tidegate_core::jobs::{JobTerms, Standing};
 use tidegate_core::learnt::{Blob, BlobError};
-use tidegate_core::policy::Roles;
+use tidegate_core::roles::Roles;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare};
 use tidegate_core::time::Nanos;

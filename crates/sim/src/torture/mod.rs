@@ -32,7 +32,8 @@ use crate::checker::{Broken, Checker};
 use core::fmt;
 use journal::Journal;
 use tidegate_core::jobs::JobEnd;
-use tidegate_core::policy::{PolicySpec, Roles};
+use tidegate_core::policy::PolicySpec;
+use tidegate_core::roles::Roles;
 use tidegate_core::request::{DeviceIo, Done};
 use world::World;
 

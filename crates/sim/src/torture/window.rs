@@ -5,7 +5,7 @@
 //! request that gave it its name is answered.
 
 use tidegate_core::facts::Facts;
-use tidegate_core::policy::Roles;
+use tidegate_core::roles::Roles;
 use tidegate_core::request::{ReqId, VmId};
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
 

@@ -41,7 +41,7 @@ pub mod strategy;
 
 use crate::facts::Facts;
 use crate::pattern::{Patterns, WINDOW};
-use crate::policy::{Capacity, Honours, ParamInfo, Params, PartInfo};
+use crate::part::{Capacity, Honours, ParamInfo, Params, PartInfo};
 use crate::request::{Done, IoError, Op, ReqId, VmId};
 use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 use crate::time::Nanos;

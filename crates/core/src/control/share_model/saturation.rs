@@ -2,7 +2,7 @@
 //! model has about it.
 
 use crate::facts::Facts;
-use crate::policy::{ParamInfo, Params};
+use crate::part::{ParamInfo, Params};
 use crate::profile::{Estimation, Pattern, Profile};
 use crate::request::VmId;
 

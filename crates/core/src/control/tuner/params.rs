@@ -4,7 +4,7 @@ use super::Tuners;
 use super::target::TargetTerms;
 use super::throughput::Gains;
 use super::window::WindowTerms;
-use crate::policy::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::precision::MILLION;
 use crate::roles::Controller;
 use crate::time::Nanos;

@@ -4,7 +4,7 @@ use super::{BdEdf, BdEdfParams};
 use crate::dispatch::by_deadline::{
     BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN,
 };
-use crate::policy::{Honours, ParamInfo, ParamKind, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::roles::Dispatcher;
 use crate::time::Nanos;
 

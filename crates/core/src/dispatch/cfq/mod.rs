@@ -81,7 +81,7 @@ use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::heap::IndexedHeap;
 use crate::objective::Priority;
-use crate::policy::Capacity;
+use crate::part::Capacity;
 use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};

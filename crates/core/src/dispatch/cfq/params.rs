@@ -3,7 +3,7 @@
 use super::Cfq;
 use super::trees::LEAST_TURN;
 use crate::objective::Priority;
-use crate::policy::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use crate::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::roles::Dispatcher;
 use crate::starvation::{Bound, Slices};
 use crate::time::Nanos;

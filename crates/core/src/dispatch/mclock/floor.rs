@@ -6,7 +6,7 @@
 //! it: on average its throttle lets no more than the target pass, and what does not ask is not served.
 
 use crate::objective::{Objective, OpsRate, Rate};
-use crate::policy::{ParamInfo, Params};
+use crate::part::{ParamInfo, Params};
 use crate::regulate::merge_limit::repaid;
 
 /// Whether a target is a floor, too.

@@ -11,7 +11,7 @@ mod schedule;
 use serde::{Deserialize, Serialize};
 use tidegate_config::told::TuningView;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::Honours;
+use tidegate_core::part::Honours;
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;

@@ -74,7 +74,7 @@ impl ParamInfo {
     }
 
     /// What may be given, in words.
-    pub(super) fn allowed(&self) -> String {
+    pub(crate) fn allowed(&self) -> String {
         let unit = match self.kind {
             ParamKind::Bytes => " bytes",
             ParamKind::Duration => " ns",
@@ -87,7 +87,7 @@ impl ParamInfo {
 
 /// Values of a composition's parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Params(pub(super) Vec<(&'static ParamInfo, u64)>);
+pub struct Params(pub(crate) Vec<(&'static ParamInfo, u64)>);
 
 impl Params {
     /// The value of a parameter, where the composition has it.
