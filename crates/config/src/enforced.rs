@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use serde::Serialize;
 use tidegate_core::objective::{Objective, Priority, Rate};
-use tidegate_core::policy::{self, PolicySpec};
 use tidegate_core::part::Honours;
+use tidegate_core::policy::{self, PolicySpec};
 use tidegate_device::units;
 
 use crate::field::Field;

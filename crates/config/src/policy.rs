@@ -1,7 +1,7 @@
 //! Which policy, and its parameters: a name, or a table that names its parts.
 
-use tidegate_core::policy::{PolicyError, PolicySpec};
 use tidegate_core::part::{ParamInfo, ParamKind};
+use tidegate_core::policy::{PolicyError, PolicySpec};
 use tidegate_core::time::Nanos;
 
 use crate::diagnose::ConfigErrors;

@@ -3,8 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::precision::Precision;
-use tidegate_core::roles::Throttle;
-use tidegate_core::tuning::{BandwidthRange, Inadequate, Tuning};
+use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 
 /// Millionths that are one per cent.
 const PER_CENT: f64 = 10_000.0;

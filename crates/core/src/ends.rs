@@ -1,7 +1,7 @@
 //! Where the last requests of a stream ended: what makes the next one sequential.
 
-use crate::facts::NIL;
 use crate::request::{DeviceIo, VmId};
+use crate::slots::NIL;
 
 /// How many requests back a stream is remembered: a guest that reads as many files at once is
 /// sequential in each of them.

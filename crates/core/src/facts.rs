@@ -398,7 +398,7 @@ impl Facts {
     /// by its tables alone.
     pub fn request_bytes(&self, id: ReqId) -> u32 {
         let hot = &self.hot[id.index()];
-        crate::dispatch::moved(self, hot.op, hot.len)
+        moved(self, hot.op, hot.len)
     }
 
     /// A waiting unit's place in the order of arrival.
@@ -434,5 +434,15 @@ impl Facts {
             .collect();
         all.sort_by_key(|&id| self.seq(id));
         all
+    }
+}
+
+/// Bytes of `len` that an operation moves through the device: none for what it does by its
+/// tables alone.
+pub(crate) fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
+    match op {
+        Op::Read | Op::Write => len,
+        Op::WriteZeroes if facts.device().spec.zeroes_are_writes => len,
+        Op::WriteZeroes | Op::Discard | Op::Flush => 0,
     }
 }

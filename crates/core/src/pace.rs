@@ -371,6 +371,15 @@ fn ops_unit(rate: Option<OpsRate>) -> u64 {
     rate.and_then(|o| o.norm).unwrap_or(1) as u64
 }
 
+/// And made good no faster than at this part of the rate, in per cent.
+const REPAID_PERCENT: u64 = 110;
+
+/// How fast late slots of such a rate are made good.
+pub(crate) fn repaid(per_s: u64) -> u64 {
+    let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
+    u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,13 +28,11 @@
 //! A VM's state is 128 bytes, and its last ends 320, of which each request reads 64. Nothing is
 //! allocated for a request. Windows end when somebody looks, so that there is no timer.
 
-use crate::dispatch::moved;
 use crate::ends::{Ends, Run};
-use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{Facts, moved};
 use crate::profile::{Direction, Pattern};
 use crate::request::{DeviceIo, Op, VmId};
-use crate::roles::{Event, Interests};
+use crate::roles::{Event, Footprint, Interests};
 use crate::time::Nanos;
 
 /// How long a window is.

@@ -3,7 +3,6 @@
 //! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
 //! state first, then tells the roles that asked to hear of it ([`Interests`]).
 
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::group::Group;
 use crate::jobs::{Admission, JobTerms, Standing};
@@ -14,8 +13,23 @@ use crate::profile::Profile;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::starvation::Bound;
 use crate::time::Nanos;
-use crate::tuning::Tuning;
+use crate::tuning::{Throttle, Tuning};
 use core::fmt;
+
+/// Memory in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Footprint {
+    /// Scheduling state a VM.
+    pub vm: usize,
+    /// Objective, statistics and histograms a VM.
+    pub vm_cold: usize,
+    /// A guest request, with its place in the queues and its account.
+    pub request: usize,
+}
+
+/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of the
+/// medium's own costs the device more than the I/O that it saves, where it saves less than a quarter.
+pub const FILL: u32 = 75;
 
 /// Where a regulator holds requests back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,21 +106,6 @@ pub enum Knob {
     /// regularly late because others have their turn first go at once, by up to so long. Zero: none, as
     /// without this knob.
     Lateness(Nanos),
-}
-
-/// How fast a VM's I/Os may follow each other on their way to the device.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Throttle {
-    /// As fast as they come.
-    #[default]
-    Off,
-    /// So many bytes a second: each I/O takes its bytes' time of it, and what comes late through no
-    /// fault of the VM's is made good. 1 to 2^50.
-    Exactly(u64),
-    /// At most so many bytes a second; what comes late is lost. 1 to 2^50.
-    AtMost(u64),
-    /// So many thousandths of an I/O a second; late ones are made good. 1 to 2^50.
-    Ios(u64),
 }
 
 impl Knob {
@@ -460,7 +459,7 @@ pub trait Regulator: Send {
     /// request along as fits. Whole requests go along in any case, and where the device's own bounds hold,
     /// none is cut.
     fn fill(&self) -> u32 {
-        crate::regulate::merge_limit::FILL
+        FILL
     }
 
     /// A controller's knob. After [`Knob::Throttle`] the VM's gates are asked again.

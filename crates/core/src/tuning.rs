@@ -1,7 +1,21 @@
 //! What a tuner does for its VM, as plain data: for people, metrics and reports.
 
-use crate::roles::Throttle;
 use crate::time::Nanos;
+
+/// How fast a VM's I/Os may follow each other on their way to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Throttle {
+    /// As fast as they come.
+    #[default]
+    Off,
+    /// So many bytes a second: each I/O takes its bytes' time of it, and what comes late through no
+    /// fault of the VM's is made good. 1 to 2^50.
+    Exactly(u64),
+    /// At most so many bytes a second; what comes late is lost. 1 to 2^50.
+    AtMost(u64),
+    /// So many thousandths of an I/O a second; late ones are made good. 1 to 2^50.
+    Ios(u64),
+}
 
 /// How a VM that is held to a precise bandwidth is tuned just now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,8 +8,8 @@ use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome, Request, Segment, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::time::Nanos;
 

@@ -10,8 +10,8 @@ use tidegate_core::facts::Facts;
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{Op, ReqId, Request, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
-use tidegate_core::roles::Roles;
 use tidegate_core::regulate::merge_limit::{MergeLimit, MergeLimitParams};
 use tidegate_core::request::{Op, Request, VmId};
-use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Throttle};
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, Roles};
 use tidegate_core::time::Nanos;
+use tidegate_core::tuning::Throttle;
 
 /// A controller that turns what it is told to, when any objective is set.
 struct Puppet(Arc<Mutex<Vec<(VmId, Knob)>>>);

@@ -10,8 +10,7 @@ use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
 use tidegate_core::request::{DeviceIo, Op};
-use tidegate_core::roles::Throttle;
-use tidegate_core::tuning::Tuning;
+use tidegate_core::tuning::{Throttle, Tuning};
 
 fn paced(name: &str) -> PolicySpec {
     spec(name, &[])

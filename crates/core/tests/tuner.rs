@@ -9,8 +9,7 @@ use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision;
 use tidegate_core::request::{DeviceIo, Op, Request};
-use tidegate_core::roles::Throttle;
-use tidegate_core::tuning::{BandwidthRange, Tuning};
+use tidegate_core::tuning::{BandwidthRange, Throttle, Tuning};
 
 /// The composition with its parameters, tuned by windows.
 fn windowed(name: &str, params: &[(&str, u64)]) -> PolicySpec {

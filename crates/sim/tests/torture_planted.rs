@@ -5,9 +5,9 @@ use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::jobs::JobEnd;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Consumed, Dispatcher, Event, Gate, Interests, Interval, Knob, Pick, Regulator, Reopened, Stage,
 };

@@ -24,12 +24,11 @@
 //! `background_after`, and the times until the device has room.
 
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::part::{Capacity, ParamInfo, ParamKind, Params};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, ReqId, VmId};
-use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Waits};
+use crate::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Waits};
 use crate::starvation::Bound;
 use crate::time::Nanos;
 

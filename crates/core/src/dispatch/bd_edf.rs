@@ -69,12 +69,11 @@ mod part;
 mod sorted;
 
 use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, Unit};
 use crate::part::Capacity;
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Pick, Waits};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits};
 use crate::starvation::{Bound, Due};
 use crate::time::Nanos;
 use background::Background;

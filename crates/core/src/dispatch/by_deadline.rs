@@ -4,11 +4,11 @@
 //! only the first of each VM competes. An objective that changes at run time moves all of a VM's
 //! deadlines by the same span: its place alone has to be found again.
 
-use crate::engine::Footprint;
 use crate::facts::{Facts, Unit};
 use crate::heap::IndexedHeap;
 use crate::part::{ParamInfo, ParamKind, Params};
 use crate::request::{ReqId, VmId};
+use crate::roles::Footprint;
 use crate::time::Nanos;
 
 /// What "the start time of a request" is in Flubber's eq. 5.

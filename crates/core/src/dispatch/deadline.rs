@@ -41,13 +41,12 @@
 //! `writes_starved`, rounded up) I/Os if it reads, and `fifo_batch` x n (1 + `writes_starved`)
 //! if it writes. Before it expires there is no bound but that time.
 
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use crate::starvation::{Bound, Expiry};
 use crate::time::Nanos;
 use crate::tree::Forest;

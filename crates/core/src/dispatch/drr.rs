@@ -44,13 +44,12 @@
 //!   meanwhile, with the smallest Q(i) and the largest Q(j), and R + 1 more for each change.
 
 use super::cost::{CostModel, CostParams};
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL, Unit};
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 

@@ -26,12 +26,11 @@ use super::by_deadline::{
     BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN, head_of,
     leads,
 };
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::part::{Capacity, Honours, ParamInfo, PartInfo};
 use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use crate::starvation::{Bound, Due};
 use crate::time::Nanos;
 

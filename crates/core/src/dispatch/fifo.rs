@@ -7,13 +7,12 @@
 //!
 //! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
 
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::part::{Capacity, Honours, PartInfo};
 use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
-use crate::roles::{Dispatcher, Pick};
+use crate::roles::{Dispatcher, Footprint, Pick};
 use crate::starvation::Bound;
 use crate::time::Nanos;
 

@@ -38,16 +38,14 @@
 //!   for longer with a probability below 2^-64.
 
 use super::cost::CostParams;
-use super::moved;
-use crate::engine::Footprint;
-use crate::facts::{DeviceSpec, Facts};
+use crate::facts::{DeviceSpec, Facts, moved};
 use crate::fenwick::Fenwick;
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::random::SplitMix64;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use crate::starvation::{Bound, Cost, Draws};
 use crate::time::Nanos;
 

@@ -50,16 +50,14 @@
 mod floor;
 
 use super::cost::{CostModel, CostParams};
-use super::moved;
 use super::virtual_time::{ByTag, Flow, Virtual};
-use crate::engine::Footprint;
-use crate::facts::{DeviceSpec, Facts};
+use crate::facts::{DeviceSpec, Facts, moved};
 use crate::objective::{Objective, Rate};
 use crate::pace::{FirstServed, Pacer, RatePacer};
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Consumed, Dispatcher, Event, Interests, Knob, Pick, Spent};
+use crate::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Spent};
 use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 use crate::tournament::Tournament;

@@ -42,13 +42,12 @@
 
 use super::cost::{CostBy, CostModel, CostParams};
 use super::virtual_time::{ByTag, Flow, Virtual};
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use crate::starvation::{Bound, Lead, Shares, Weights};
 use crate::time::Nanos;
 

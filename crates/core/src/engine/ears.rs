@@ -2,8 +2,8 @@
 
 use super::Engine;
 use crate::facts::Facts;
-use crate::roles::Roles;
 use crate::request::Lane;
+use crate::roles::Roles;
 use crate::roles::{Event, Interests, Knob, Knobs, PeerShare, Reopened};
 use crate::time::Nanos;
 

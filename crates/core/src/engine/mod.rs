@@ -61,10 +61,9 @@ use crate::facts::{Cold, Facts, Hot, NIL, Vm};
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::policy::PolicySpec;
-use crate::roles::Roles;
 use crate::regulate::token_bucket::TokenBucket;
 use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Regulator, Stage, Waits};
+use crate::roles::{Footprint, Regulator, Roles, Stage, Waits};
 use crate::seconds::Seconds;
 use crate::stats::{Ledger, VmStats};
 use crate::steer::depth::DepthControl;
@@ -80,17 +79,6 @@ use ears::Ears;
 use hung::HungDisks;
 use intake::Intake;
 use std::collections::VecDeque;
-
-/// Memory in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Footprint {
-    /// Scheduling state a VM.
-    pub vm: usize,
-    /// Objective, statistics and histograms a VM.
-    pub vm_cold: usize,
-    /// A guest request, with its place in the queues and its account.
-    pub request: usize,
-}
 
 /// An I/O in flight.
 struct InFlight {

@@ -2,8 +2,7 @@
 
 use super::company::Head;
 use super::{Engine, queue};
-use crate::dispatch::moved;
-use crate::facts::{Cold, Facts, Hot, NIL, flag, state};
+use crate::facts::{Cold, Facts, Hot, NIL, flag, moved, state};
 use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
 use crate::time::Nanos;

@@ -2,7 +2,7 @@
 //! while VMs share it.
 
 use super::Engine;
-use crate::dispatch::moved;
+use crate::facts::moved;
 use crate::request::Op;
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;

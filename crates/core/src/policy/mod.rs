@@ -28,8 +28,8 @@ mod vfair_bsps;
 
 pub use spec::{PolicyError, PolicySpec};
 
-use crate::roles::{Controller, Dispatcher, Regulator};
 use crate::part::Part;
+use crate::roles::{Controller, Dispatcher, Regulator};
 use std::sync::LazyLock;
 
 /// The policies there are, in the order they are shown.

@@ -59,11 +59,12 @@
 mod accounts;
 mod smoothed;
 
-use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::VmId;
-use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
+use crate::roles::{
+    Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
+};
 use crate::time::Nanos;
 use accounts::{Accounts, CREDIT};
 use smoothed::Smoothed;

@@ -22,25 +22,21 @@
 
 use super::lateness::Lateness;
 use super::token_bucket::TokenBucket;
-use crate::dispatch::moved;
-use crate::engine::Footprint;
-use crate::facts::Facts;
+use crate::facts::{Facts, moved};
 use crate::objective::OpsRate;
-use crate::pace::Pacer;
+use crate::pace::{Pacer, repaid};
 use crate::part::{ParamInfo, ParamKind, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Consumed, Event, Gate, Interests, Knob, Regulator, Reopened, Stage, Throttle};
+use crate::roles::{
+    Consumed, Event, FILL, Footprint, Gate, Interests, Knob, Regulator, Reopened, Stage,
+};
 use crate::time::Nanos;
+use crate::tuning::Throttle;
 
 /// What merge limits are multiples of, in bytes: the paper's sigma.
 pub const PAGE: u32 = 4096;
-/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of the
-/// medium's own costs the device more than the I/O that it saves, where it saves less than a quarter.
-pub const FILL: u32 = 75;
 /// So much of what is late is carried over.
 const CARRIED: Nanos = Nanos::from_secs(2);
-/// And made good no faster than at this part of the rate, in per cent.
-const REPAID_PERCENT: u64 = 110;
 /// What an I/O counts under [`Throttle::Ios`].
 pub const ONE_IO: u64 = 1000;
 
@@ -105,12 +101,6 @@ pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     norm.map_or(ONE_IO, |norm| {
         ONE_IO.max(u64::from(len) * ONE_IO / u64::from(norm))
     })
-}
-
-/// How fast late slots of such a rate are made good.
-pub(crate) fn repaid(per_s: u64) -> u64 {
-    let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
-    u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
 }
 
 /// One VM's throttle.

@@ -15,13 +15,14 @@
 //! Discards and zeroing count as one request without bytes, unless the device can only write
 //! zeroes out.
 
-use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::objective::{Limit, Objective, Rate};
 use crate::pace::{Pacer, RatePacer};
 use crate::part::{Honours, PartInfo, SLACK};
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
-use crate::roles::{Consumed, Event, Gate, Interests, Regulator, Reopened, Spent, Stage};
+use crate::roles::{
+    Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Spent, Stage,
+};
 use crate::time::Nanos;
 
 /// What the registry knows of it.

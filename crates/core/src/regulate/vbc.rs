@@ -30,12 +30,12 @@ use super::proportion::{
     BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
 };
 use super::turn::{Hold, Turn};
-use crate::dispatch::moved;
-use crate::engine::Footprint;
-use crate::facts::{Facts, Unit};
+use crate::facts::{Facts, Unit, moved};
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::request::{Lane, VmId};
-use crate::roles::{Event, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage};
+use crate::roles::{
+    Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
+};
 use crate::time::Nanos;
 
 /// Grace at least, however short a VM thinks.

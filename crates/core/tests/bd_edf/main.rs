@@ -8,8 +8,8 @@ use common::*;
 use tidegate_core::engine::DiskSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{Op, ReqId, Request, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
 use tidegate_core::time::Nanos;
 

@@ -6,8 +6,8 @@ use crate::duel::Duel;
 use crate::{MIDDLE, with};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Objective, Priority};
-use tidegate_core::roles::Roles;
 use tidegate_core::request::Op;
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::time::Nanos;
 

@@ -6,9 +6,9 @@ use crate::common::checked::{Checked, Rules};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
-use tidegate_core::roles::Roles;
 use tidegate_core::regulate::circ::{Circ, CircParams};
 use tidegate_core::request::VmId;
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs, Regulator, Stage,
 };

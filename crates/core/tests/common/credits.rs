@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tidegate_core::facts::Facts;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::regulate::proportion::Terms;
 use tidegate_core::regulate::vbc::VbcParams;
 use tidegate_core::request::VmId;
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Interval, IntervalEnd, Knob, Regulator, Stage};
 use tidegate_core::time::Nanos;
 

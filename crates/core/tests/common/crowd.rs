@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{ClientId, IoError, IoId, Request, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::time::Nanos;
 
 pub const BLOCK: u32 = 4096;

@@ -11,8 +11,8 @@ use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::part::Capacity;
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{
     ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, Segment, VmId,
 };

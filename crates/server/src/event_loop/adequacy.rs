@@ -77,7 +77,7 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::roles::Throttle;
+    use tidegate_core::tuning::Throttle;
 
     fn tuning(short: bool) -> Tuning {
         let inadequate = Inadequate {

@@ -2,8 +2,8 @@
 
 use tidegate_core::precision::{INTERVAL_S, MILLION};
 use tidegate_core::request::{Lane, Op};
-use tidegate_core::roles::Throttle;
 use tidegate_core::stats::Histogram;
+use tidegate_core::tuning::Throttle;
 
 use super::{Metric, Read, bytes, plain, seconds};
 use crate::command::VmSnapshot;

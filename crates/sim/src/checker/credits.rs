@@ -17,8 +17,8 @@ use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{Op, ReqId, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Consumed, Event, Gate, Interests, Interval, Knob, Regulator, Reopened, Stage,
 };

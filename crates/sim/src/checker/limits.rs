@@ -11,8 +11,8 @@ use super::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::part::Honours;
+use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 

@@ -33,8 +33,8 @@ use core::fmt;
 use journal::Journal;
 use tidegate_core::jobs::JobEnd;
 use tidegate_core::policy::PolicySpec;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{DeviceIo, Done};
+use tidegate_core::roles::Roles;
 use world::World;
 
 /// A run that kept every promise.

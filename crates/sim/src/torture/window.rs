@@ -5,8 +5,8 @@
 //! request that gave it its name is answered.
 
 use tidegate_core::facts::Facts;
-use tidegate_core::roles::Roles;
 use tidegate_core::request::{ReqId, VmId};
+use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
 
 /// The regulator.

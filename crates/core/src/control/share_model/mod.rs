@@ -40,8 +40,8 @@ pub mod saturation;
 pub mod strategy;
 
 use crate::facts::Facts;
-use crate::pattern::{Patterns, WINDOW};
 use crate::part::{Capacity, Honours, ParamInfo, Params, PartInfo};
+use crate::pattern::{Patterns, WINDOW};
 use crate::request::{Done, IoError, Op, ReqId, VmId};
 use crate::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 use crate::time::Nanos;

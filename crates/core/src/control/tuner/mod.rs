@@ -36,8 +36,7 @@ mod window;
 pub use params::TunerParams;
 pub(crate) use params::{PART, would_need};
 
-use crate::dispatch::moved;
-use crate::facts::Facts;
+use crate::facts::{Facts, moved};
 use crate::heap::IndexedHeap;
 use crate::learnt::{Blob, BlobError};
 use crate::regulate::merge_limit::ios;

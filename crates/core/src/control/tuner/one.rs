@@ -20,9 +20,9 @@ use crate::objective::Rate;
 use crate::precision;
 use crate::regulate::merge_limit::{ONE_IO, PAGE};
 use crate::request::VmId;
-use crate::roles::{Knob, Knobs, Throttle};
+use crate::roles::{Knob, Knobs};
 use crate::time::Nanos;
-use crate::tuning::{Inadequate, Tuning};
+use crate::tuning::{Inadequate, Throttle, Tuning};
 
 /// So much of the aim is carried from window to window at most, too much or too little.
 const CARRIED_S: u128 = 2;

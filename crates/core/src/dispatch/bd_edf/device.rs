@@ -2,8 +2,7 @@
 //! VMs think.
 
 use super::BdEdfParams;
-use crate::dispatch::moved;
-use crate::facts::{DeviceSpec, Facts};
+use crate::facts::{DeviceSpec, Facts, moved};
 use crate::heap::IndexedHeap;
 use crate::request::{DeviceIo, VmId};
 use crate::time::Nanos;

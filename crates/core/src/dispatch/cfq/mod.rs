@@ -77,14 +77,13 @@ mod trees;
 pub use params::{BackgroundClass, CfqParams};
 pub(crate) use params::{PART, waives_priority};
 
-use crate::engine::Footprint;
 use crate::facts::{DeviceSpec, Facts};
 use crate::heap::IndexedHeap;
 use crate::objective::Priority;
 use crate::part::Capacity;
 use crate::profile::Profile;
 use crate::request::{Lane, Op, ReqId, VmId};
-use crate::roles::{Dispatcher, Event, Interests, Knob, Pick};
+use crate::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use crate::starvation::Bound;
 use crate::time::Nanos;
 use active::{Active, Turn};

@@ -1,8 +1,8 @@
 //! The order of addresses within a queue, and the age of what waits.
 
-use crate::engine::Footprint;
 use crate::facts::Facts;
 use crate::request::{Lane, VmId};
+use crate::roles::Footprint;
 use crate::time::Nanos;
 use crate::treap::Treaps;
 

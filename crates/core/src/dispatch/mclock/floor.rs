@@ -6,8 +6,8 @@
 //! it: on average its throttle lets no more than the target pass, and what does not ask is not served.
 
 use crate::objective::{Objective, OpsRate, Rate};
+use crate::pace::repaid;
 use crate::part::{ParamInfo, Params};
-use crate::regulate::merge_limit::repaid;
 
 /// Whether a target is a floor, too.
 pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {

@@ -4,8 +4,7 @@ use super::*;
 use tidegate_core::engine::DiskSpec;
 use tidegate_core::objective::Rate;
 use tidegate_core::request::Request as GuestRequest;
-use tidegate_core::roles::Throttle;
-use tidegate_core::tuning::{Inadequate, Tuning};
+use tidegate_core::tuning::{Inadequate, Throttle, Tuning};
 
 fn tuning() -> Tuning {
     Tuning {

@@ -1,8 +1,8 @@
 //! Policies, the parts they are made of, and their parameters.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::policy::{self, PolicyInfo, PolicySpec};
 use tidegate_core::part::{Honours, ParamInfo, ParamKind, Part};
+use tidegate_core::policy::{self, PolicyInfo, PolicySpec};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
