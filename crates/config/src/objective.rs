@@ -5,8 +5,9 @@
 //! there is the default.
 
 use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
-use tidegate_core::group::{Group, GroupName};
-use tidegate_core::objective::{Burst, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate};
+use tidegate_core::objective::{
+    Burst, Group, GroupName, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate,
+};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 

@@ -27,6 +27,7 @@
 
 pub mod budget;
 pub mod control;
+pub mod device;
 pub mod dispatch;
 pub mod ends;
 pub mod engine;
@@ -37,7 +38,6 @@ pub mod fenwick;
 pub mod fit;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
-pub mod group;
 pub mod heap;
 pub mod jobs;
 pub mod learnt;

@@ -3,11 +3,11 @@
 //! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
 //! state first, then tells the roles that asked to hear of it ([`Interests`]).
 
-use crate::facts::{DeviceSpec, Facts};
-use crate::group::Group;
+use crate::device::DeviceSpec;
+use crate::facts::Facts;
 use crate::jobs::{Admission, JobTerms, Standing};
 use crate::learnt::{Blob, BlobError};
-use crate::objective::Priority;
+use crate::objective::{Group, Priority};
 use crate::pace::FirstServed;
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};

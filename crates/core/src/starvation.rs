@@ -5,10 +5,58 @@
 //! A bound is plain data of one of a few kinds. Whoever checks it knows nothing of how the
 //! dispatcher works, only what it promised.
 
-use crate::dispatch::by_deadline::Deadlines;
-use crate::facts::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::objective::{Objective, Priority};
 use crate::time::Nanos;
+
+/// What "the start time of a request" is in Flubber's eq. 5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadlineFrom {
+    /// When it arrived: a promise to the VM, which counts what credits and limits hold back, too.
+    Arrival,
+    /// Its arrival and what a regulator held it, so for credits the time they let it in: what a
+    /// scheduler below them sees. Linux's `struct request` has its `start_time` from there.
+    Admission,
+}
+
+impl DeadlineFrom {
+    /// As the configuration calls them, in this order.
+    pub const WORDS: &'static [&'static str] = &["arrival", "admission"];
+
+    /// The one at this place among [`WORDS`](DeadlineFrom::WORDS).
+    pub fn from_word(place: u64) -> DeadlineFrom {
+        match place {
+            0 => DeadlineFrom::Arrival,
+            _ => DeadlineFrom::Admission,
+        }
+    }
+}
+
+/// How deadlines come of start times (Flubber, eq. 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deadlines {
+    /// From when on they count.
+    pub from: DeadlineFrom,
+    /// So much before the objective's end: what serving it may take.
+    pub margin: Nanos,
+    /// The objective of a VM that has a reservation and no latency.
+    pub default_latency: Nanos,
+    /// That of a VM that was promised neither. It must not have a place before promises, only
+    /// not wait for ever.
+    pub best_effort_latency: Nanos,
+}
+
+impl Deadlines {
+    /// When a unit that started then is due, of a VM with this objective.
+    pub(crate) fn due(&self, objective: &Objective, start: Nanos) -> Nanos {
+        let latency = match objective.latency {
+            Some(latency) => latency,
+            None if objective.reservation.is_none() => self.best_effort_latency,
+            None => self.default_latency,
+        };
+        start + latency - self.margin
+    }
+}
 
 /// How long a dispatcher may pass over a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,10 @@ mod common;
 use common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use common::*;
 use proptest::prelude::*;
-use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
+use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
 
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_core::group::Group;
 use tidegate_core::learnt::Blob;
-use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::objective::{Group, Objective, Rate};
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;

@@ -23,8 +23,9 @@
 //! the VMs: with n units before it, a background unit is started within (n + 1) x
 //! `background_after`, and the times until the device has room.
 
+use crate::device::DeviceSpec;
 use crate::dispatch::deadline::{Deadline, DeadlineParams};
-use crate::facts::{DeviceSpec, Facts};
+use crate::facts::Facts;
 use crate::part::{Capacity, ParamInfo, ParamKind, Params};
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, ReqId, VmId};

@@ -68,13 +68,14 @@ mod device;
 mod part;
 mod sorted;
 
-use super::by_deadline::{ByDeadline, Deadlines, head_of, leads};
-use crate::facts::{DeviceSpec, Facts, Unit};
+use super::by_deadline::{ByDeadline, head_of, leads};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, Unit};
 use crate::part::Capacity;
 use crate::profile::Profile;
 use crate::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits};
-use crate::starvation::{Bound, Due};
+use crate::starvation::{Bound, Deadlines, Due};
 use crate::time::Nanos;
 use background::Background;
 use device::{InFlight, Thinking};
@@ -162,7 +163,7 @@ impl BdEdf {
         }
         let deadlines = self.params.deadlines;
         self.vm_edf
-            .rank(facts, vm, |start| deadlines.due(facts, vm, start));
+            .rank(facts, vm, |start| deadlines.due(facts.objective(vm), start));
         if self.vm_edf.is_empty() {
             // Nobody is left whom a wait would hold back.
             (self.waiting, self.idle_since) = (false, None);
@@ -192,7 +193,7 @@ impl BdEdf {
         }
         let deadlines = self.params.deadlines;
         let own = match suitable {
-            true => deadlines.due(facts, unit.vm, self.vm_edf.start(facts, &unit)),
+            true => deadlines.due(facts.objective(unit.vm), self.vm_edf.start(facts, &unit)),
             false => due,
         };
         self.pick_unit(&unit, own, suitable, 0)
@@ -323,7 +324,10 @@ impl BdEdf {
     fn inherited(&mut self, facts: &Facts, io: &DeviceIo) {
         let due = match io.op == Op::Flush || facts.is_background(io.vm) {
             true => Nanos::MAX,
-            false => self.params.deadlines.due(facts, io.vm, facts.now()),
+            false => self
+                .params
+                .deadlines
+                .due(facts.objective(io.vm), facts.now()),
         };
         self.in_flight.started(facts, io, due);
         if io.op != Op::Flush {

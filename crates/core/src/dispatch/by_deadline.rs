@@ -9,54 +9,16 @@ use crate::heap::IndexedHeap;
 use crate::part::{ParamInfo, ParamKind, Params};
 use crate::request::{ReqId, VmId};
 use crate::roles::Footprint;
+use crate::starvation::{DeadlineFrom, Deadlines};
 use crate::time::Nanos;
 
-/// What "the start time of a request" is in Flubber's eq. 5.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeadlineFrom {
-    /// When it arrived: a promise to the VM, which counts what credits and limits hold back, too.
-    Arrival,
-    /// Its arrival and what a regulator held it, so for credits the time they let it in: what a
-    /// scheduler below them sees. Linux's `struct request` has its `start_time` from there.
-    Admission,
-}
-
-impl DeadlineFrom {
-    /// As the configuration calls them, in this order.
-    pub const WORDS: &'static [&'static str] = &["arrival", "admission"];
-
-    /// The one at this place among [`WORDS`](DeadlineFrom::WORDS).
-    pub fn from_word(place: u64) -> DeadlineFrom {
-        match place {
-            0 => DeadlineFrom::Arrival,
-            _ => DeadlineFrom::Admission,
-        }
-    }
-}
-
-/// How deadlines come of start times (Flubber, eq. 5).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deadlines {
-    /// From when on they count.
-    pub from: DeadlineFrom,
-    /// So much before the objective's end: what serving it may take.
-    pub margin: Nanos,
-    /// The objective of a VM that has a reservation and no latency.
-    pub default_latency: Nanos,
-    /// That of a VM that was promised neither. It must not have a place before promises, only
-    /// not wait for ever.
-    pub best_effort_latency: Nanos,
-}
-
-impl Deadlines {
-    /// Of a composition that has the four parameters below.
-    pub(super) fn from_params(params: &Params) -> Deadlines {
-        Deadlines {
-            from: DeadlineFrom::from_word(params.get("deadline_from")),
-            margin: Nanos(params.get("margin")),
-            default_latency: Nanos(params.get("default_latency")),
-            best_effort_latency: Nanos(params.get("best_effort_latency")),
-        }
+/// Deadlines of a composition that has the four parameters below.
+pub(super) fn deadlines_of(params: &Params) -> Deadlines {
+    Deadlines {
+        from: DeadlineFrom::from_word(params.get("deadline_from")),
+        margin: Nanos(params.get("margin")),
+        default_latency: Nanos(params.get("default_latency")),
+        best_effort_latency: Nanos(params.get("best_effort_latency")),
     }
 }
 
@@ -99,19 +61,6 @@ pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
         "the latency of a VM that was promised nothing",
     )
 };
-
-impl Deadlines {
-    /// When a unit of a VM that started then is due.
-    pub(super) fn due(&self, facts: &Facts, vm: VmId, start: Nanos) -> Nanos {
-        let objective = facts.objective(vm);
-        let latency = match objective.latency {
-            Some(latency) => latency,
-            None if objective.reservation.is_none() => self.best_effort_latency,
-            None => self.default_latency,
-        };
-        start + latency - self.margin
-    }
-}
 
 /// A place in the order: the deadline; arrival decides between equals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -21,8 +21,9 @@
 //!   charged. One that is taken away goes on counting. Before there was any, each I/O costs the same,
 //!   2^20 ps; configuration and API do not let it come to that.
 
+use crate::device::DeviceSpec;
 use crate::ends::Ends;
-use crate::facts::{DeviceSpec, Facts, Unit, moved};
+use crate::facts::{Facts, Unit, moved};
 use crate::part::{ParamInfo, Params};
 use crate::profile::{Access, Curve, Direction, Profile};
 use crate::request::{DeviceIo, Op};

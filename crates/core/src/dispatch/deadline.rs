@@ -41,7 +41,8 @@
 //! `writes_starved`, rounded up) I/Os if it reads, and `fifo_batch` x n (1 + `writes_starved`)
 //! if it writes. Before it expires there is no bound but that time.
 
-use crate::facts::{DeviceSpec, Facts, NIL};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;

@@ -44,7 +44,8 @@
 //!   meanwhile, with the smallest Q(i) and the largest Q(j), and R + 1 more for each change.
 
 use super::cost::{CostModel, CostParams};
-use crate::facts::{DeviceSpec, Facts, NIL, Unit};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, NIL, Unit};
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;

@@ -23,15 +23,16 @@
 //! started before it and within L - S behind it; its own VM's are what stands before it.
 
 use super::by_deadline::{
-    BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN, head_of,
+    BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of, head_of,
     leads,
 };
-use crate::facts::{DeviceSpec, Facts};
+use crate::device::DeviceSpec;
+use crate::facts::Facts;
 use crate::part::{Capacity, Honours, ParamInfo, PartInfo};
 use crate::profile::Profile;
 use crate::request::{Lane, ReqId, VmId};
 use crate::roles::{Dispatcher, Event, Footprint, Interests, Pick};
-use crate::starvation::{Bound, Due};
+use crate::starvation::{Bound, Deadlines, Due};
 use crate::time::Nanos;
 
 /// EDF's parameters.
@@ -64,7 +65,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
     build: |params, capacity| {
         let params = EdfParams {
-            deadlines: Deadlines::from_params(params),
+            deadlines: deadlines_of(params),
             background_latency: Nanos(params.get("background_latency")),
         };
         Box::new(Edf::new(params, capacity))
@@ -94,7 +95,7 @@ impl Edf {
         let background = facts.is_background(vm);
         self.queue.rank(facts, vm, |start| match background {
             true => start + background_latency,
-            false => deadlines.due(facts, vm, start),
+            false => deadlines.due(facts.objective(vm), start),
         });
     }
 }

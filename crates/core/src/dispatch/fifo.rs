@@ -7,7 +7,8 @@
 //!
 //! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
 
-use crate::facts::{DeviceSpec, Facts, NIL};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, NIL};
 use crate::heap::IndexedHeap;
 use crate::part::{Capacity, Honours, PartInfo};
 use crate::profile::Profile;

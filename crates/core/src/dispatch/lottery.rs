@@ -38,7 +38,8 @@
 //!   for longer with a probability below 2^-64.
 
 use super::cost::CostParams;
-use crate::facts::{DeviceSpec, Facts, moved};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, moved};
 use crate::fenwick::Fenwick;
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};

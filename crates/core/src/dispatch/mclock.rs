@@ -51,7 +51,8 @@ mod floor;
 
 use super::cost::{CostModel, CostParams};
 use super::virtual_time::{ByTag, Flow, Virtual};
-use crate::facts::{DeviceSpec, Facts, moved};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, moved};
 use crate::objective::{Objective, Rate};
 use crate::pace::{FirstServed, Pacer, RatePacer};
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLACK};

@@ -42,7 +42,8 @@
 
 use super::cost::{CostBy, CostModel, CostParams};
 use super::virtual_time::{ByTag, Flow, Virtual};
-use crate::facts::{DeviceSpec, Facts};
+use crate::device::DeviceSpec;
+use crate::facts::Facts;
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use crate::profile::Profile;

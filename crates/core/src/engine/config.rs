@@ -1,7 +1,7 @@
 //! What an engine is made for, and whether it can be.
 
 use super::EngineError;
-use crate::facts::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::time::Nanos;
 
 /// What an engine is made for.

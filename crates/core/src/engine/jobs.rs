@@ -150,7 +150,7 @@ impl Engine {
     /// One VM has so many bytes a second at best, wherever on the device: [`DeviceSpec::bytes_per_s`] is what it has
     /// everywhere. 0: not known.
     ///
-    /// [`DeviceSpec::bytes_per_s`]: crate::facts::DeviceSpec::bytes_per_s
+    /// [`DeviceSpec::bytes_per_s`]: crate::device::DeviceSpec::bytes_per_s
     pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
         self.best_bandwidth = bytes_per_s;
         if let Some(book) = &mut self.facts.jobs {

@@ -50,7 +50,7 @@ mod watching;
 #[cfg(test)]
 mod tests;
 
-pub use crate::facts::{DeviceFacts, DeviceSpec};
+pub use crate::device::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};

@@ -1,10 +1,8 @@
 //! The slab of requests and the lanes they wait in.
 
 use super::{Engine, EngineConfig, InFlight};
-use crate::facts::{
-    BackgroundFacts, Cold, DeviceFacts, Edges, Facts, Hot, LaneQueue, Life, NIL, PartFacts, Vm,
-    flag, state,
-};
+use crate::device::{BackgroundFacts, DeviceFacts, PartFacts};
+use crate::facts::{Cold, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, flag, state};
 use crate::objective::Objective;
 use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::Ledger;

@@ -38,8 +38,8 @@ mod prior;
 #[cfg(test)]
 mod tests;
 
+use crate::device::DeviceSpec;
 use crate::ends::Run;
-use crate::facts::DeviceSpec;
 use crate::learnt::{Blob, BlobError};
 use crate::profile::{Access, Direction, Pattern};
 use crate::random::mix;

@@ -2,7 +2,7 @@
 
 use super::filter::{COSTS, Weights};
 use super::{KINDS, NODES, SMALLEST, node_bytes};
-use crate::facts::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::time::Nanos;
 
 /// On a device of which nothing was told, an I/O costs as much as so many bytes that it moves.

@@ -1,7 +1,7 @@
 //! The engine's book of jobs: those that run, those that are over, when they are measured next.
 
 use super::{Capacity, Job, JobEnd, JobOutcome, JobSpec, JobTerms, Predictor};
-use crate::facts::DeviceFacts;
+use crate::device::DeviceFacts;
 use crate::request::VmId;
 use crate::time::Nanos;
 use std::collections::VecDeque;

@@ -2,11 +2,10 @@
 
 use super::{controllers, dispatchers, registry, regulators};
 use crate::control::{job_priorities, tuner};
+use crate::device::DeviceSpec;
 use crate::dispatch::background::{self, Aside, BackgroundParams};
-use crate::dispatch::cfq;
 use crate::dispatch::cost::CostParams;
-use crate::dispatch::mclock;
-use crate::facts::DeviceSpec;
+use crate::dispatch::{cfq, mclock};
 use crate::names::nearest;
 use crate::objective::Objective;
 use crate::part::{Capacity, Honours, ParamInfo, Params, Part};

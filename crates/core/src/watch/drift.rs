@@ -13,7 +13,7 @@
 //! ```
 
 use super::meter::{WINDOW, Window};
-use crate::facts::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::profile::Profile;
 use crate::time::Nanos;
 

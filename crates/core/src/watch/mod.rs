@@ -17,7 +17,7 @@ pub(crate) mod meter;
 pub use cap::LearntCap;
 pub use drift::{Drift, Parting};
 
-use crate::facts::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::learnt::{Blob, BlobError};
 use crate::profile::Profile;
 use crate::request::DeviceIo;

@@ -3,11 +3,11 @@
 use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
 use crate::common::*;
 use proptest::prelude::*;
-use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::facts::Unit;
 use tidegate_core::policy::PolicySpec;
 use tidegate_core::request::{DeviceIo, IoId, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::Waits;
+use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
 
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,6 @@
 use super::costs;
 use proptest::prelude::*;
 use std::sync::Arc;
-use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
 use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
@@ -17,6 +16,7 @@ use tidegate_core::request::{
     ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, Segment, VmId,
 };
 use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
+use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
 
 pub const BLOCK: u32 = 4096;

@@ -136,9 +136,9 @@ mod tests {
         assert_eq!(weights, [Objective::DEFAULT_WEIGHT; 3]);
     }
 
-    fn named(name: &str, weight: u32) -> tidegate_core::group::Group {
+    fn named(name: &str, weight: u32) -> tidegate_core::objective::Group {
         let name = name.parse().expect("short");
-        tidegate_core::group::Group { name, weight }
+        tidegate_core::objective::Group { name, weight }
     }
 
     #[test]

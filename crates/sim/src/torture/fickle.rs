@@ -4,12 +4,12 @@
 //! A limit is a physical block at least, as a page is: smaller parts there are none.
 
 use super::Dice;
-use tidegate_core::facts::{DeviceSpec, Facts};
+use tidegate_core::device::DeviceSpec;
+use tidegate_core::facts::Facts;
 use tidegate_core::jobs::{JobTerms, Standing};
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::request::VmId;
-use tidegate_core::roles::Roles;
-use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare};
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare, Roles};
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 

@@ -2,7 +2,7 @@
 //! and those of other hosts that share the device, as far as was heard of them.
 
 use super::strategy::Pool;
-use crate::group::{Group, GroupName};
+use crate::objective::{Group, GroupName};
 use crate::roles::{PeerGroup, PeerGroups};
 
 /// The groups there are, in the order of their names.

@@ -2,7 +2,8 @@
 //! VMs think.
 
 use super::BdEdfParams;
-use crate::facts::{DeviceSpec, Facts, moved};
+use crate::device::DeviceSpec;
+use crate::facts::{Facts, moved};
 use crate::heap::IndexedHeap;
 use crate::request::{DeviceIo, VmId};
 use crate::time::Nanos;

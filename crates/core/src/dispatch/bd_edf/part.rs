@@ -2,7 +2,7 @@
 
 use super::{BdEdf, BdEdfParams};
 use crate::dispatch::by_deadline::{
-    BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, Deadlines, MARGIN,
+    BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of,
 };
 use crate::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use crate::roles::Dispatcher;
@@ -19,7 +19,7 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
     build: |params, capacity| {
         let params = BdEdfParams {
-            deadlines: Deadlines::from_params(params),
+            deadlines: deadlines_of(params),
             max_size: params.get("max_size") as u32,
             transfer_rate: params.get("transfer_rate"),
             max_wait: Nanos(params.get("max_wait")),

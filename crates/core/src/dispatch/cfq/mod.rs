@@ -77,7 +77,8 @@ mod trees;
 pub use params::{BackgroundClass, CfqParams};
 pub(crate) use params::{PART, waives_priority};
 
-use crate::facts::{DeviceSpec, Facts};
+use crate::device::DeviceSpec;
+use crate::facts::Facts;
 use crate::heap::IndexedHeap;
 use crate::objective::Priority;
 use crate::part::Capacity;

@@ -2,10 +2,10 @@
 
 use super::arrival::Promise;
 use crate::checker::{Verdict, ensure};
-use tidegate_core::dispatch::by_deadline::DeadlineFrom;
 use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
+use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::starvation::Due;
 use tidegate_core::time::Nanos;
 

@@ -1,6 +1,6 @@
 //! Groups: VMs that share one weight between them, such as the servers of one file system.
 
-use crate::objective::Objective;
+use super::Objective;
 use core::{fmt, str::FromStr};
 
 /// A group, as each of its VMs names it. Where they differ in its weight, the largest counts.

@@ -1,7 +1,10 @@
 //! What a VM was promised, as plain data, validated together.
 
+mod group;
+
+pub use group::{Group, GroupName};
+
 use crate::expect::Expects;
-use crate::group::Group;
 use crate::time::Nanos;
 use core::fmt;
 
