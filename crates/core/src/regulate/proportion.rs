@@ -6,7 +6,7 @@
 //! a_i = round(max_interval * c_i / sum(c)), at least 1 again: so the grants of n VMs add up
 //! to at most `max_interval` + n.
 
-use crate::engine::DeviceSpec;
+use crate::device::DeviceSpec;
 use crate::heap::IndexedHeap;
 use crate::objective::Objective;
 use crate::part::{ParamInfo, ParamKind, Params};

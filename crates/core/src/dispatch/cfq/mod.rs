@@ -89,8 +89,8 @@ use crate::starvation::Bound;
 use crate::time::Nanos;
 use active::{Active, Turn};
 use order::Order;
-use queue::{IDLE, Queue};
-use trees::{Kind, Trees};
+use queue::{IDLE, Kind, Queue};
+use trees::Trees;
 
 /// What was picked, to be booked once it starts.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,14 @@
 //! CFQ's parameters, and the lengths of slices that follow from them.
 
 use super::Cfq;
-use super::trees::LEAST_TURN;
 use crate::objective::Priority;
 use crate::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use crate::roles::Dispatcher;
 use crate::starvation::{Bound, Slices};
 use crate::time::Nanos;
+
+/// A kind of workload has at least so long (Linux: `CFQ_MIN_TT`, two ticks).
+pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
 
 /// What class a background tenant has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

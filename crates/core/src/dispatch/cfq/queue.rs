@@ -1,8 +1,22 @@
 //! What CFQ knows of one queue: its class, its place, its slice's rest, how its VM thinks.
 
-use super::trees::Kind;
 use crate::objective::Priority;
 use crate::time::Nanos;
+
+/// What a queue is to be served with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Asynchronous writes.
+    Async,
+    /// Synchronous, and not waited for one by one: it seeks, or thinks for long.
+    NoIdle,
+    /// Synchronous, and waited for.
+    Sync,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 3] = [Kind::Async, Kind::NoIdle, Kind::Sync];
+}
 
 /// The queues of one class go before those of the next.
 pub(super) const REAL_TIME: u64 = 0;

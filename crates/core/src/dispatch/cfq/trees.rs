@@ -1,31 +1,13 @@
 //! The service trees: the queues that wait, by class, by when they are due, and where seekers
 //! are grouped by kind of workload; whose turn the kinds have, and how long slices are for it.
 
-use super::params::CfqParams;
-use super::queue::{BEST_EFFORT, IDLE, Think, rank_of};
+use super::params::{CfqParams, LEAST_TURN};
+use super::queue::{BEST_EFFORT, IDLE, Kind, Think, rank_of};
 use crate::time::Nanos;
 use crate::tournament::Tournament;
 
-/// What a queue is to be served with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// Asynchronous writes.
-    Async,
-    /// Synchronous, and not waited for one by one: it seeks, or thinks for long.
-    NoIdle,
-    /// Synchronous, and waited for.
-    Sync,
-}
-
-impl Kind {
-    const ALL: [Kind; 3] = [Kind::Async, Kind::NoIdle, Kind::Sync];
-}
-
 /// Classes of priority.
 const CLASSES: usize = 3;
-
-/// A kind of workload has at least so long (Linux: `CFQ_MIN_TT`, two ticks).
-pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
 
 /// How strongly a smaller number of busy queues counts in the average: a quarter.
 const SMALLER_WEIGHS: u64 = 4;
