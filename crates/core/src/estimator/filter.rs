@@ -11,15 +11,11 @@
 
 use core::ops::RangeInclusive;
 
-use super::prior;
-use super::{KINDS, MOST, NODES};
+use super::prior::{self, COSTS, Weights};
+use super::{KINDS, MOST};
 use crate::learnt::{Blob, BlobError, Fields};
 
-/// Costs that are estimated.
-pub(super) const COSTS: usize = KINDS * NODES;
-/// By cost: how many I/Os, or what part of one.
-pub(super) type Weights = [f64; COSTS];
-/// The same of those few that are of one size: two nodes for each kind.
+/// Few of all costs, by place and how many I/Os: those that are of one size, two nodes for each kind.
 pub(super) type Few = [(usize, f64); 2 * KINDS];
 
 /// What part of the way to the prior's covariance each window goes. The prior's is about 5 in parts of

@@ -45,7 +45,8 @@ use crate::profile::{Access, Direction, Pattern};
 use crate::random::mix;
 use crate::request::{DeviceIo, VmId};
 use crate::time::Nanos;
-use filter::{COSTS, Few, Filter};
+use filter::{Few, Filter};
+use prior::COSTS;
 
 /// Whose what is kept is, and which version of it.
 const PART: &str = "cost-estimator";

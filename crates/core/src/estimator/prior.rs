@@ -1,9 +1,13 @@
 //! What an I/O is taken to cost before anything is known, and how unsure that is.
 
-use super::filter::{COSTS, Weights};
 use super::{KINDS, NODES, SMALLEST, node_bytes};
 use crate::device::DeviceSpec;
 use crate::time::Nanos;
+
+/// Costs that are estimated: a node for each size, by kind of I/O.
+pub(super) const COSTS: usize = KINDS * NODES;
+/// By cost: how many I/Os, or what part of one.
+pub(super) type Weights = [f64; COSTS];
 
 /// On a device of which nothing was told, an I/O costs as much as so many bytes that it moves.
 const WORTH: f64 = 16384.0;

@@ -1,4 +1,5 @@
-use super::filter::{COSTS, Filter, Weights};
+use super::filter::Filter;
+use super::prior::{COSTS, Weights};
 use super::*;
 use crate::engine::{DiskSpec, Engine, EngineConfig};
 use crate::objective::Objective;
