@@ -92,6 +92,10 @@ fair: build ## Share disks live, fio over NBD: a bottleneck, vFair's figures 9 a
 	@scripts/setup bench
 	@python3 bench/fair.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: isolation
+isolation: build ## Read beside VMs that misbehave, live: what request slots and memory cost a VM with a reservation
+	@python3 bench/isolation.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: precise
 precise: build ## Hold a bandwidth precisely live, fio over NBD: alone, after a stall, beside neighbours
 	@scripts/setup bench
