@@ -13,8 +13,8 @@ pub struct DeviceSpec {
     pub max_io: u32,
     /// The backing can only write zeroes out: then `WriteZeroes` costs and splits like a write.
     pub zeroes_are_writes: bool,
-    /// What an I/O elsewhere takes longer than one that continues the last, on average: a
-    /// disk's seek and half a turn. Zero: nothing, as on flash, or not known.
+    /// Mean extra time of an I/O that does not continue the last one: a disk's seek and half a turn.
+    /// Zero: none, as on flash, or not known.
     pub positioning: Nanos,
     /// Bytes a second that one sequential stream can have; 0: not known.
     pub bytes_per_s: u64,

@@ -90,16 +90,20 @@ fn fill(client: &mut Client, command: Command, count: u64, len: u32) {
     client.stream.set_nonblocking(false).unwrap();
 }
 
+/// One client of each of the first `vms` VMs of the crowd, all of which have begun to `misbehave`.
+fn connect_all(server: &Server, vms: usize, misbehave: impl Fn(&mut Client)) -> Vec<Client> {
+    let mut busy: Vec<_> = (0..vms)
+        .map(|n| server.connect(&format!("busy{n}")))
+        .collect();
+    busy.iter_mut().for_each(misbehave);
+    busy
+}
+
 #[test]
 fn beside_reads_that_wait_for_their_limit() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(crowd(dir.path(), 5, megabyte_per_second()));
-    let mut busy: Vec<_> = (0..5)
-        .map(|n| server.connect(&format!("busy{n}")))
-        .collect();
-    for client in &mut busy {
-        fill(client, READ, 64, 1 << 20);
-    }
+    let _busy = connect_all(&server, 5, |client| fill(client, READ, 64, 1 << 20));
     is_served(&server);
 }
 
@@ -107,12 +111,9 @@ fn beside_reads_that_wait_for_their_limit() {
 fn beside_writes_that_wait_for_their_limit() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(crowd(dir.path(), 5, megabyte_per_second()));
-    let mut busy: Vec<_> = (0..5)
-        .map(|n| server.connect(&format!("busy{n}")))
-        .collect();
-    for client in &mut busy {
+    let _busy = connect_all(&server, 5, |client| {
         fill(client, Command::Write, 64, 1 << 20);
-    }
+    });
     is_served(&server);
 }
 
@@ -127,12 +128,7 @@ fn beside_more_requests_than_there_are_slots() {
         ..Rate::NONE
     });
     let server = Server::start(crowd(dir.path(), 20, ten));
-    let mut busy: Vec<_> = (0..20)
-        .map(|n| server.connect(&format!("busy{n}")))
-        .collect();
-    for client in &mut busy {
-        fill(client, READ, 1024, 4096);
-    }
+    let _busy = connect_all(&server, 20, |client| fill(client, READ, 1024, 4096));
     is_served(&server);
 }
 
@@ -140,12 +136,7 @@ fn beside_more_requests_than_there_are_slots() {
 fn beside_clients_that_take_no_replies() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(crowd(dir.path(), 8, Objective::default()));
-    let mut busy: Vec<_> = (0..8)
-        .map(|n| server.connect(&format!("busy{n}")))
-        .collect();
-    for client in &mut busy {
-        fill(client, READ, 64, 1 << 20);
-    }
+    let _busy = connect_all(&server, 8, |client| fill(client, READ, 64, 1 << 20));
     is_served(&server);
 }
 

@@ -6,9 +6,9 @@
 //!         + reserve                       for a request that is larger than its member's part
 //! ```
 //!
-//! - A member's part is never lent: a claim inside the part waits for nobody else.
-//! - Beyond its part a member borrows, at most as much as it gave back in the last 100 ms: whoever
-//!   returns slowly cannot take away what others would use.
+//! - A member's part is never lent: no other member can make a claim inside the part wait.
+//! - Beyond its part a member borrows, at most as much as it gave back in the last 100 ms: a member
+//!   that is slow to return cannot take away what others would use.
 //! - A request that fits neither part nor loan is held in the reserve, once its member holds nothing
 //!   else. So a part may be smaller than one request, and a thousand members fit a small total.
 //! - Loans and the reserve are given in the order of start-time fair queueing (Goyal, Vin, Cheng:
@@ -54,7 +54,7 @@ pub struct Bounds {
     pub per_member: u64,
     /// Amount for requests larger than their member's part; 0: no request is.
     pub reserve: u64,
-    /// False: nothing is guaranteed or lent, and whoever comes first has what there is.
+    /// False: nothing is guaranteed or lent, and claims are met in the order in which they come.
     pub divided: bool,
 }
 
@@ -101,9 +101,9 @@ struct Member {
     wait: Wait,
     /// Amount that was refused.
     want: u64,
-    /// Whether the member is among those in `ready`.
+    /// Set while the member is in `ready`.
     told: bool,
-    /// Whether the member was the last to be called: no other one's turn is before its own.
+    /// Set for the member that was called last: no other one's turn is before its own.
     called: bool,
 }
 
@@ -150,7 +150,7 @@ impl Member {
         self.since = now;
     }
 
-    /// How much it may borrow at most.
+    /// Returns the amount that the member may borrow at most.
     fn credit(&self) -> u64 {
         self.returned.max(self.returned_before)
     }
@@ -220,7 +220,7 @@ impl Budget {
         self.division.add(&shares);
         self.members[who] = Member {
             shares,
-            // Its part is looked up when it is first needed.
+            // An older epoch: the part is looked up when it is first needed.
             epoch: self.division.epoch.wrapping_sub(1).max(1),
             turn: self.virtual_time,
             ..VACANT
@@ -255,7 +255,7 @@ impl Budget {
         self.parts_have_grown();
     }
 
-    /// Parts are larger than they were: whoever waits may have what it was refused.
+    /// Looks again at every member that waits, after parts have become larger.
     fn parts_have_grown(&mut self) {
         for who in 0..self.members.len() {
             if self.members[who].wait != Wait::None {
@@ -340,7 +340,7 @@ impl Budget {
                 false => self.bounds.total,
             };
             member.epoch = epoch;
-            // Its ceiling was that of another part.
+            // The ceiling was that of another part.
             member.ceiling = 0;
         }
         member.part
@@ -358,7 +358,7 @@ impl Budget {
         let own = part.saturating_sub(member.own).min(amount);
         let borrowed = amount - own;
         if borrowed == 0 {
-            // Undivided, nobody overtakes those that wait. Divided, there is less than all parts only right
+            // Undivided, no member overtakes those that wait. Divided, there is less than all parts only right
             // after they became smaller.
             let first = self.bounds.divided || member.called || self.loans.is_empty();
             return match fits && first {
@@ -388,7 +388,7 @@ impl Budget {
         Err(wait)
     }
 
-    /// Whether nobody's turn in a queue comes before this member's.
+    /// Returns true if no other member's turn in a queue comes before this member's.
     fn is_first(&self, queue: &IndexedHeap<u64>, who: usize) -> bool {
         let key = self.key(who);
         queue
@@ -558,7 +558,7 @@ impl Budget {
                     self.stop_waiting(who);
                     return Some(who);
                 }
-                // What it waits for may have become another thing: parts change.
+                // Parts may have changed, and with them the reason of the wait.
                 Err(wait) => {
                     self.members[who].called = false;
                     self.wait(who, want, wait);
@@ -581,7 +581,7 @@ impl Budget {
         }
     }
 
-    /// How much a member may take now at least, in one piece, without the reserve.
+    /// Returns the amount that a member can take now in one piece, the reserve left aside.
     pub fn room(&mut self, now: Nanos, who: usize) -> u64 {
         self.members[who].pass(now);
         let part = self.part_of(who);
@@ -598,18 +598,18 @@ impl Budget {
             .min(self.bounds.per_member.saturating_sub(member.held()))
     }
 
-    /// Whether a member holds more than its part: what it borrowed, or the reserve.
+    /// Returns true if a member holds more than its part: a loan, or some of the reserve.
     pub fn exceeds_part(&self, who: usize) -> bool {
         let member = &self.members[who];
         member.loan > 0 || member.reserved > 0
     }
 
-    /// Whether a member waits for its turn with what others hold.
+    /// Returns true if any member waits for its turn with what others hold.
     pub fn is_contended(&self) -> bool {
         !self.loans.is_empty() || !self.reserves.is_empty()
     }
 
-    /// Whether a member waits, for whatever reason.
+    /// Returns true if a member waits, whatever the reason.
     pub fn is_waiting(&self, who: usize) -> bool {
         self.members[who].wait != Wait::None
     }
