@@ -14,10 +14,10 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, EngineError};
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoId, Request};
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]

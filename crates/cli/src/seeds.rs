@@ -15,7 +15,8 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
+use tidegate_policies::policy::PolicySpec;
 
 use crate::kept;
 use crate::problem::Problem;

@@ -7,9 +7,9 @@ use tidegate_config::library::Beside;
 use tidegate_config::{ConfigErrors, Diagnostic, document, model};
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_workload::fio::{self, JobFile};
 

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_device::{Spec, units};
+use tidegate_policies::policy::PolicySpec;
 
 use crate::field::Field;
 use crate::library::{self, Library};

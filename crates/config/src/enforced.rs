@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use serde::Serialize;
 use tidegate_core::objective::{Objective, Priority, Rate};
 use tidegate_core::part::Honours;
-use tidegate_core::policy::{self, PolicySpec};
+use tidegate_core::policy::Policy;
 use tidegate_device::units;
+use tidegate_policies::policy::{self, PolicySpec};
 
 use crate::field::Field;
 use crate::node::Value;

@@ -1,8 +1,9 @@
 //! Which policy, and its parameters: a name, or a table that names its parts.
 
 use tidegate_core::part::{ParamInfo, ParamKind};
-use tidegate_core::policy::{PolicyError, PolicySpec};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::{PolicyError, PolicySpec};
 
 use crate::diagnose::ConfigErrors;
 use crate::document;
@@ -57,7 +58,12 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
         }
         None => composed(&section, controller, regulator, dispatcher)?,
     };
-    let known: Vec<&'static ParamInfo> = spec.params().map(|(info, _)| info).collect();
+    let known: Vec<&'static ParamInfo> = spec
+        .params()
+        .iter()
+        .copied()
+        .map(|(info, _)| info)
+        .collect();
     let mut good = true;
     for (entry, field) in section.entries() {
         if PARTS.contains(&entry.key.as_str()) {

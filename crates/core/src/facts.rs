@@ -1,19 +1,20 @@
 //! What the engine knows and every role may read: VMs, their queues, waiting units, the device.
 //! How it lies in memory is said in `slots`.
 
-use crate::device::DeviceFacts;
-use crate::estimator::CostEstimator;
-use crate::jobs::{Book, Job, Predictor};
-use crate::objective::Objective;
-use crate::profile::Profile;
-use crate::request::{Lane, Op, ReqId, VmId};
-use crate::seconds::Seconds;
 use crate::stats::{Ledger, VmStats};
-use crate::time::Nanos;
 use core::cell::Ref;
 use std::sync::Arc;
+use tidegate_base::device::DeviceFacts;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{Lane, Op, ReqId, VmId};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::estimator::CostEstimator;
+use tidegate_capacity::jobs::{Book, Job, Predictor};
+use tidegate_capacity::profile::Profile;
 
-pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, NIL, Vm, flag, shut, state};
+pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, Vm, flag, shut, state};
+pub use tidegate_base::slab::NIL;
 
 /// One waiting unit: guest requests of a VM, adjacent and of one kind, that go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,10 +102,30 @@ impl Facts {
         })
     }
 
+    /// The VM, operation, first byte on the device and length in bytes of one guest request, as
+    /// it arrived.
+    #[inline]
+    pub fn request(&self, id: ReqId) -> (VmId, Op, u64, u32) {
+        let hot = &self.hot[id.index()];
+        (self.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
+    }
+
     /// The handle of the VM in a slot.
     #[inline]
     pub fn vm_at(&self, index: usize) -> VmId {
         self.vms[index].id(index as u32)
+    }
+
+    /// True while a VM is served: it was added, and its removal has not begun.
+    #[inline]
+    pub fn is_live(&self, vm: VmId) -> bool {
+        self.vms[vm.index()].life == Life::Live
+    }
+
+    /// Largest device I/O of a VM in bytes: larger reads and writes are split.
+    #[inline]
+    pub fn largest_io(&self, vm: VmId) -> u32 {
+        self.vms[vm.index()].largest_io
     }
 
     /// Whether this is a process of the host (a backup, a scrub), not a VM: it has what the VMs
@@ -306,8 +327,9 @@ impl Facts {
         !self.vms[hot.vm as usize].is_closed(hot.op.lane())
     }
 
+    /// Handle of the guest request that is in a slot now.
     #[inline]
-    pub(crate) fn req_id(&self, slot: u32) -> ReqId {
+    pub fn req_id(&self, slot: u32) -> ReqId {
         self.hot[slot as usize].id(slot)
     }
 
@@ -324,7 +346,7 @@ impl Facts {
 
 /// Bytes of `len` that an operation moves through the device: none for what it does by its
 /// tables alone.
-pub(crate) fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
+pub fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
     match op {
         Op::Read | Op::Write => len,
         Op::WriteZeroes if facts.device().spec.zeroes_are_writes => len,

@@ -3,18 +3,17 @@
 //! The engine owns requests, queues and what is in flight ([`Facts`]). It changes its own
 //! state first, then tells the roles that asked to hear of it ([`Interests`]).
 
-use crate::device::DeviceSpec;
 use crate::facts::Facts;
-use crate::jobs::{Admission, JobTerms, Standing};
-use crate::learnt::{Blob, BlobError};
-use crate::objective::{Group, Priority};
-use crate::pace::FirstServed;
-use crate::profile::Profile;
-use crate::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
 use crate::starvation::Bound;
-use crate::time::Nanos;
 use crate::tuning::{Throttle, Tuning};
 use core::fmt;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::objective::{Group, Priority};
+use tidegate_base::request::{DeviceIo, Done, Lane, Outcome, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::{Admission, JobTerms, Standing};
+use tidegate_capacity::profile::Profile;
 
 /// Memory in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -339,16 +338,6 @@ impl Event<'_> {
             | Event::JobEnded(_)
             | Event::JobsChanged => Interests::JOBS,
             Event::Memory(_) => Interests::MEMORY,
-        }
-    }
-}
-
-impl DeviceIo {
-    /// The guest requests served for the first time, as limits count them.
-    pub fn first_served(&self) -> FirstServed {
-        FirstServed {
-            ops: self.first_ops,
-            bytes: self.first_bytes,
         }
     }
 }

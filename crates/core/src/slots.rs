@@ -8,11 +8,9 @@
 //! and its cold part another, a VM is two neighbouring ones, and handles of things that stay
 //! while a request is inside (its client, its disk) are kept as slot numbers alone.
 
-use crate::request::{Account, IoError, Lane, Op, ReqId, VmId};
-use crate::time::Nanos;
-
-/// No slot.
-pub(crate) const NIL: u32 = u32::MAX;
+use tidegate_base::request::{Account, IoError, Lane, Op, ReqId, VmId};
+use tidegate_base::slab::NIL;
+use tidegate_base::time::Nanos;
 
 pub(crate) mod state {
     pub(crate) const FREE: u8 = 0;
@@ -311,7 +309,7 @@ pub(crate) struct Vm {
     pub arrived: u32,
     pub answered: u32,
     /// The second of its last answer, or of the request that ended a quiet time: see
-    /// [`Seconds`](crate::seconds::Seconds).
+    /// [`Seconds`](tidegate_base::seconds::Seconds).
     pub second: u32,
     /// Units in the read lane that hold payload memory.
     pub holders: u32,

@@ -5,9 +5,9 @@
 //! A bound is plain data of one of a few kinds. Whoever checks it knows nothing of how the
 //! dispatcher works, only what it promised.
 
-use crate::device::DeviceSpec;
-use crate::objective::{Objective, Priority};
-use crate::time::Nanos;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::{Objective, Priority};
+use tidegate_base::time::Nanos;
 
 /// What "the start time of a request" is in Flubber's eq. 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// When a unit that started then is due, of a VM with this objective.
-    pub(crate) fn due(&self, objective: &Objective, start: Nanos) -> Nanos {
+    pub fn due(&self, objective: &Objective, start: Nanos) -> Nanos {
         let latency = match objective.latency {
             Some(latency) => latency,
             None if objective.reservation.is_none() => self.best_effort_latency,
@@ -91,7 +91,7 @@ pub enum Cost {
         size: u64,
     },
     /// Picoseconds of the device, by its profile; see
-    /// [`CostBy::DeviceTime`](crate::dispatch::cost::CostBy).
+    /// [`CostBy::DeviceTime`](tidegate_policies::dispatch::cost::CostBy).
     DeviceTime {
         /// What a flush costs.
         flush: u64,

@@ -5,10 +5,10 @@
 //! each time, and several entries are counted together: when the ledger is full, or before
 //! anybody reads. What is read is always complete.
 
-use crate::request::{Account, Lane, Op, VmId};
-use crate::seconds::Seconds;
-use crate::time::Nanos;
 use core::cell::{Ref, RefCell};
+use tidegate_base::request::{Account, Lane, Op, VmId};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
 
 /// Sub-buckets an octave: a bucket is at most 1/16 wide, so quantiles err by at most 6 %.
 const SUB_BITS: u32 = 4;

@@ -1,6 +1,6 @@
 //! What a tuner does for its VM, as plain data: for people, metrics and reports.
 
-use crate::time::Nanos;
+use tidegate_base::time::Nanos;
 
 /// How fast a VM's I/Os may follow each other on their way to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -34,7 +34,7 @@ pub struct Tuning {
     pub range: Option<BandwidthRange>,
     /// The range is being measured: how many merge limits of how many are done.
     pub profiling: Option<(u32, u32)>,
-    /// B and V over the last statistical interval, in millionths (see [`crate::precision`]); `None`: none
+    /// B and V over the last statistical interval, in millionths (see [`tidegate_base::precision`]); `None`: none
     /// has ended yet.
     pub precision: Option<(i64, u64)>,
     /// The VM asks for its target and the device does not do it; `None`: it does, or did less than a

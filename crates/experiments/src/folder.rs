@@ -3,8 +3,8 @@
 use crate::ExperimentError;
 use std::fmt::Debug;
 use tidegate_config::{Field, Section, document, model, policy};
-use tidegate_core::policy::PolicySpec;
 use tidegate_device::catalogue::{self, Entry};
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::Scenario;
 
 /// The text of a file of a folder below `experiments/`.

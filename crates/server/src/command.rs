@@ -9,8 +9,8 @@ pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::Export;
+use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
 
 use crate::backing::layout::NoRoom;

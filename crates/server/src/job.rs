@@ -8,7 +8,7 @@ mod times;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_core::jobs::{JobOutcome, JobStatus};
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 
 pub(crate) use times::{after, before, between, span, to_the_millisecond};
@@ -275,7 +275,7 @@ impl KeptJob {
 const CONTROLLER: &str = "pridyn";
 
 /// Whether a policy sees to it that jobs are done in time, as far as that can be.
-pub fn is_enforced_by(policy: &PolicySpec) -> bool {
+pub fn is_enforced_by(policy: &dyn Policy) -> bool {
     policy.parts().0 == Some(CONTROLLER)
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use common::{Server, request, single};
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::DeviceKind;
 
 #[test]

@@ -206,10 +206,10 @@ fn control_reads_back_what_is_in_force() {
     let vm = wait(server.handle.set_objective("victim", objective)).unwrap();
     assert_eq!(vm.objective, objective);
     assert!(wait(server.handle.set_objective("nobody", objective)).is_err());
-    let policy = tidegate_core::policy::PolicySpec::named("mclock").unwrap();
+    let policy = tidegate_policies::policy::PolicySpec::named("mclock").unwrap();
     let device = wait(server.handle.set_policy(0, policy)).unwrap();
     assert_eq!(device.policy.name(), "mclock");
-    let mut by_time = tidegate_core::policy::PolicySpec::named("sfq").unwrap();
+    let mut by_time = tidegate_policies::policy::PolicySpec::named("sfq").unwrap();
     by_time.set("cost", 3).unwrap();
     let refused = wait(server.handle.set_policy(0, by_time)).unwrap_err();
     let said = refused.to_string();

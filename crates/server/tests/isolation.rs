@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Server, config, device, disk, request, vm, wait};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::Command;
 use tidegate_nbd::client::encode_request;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;

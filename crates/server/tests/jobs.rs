@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use tidegate_core::objective::Rate;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::command::{CommandError, VmSnapshot};
 use tidegate_server::config::{Config, DeviceKind, StoreConfig};
 use tidegate_server::daemon::ControlError;

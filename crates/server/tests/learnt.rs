@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::precision::INTERVAL_S;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::{BandwidthRange, Tuning};
 use tidegate_device::catalogue;
 use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::command::VmSnapshot;
 use tidegate_server::config::{Config, DeviceKind, StoreConfig};
 use tidegate_server::daemon::{ControlError, Disks};

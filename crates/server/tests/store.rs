@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::{Group, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
     Config, Create, DeviceKind, Schedule, StoreConfig, VmConfig, by_the_clock, schedule,
 };

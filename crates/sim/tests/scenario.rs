@@ -3,6 +3,7 @@
 mod common;
 
 use common::{DISK, good, read, refused};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_workload::arrive::Spacing;
 use tidegate_workload::job::{Flow, Mix, Placement};
@@ -187,7 +188,7 @@ fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
         "policy = { name = \"mclock\", cost_size = \"1 MiB\" }",
     );
     let under = |policy: &str| {
-        let policy = tidegate_core::policy::PolicySpec::named(policy).expect("registered");
+        let policy = tidegate_policies::policy::PolicySpec::named(policy).expect("registered");
         let read = tidegate_sim::scenario::read;
         let models = tidegate_config::model::built_in;
         read(&text, "test.toml", &models, Some(&policy)).expect("good")
@@ -198,6 +199,8 @@ fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
     let cost = same.config.devices[0]
         .policy
         .params()
+        .iter()
+        .copied()
         .find(|(info, _)| info.name == "cost_size");
     assert_eq!(cost.map(|(_, value)| value), Some(1 << 20));
 }
@@ -215,7 +218,7 @@ fn costs_by_the_devices_time_need_its_profile() {
     assert!(said.contains(why) && said.contains("event"), "{said}");
     // A scenario that was made otherwise, too.
     let mut scenario = good(&job("rw = \"read\""));
-    let mut policy = tidegate_core::policy::PolicySpec::named("drr").expect("registered");
+    let mut policy = tidegate_policies::policy::PolicySpec::named("drr").expect("registered");
     policy.set("cost", 3).expect("device-time");
     scenario.devices[0].policy = policy;
     let said = scenario.check().expect_err("refused").to_string();

@@ -1,7 +1,8 @@
 //! Torture keeps its own promises: seeds pass, repeat to the last bit, and leave nothing out.
 
 use std::collections::BTreeSet;
-use tidegate_core::policy::dispatchers;
+use tidegate_core::policy::Policy;
+use tidegate_policies::policy::dispatchers;
 use tidegate_sim::fault::{Kind, Rate};
 use tidegate_sim::torture::{self, Line, Options, Swarm, Timing, What};
 

@@ -4,7 +4,6 @@
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::jobs::JobEnd;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op, ReqId, VmId};
 use tidegate_core::roles::Roles;
@@ -13,6 +12,7 @@ use tidegate_core::roles::{
 };
 use tidegate_core::starvation::Bound;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::checker::Checker;
 use tidegate_sim::torture::{self, Failure, Options, Passed, Plant};
 

@@ -3,7 +3,7 @@
 //! A seed names a run only as long as the swarm draws the same from it, so each of them also has
 //! a test of its own where the bug was, which is named beside it.
 
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::torture::{self, Options};
 
 fn passes(seeds: &[u64], policies: &[&str]) {

@@ -21,7 +21,7 @@ use clap::error::ErrorKind;
 use clap::{
     Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use agent::AgentArgs;

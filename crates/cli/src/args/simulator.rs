@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_vcpu::scenario::SchedulerSpec;
 
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::{self, PolicySpec};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
+use tidegate_policies::policy::{self, PolicySpec};
 
 use super::DiskArg;
 
@@ -152,6 +152,7 @@ pub(crate) fn all_policies() -> Vec<PolicySpec> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::policy::Policy;
 
     #[test]
     fn policies_are_named_or_composed() {

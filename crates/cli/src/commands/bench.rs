@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use tidegate_config as config;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Table, count};
 
 use crate::args::{BenchArgs, all_policies};

@@ -2,6 +2,7 @@
 //! is, or everything wrong with it.
 
 use std::path::Path;
+use tidegate_core::policy::Policy;
 
 use anyhow::Result;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::control::view::{ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Table, count};
 use tidegate_sim::torture::{self, Failure, Options, Passed};
 

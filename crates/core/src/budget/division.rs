@@ -1,6 +1,6 @@
 //! Division of a guaranteed amount among members by reservation and weight.
 
-use crate::objective::{Objective, Rate};
+use tidegate_base::objective::{Objective, Rate};
 
 /// Bytes that one operation of a reservation in operations stands for, and the reverse. Guests'
 /// requests lie between 4 KiB and 1 MiB; the geometric mean is 64 KiB.

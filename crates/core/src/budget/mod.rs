@@ -23,10 +23,10 @@ mod tests;
 
 pub use division::Shares;
 
-use crate::heap::IndexedHeap;
-use crate::time::Nanos;
 use division::Division;
 use std::collections::VecDeque;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::time::Nanos;
 
 /// A member may borrow what it gave back in this time.
 const LENT_FOR: Nanos = Nanos::from_millis(100);

@@ -1,7 +1,7 @@
 //! Tests of [`Budget`].
 
 use super::*;
-use crate::random::SplitMix64;
+use tidegate_base::random::SplitMix64;
 
 const MS: u64 = 1_000_000;
 

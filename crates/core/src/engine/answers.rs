@@ -1,6 +1,6 @@
 //! Finished guest requests that wait for the driver to take them.
 
-use crate::request::Done;
+use tidegate_base::request::Done;
 
 /// A queue that is emptied again and again: then it begins anew in the memory that is at hand.
 /// Going round a ring would fetch new lines for every answer.
@@ -56,7 +56,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Account, ClientId, Op, ReqId, VmId};
+    use tidegate_base::request::{Account, ClientId, Op, ReqId, VmId};
 
     fn done(tag: u64) -> Done {
         Done {

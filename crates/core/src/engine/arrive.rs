@@ -2,9 +2,9 @@
 
 use super::{Engine, Refusal};
 use crate::facts::{Edges, Facts, Hot, Life, NIL, flag, shut, state};
-use crate::request::{ClientId, Lane, Op, ReqId, Request};
 use crate::roles::{Event, Gate, Interests, Stage};
-use crate::time::Nanos;
+use tidegate_base::request::{ClientId, Lane, Op, ReqId, Request};
+use tidegate_base::time::Nanos;
 
 /// How many units, from the end of its lane, a new request is compared with, if it continues
 /// one of as many that came before it. Linux's plug list merging looks as far back: streams

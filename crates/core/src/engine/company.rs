@@ -24,7 +24,7 @@
 use super::Engine;
 use super::arrive::MERGE_SCAN;
 use crate::facts::{Facts, Hot, NIL, flag, state};
-use crate::request::Op;
+use tidegate_base::request::Op;
 
 /// The first bytes of a unit of one request, which go with what it continues.
 #[derive(Clone, Copy)]

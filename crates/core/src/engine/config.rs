@@ -1,8 +1,8 @@
 //! What an engine is made for, and whether it can be.
 
 use super::EngineError;
-use crate::device::DeviceSpec;
-use crate::time::Nanos;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::time::Nanos;
 
 /// What an engine is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,15 +2,15 @@
 
 use super::{Ears, Engine, EngineError};
 use crate::facts::{Facts, Life, NIL, Vm, state};
-use crate::jobs::JobOutcome;
-use crate::learnt::{Blob, BlobError};
-use crate::objective::Objective;
-use crate::policy::PolicySpec;
-use crate::request::{IoError, Lane, VmId};
+use crate::policy::Policy;
 use crate::roles::Roles;
-use crate::roles::{Consumed, Event, Regulator, Reopened, Stage};
+use crate::roles::{Consumed, Event, Stage};
 use crate::stats::Ledger;
-use crate::time::Nanos;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{IoError, Lane, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::JobOutcome;
 
 impl Engine {
     /// Adds a VM.
@@ -78,11 +78,11 @@ impl Engine {
             estimator.forget(id);
         }
         self.expect_jobs(id);
-        self.tell_limits(&Event::VmAdded(id));
+        self.tell_limits(id);
         if background && !self.roles.dispatcher.serves_background() {
             // The first one: from now on something must stand around the dispatcher.
             let policy = self.policy.clone();
-            self.set_policy(now, &policy);
+            self.set_policy(now, &*policy);
         } else {
             self.emit(&Event::VmAdded(id));
         }
@@ -109,7 +109,7 @@ impl Engine {
         }
         self.intake.change(vm.index(), objective);
         self.feed_reads();
-        self.tell_limits(&Event::VmChanged(vm));
+        self.tell_limits(vm);
         self.emit(&Event::VmChanged(vm));
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Engine {
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.facts.vm_at(vm as usize);
         self.set_starved(vm, false);
-        self.tell_limits(&Event::VmRemoved(id));
+        self.spent_before.remove(id);
         self.emit(&Event::VmRemoved(id));
         self.expect_no_jobs(id);
         for slot in 0..self.disks.len() as u32 {
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Changes the policy under load: everything waiting goes into the new one in the order
     /// of arrival, what is in flight is announced to it, and consumed limits stay consumed.
-    pub fn set_policy(&mut self, now: Nanos, policy: &PolicySpec) {
+    pub fn set_policy(&mut self, now: Nanos, policy: &dyn Policy) {
         self.advance(now);
         self.unshelve_all();
         self.unpark_all();
@@ -182,17 +182,17 @@ impl Engine {
             .map(|&vm| {
                 let of_regulator = self.roles.regulator.consumed(&self.facts, vm);
                 let of_policy = of_regulator.or(self.roles.dispatcher.consumed(&self.facts, vm));
-                of_policy.or(self.spent_before.consumed(&self.facts, vm).debts())
+                of_policy.or(self.spent_before.consumed(self.facts.now, vm).debts())
             })
             .collect();
         for (&vm, consumed) in vms.iter().zip(&consumed) {
-            self.spent_before.adopt(&self.facts, vm, consumed);
+            self.spent_before.adopt(self.facts.now, vm, consumed);
         }
         self.open_all_gates(&vms);
         self.facts.device.deliberate = self.deliberate_time();
         self.waiting_since = None;
         self.pick_at = Nanos::MAX;
-        self.policy = policy.clone();
+        self.policy = policy.to_shared();
         let (max_vms, max_requests) = (self.config.max_vms, self.config.max_requests);
         let roles = match vms.iter().any(|&vm| self.facts.is_background(vm)) {
             true => policy.build_with_background(max_vms, max_requests),
@@ -298,7 +298,7 @@ impl Engine {
     pub fn wrap_roles(&mut self, now: Nanos, wrap: impl Fn(Roles) -> Roles + Send + 'static) {
         self.wrap = Some(Box::new(wrap));
         let policy = self.policy.clone();
-        self.set_policy(now, &policy);
+        self.set_policy(now, &*policy);
     }
 
     /// A VM's requests are merged up to so many bytes, and split above them, within what the device
@@ -320,9 +320,9 @@ impl Engine {
     }
 
     /// Limits that no role may keep have to follow objectives all the same.
-    fn tell_limits(&mut self, event: &Event) {
-        let nobody = &mut Reopened::default();
-        self.spent_before.on_event(&self.facts, event, nobody);
+    fn tell_limits(&mut self, vm: VmId) {
+        let objective = &self.facts.objectives[vm.index()];
+        self.spent_before.set(self.facts.now, vm, objective);
     }
 
     /// VMs that are there or not quite gone, in the order of their slots.

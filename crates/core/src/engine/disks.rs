@@ -2,8 +2,8 @@
 
 use super::{Engine, EngineError};
 use crate::facts::{Facts, Life, NIL, state};
-use crate::request::{ClientId, DiskId, IoError, Lane, Op, VmId};
-use crate::time::Nanos;
+use tidegate_base::request::{ClientId, DiskId, IoError, Lane, Op, VmId};
+use tidegate_base::time::Nanos;
 
 /// A disk of a VM: a range of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

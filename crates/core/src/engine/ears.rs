@@ -2,10 +2,10 @@
 
 use super::Engine;
 use crate::facts::Facts;
-use crate::request::Lane;
 use crate::roles::Roles;
 use crate::roles::{Event, Interests, Knob, Knobs, PeerShare, Reopened};
-use crate::time::Nanos;
+use tidegate_base::request::Lane;
+use tidegate_base::time::Nanos;
 
 /// Which roles hear of what, and what they asked for while they were told.
 pub(super) struct Ears {

@@ -1,12 +1,12 @@
 //! Why the engine refuses.
 
-use crate::objective::ObjectiveError;
+use tidegate_base::objective::ObjectiveError;
 
 /// Why a request was not taken. Nothing has changed; the frontend answers it or waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
-    /// [`Done`](crate::request::Done). [`Engine::room`](super::Engine::room) tells beforehand.
+    /// [`Done`](tidegate_base::request::Done). [`Engine::room`](super::Engine::room) tells beforehand.
     #[error("no room: the queue is full")]
     Full,
     /// The client was disconnected, or its VM removed.

@@ -2,11 +2,11 @@
 
 use super::Engine;
 use crate::facts::{Facts, Hot, Life, NIL, flag, state};
-use crate::jobs::JobOutcome;
-use crate::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
-use crate::time::Nanos;
+use tidegate_base::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::JobOutcome;
 
 impl Engine {
     /// A device I/O ended. Panics on an I/O that is not in flight: a driver that reports one

@@ -25,9 +25,9 @@
 
 use super::{Engine, InFlight, NIL};
 use crate::facts::state;
-use crate::request::{DeviceIo, DiskId, IoError, IoId, Op};
 use crate::roles::{Event, Interests};
-use crate::time::Nanos;
+use tidegate_base::request::{DeviceIo, DiskId, IoError, IoId, Op};
+use tidegate_base::time::Nanos;
 
 /// Silence after which a disk with reads or writes in flight is taken to hang: hundreds of times a slow disk's
 /// worst seek, and less than what guests wait (Linux: 30 s for SCSI, no bound for virtio).

@@ -21,10 +21,10 @@
 use super::{Engine, Refusal};
 use crate::budget::{Bounds, Budget, Shares, buffer_bytes};
 use crate::facts::{Hot, Life, flag, shut};
-use crate::objective::Objective;
-use crate::request::{ClientId, Lane, Op, ReqId, Request, VmId};
 use crate::roles::{Event, Interests};
-use crate::time::Nanos;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{ClientId, Lane, Op, ReqId, Request, VmId};
+use tidegate_base::time::Nanos;
 
 /// Bounds of payload memory; see [`Engine::bound_payload`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -326,7 +326,7 @@ impl Engine {
     }
 
     /// Gives back the memory of a request whose reply was sent, or that nobody waits for: of one of
-    /// whose [`Done`](crate::request::Done) says that it holds some, or of
+    /// whose [`Done`](tidegate_base::request::Done) says that it holds some, or of
     /// [`Engine::take_reply`]. `op` tells whose it was: a write's, or anything else's.
     pub fn return_payload(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
         self.advance(now);

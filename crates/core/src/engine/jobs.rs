@@ -2,16 +2,16 @@
 
 use super::{Engine, EngineError};
 use crate::facts::{Facts, Life};
-use crate::jobs::{
+use crate::roles::Event;
+use core::ops::Range;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::{
     Admission, Book, Capacity, Class, DeviceTime, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus,
     JobTerms, Standing,
 };
-use crate::learnt::{Blob, BlobError};
-use crate::profile::{Access, Direction, Profile};
-use crate::request::VmId;
-use crate::roles::Event;
-use crate::time::Nanos;
-use core::ops::Range;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 
 impl Engine {
     /// A VM is to move so many bytes in time, from now on: reads and writes that are answered well count. A
@@ -150,7 +150,7 @@ impl Engine {
     /// One VM has so many bytes a second at best, wherever on the device: [`DeviceSpec::bytes_per_s`] is what it has
     /// everywhere. 0: not known.
     ///
-    /// [`DeviceSpec::bytes_per_s`]: crate::device::DeviceSpec::bytes_per_s
+    /// [`DeviceSpec::bytes_per_s`]: tidegate_base::device::DeviceSpec::bytes_per_s
     pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
         self.best_bandwidth = bytes_per_s;
         if let Some(book) = &mut self.facts.jobs {

@@ -50,25 +50,20 @@ mod watching;
 #[cfg(test)]
 mod tests;
 
-pub use crate::device::{DeviceFacts, DeviceSpec};
 pub use config::EngineConfig;
 pub use disks::DiskSpec;
 pub use error::{EngineError, Refusal};
 pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 pub use intake::{Holdings, PayloadBounds};
+pub use tidegate_base::device::{DeviceFacts, DeviceSpec};
 
 use crate::facts::{Cold, Facts, Hot, NIL, Vm};
-use crate::heap::IndexedHeap;
-use crate::objective::Objective;
-use crate::policy::PolicySpec;
-use crate::regulate::token_bucket::TokenBucket;
-use crate::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
-use crate::roles::{Footprint, Regulator, Roles, Stage, Waits};
-use crate::seconds::Seconds;
+use crate::limit_accounts::LimitAccounts;
+use crate::policy::Policy;
+use crate::roles::{Footprint, Roles, Stage, Waits};
 use crate::stats::{Ledger, VmStats};
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
-use crate::time::Nanos;
 use crate::tuning::Tuning;
 use crate::watch::Watch;
 use crate::watch::meter::Kind;
@@ -79,6 +74,12 @@ use ears::Ears;
 use hung::HungDisks;
 use intake::Intake;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{ClientId, DeviceIo, DiskId, Done, IoId, Lane, Segment, VmId};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
 
 /// An I/O in flight.
 struct InFlight {
@@ -102,12 +103,12 @@ struct InFlight {
 /// See the [module](self).
 pub struct Engine {
     config: EngineConfig,
-    policy: PolicySpec,
+    policy: Arc<dyn Policy>,
     facts: Facts,
     roles: Roles,
     /// What limits had let go when a policy came that does not keep them: it stays spent, for the
     /// next one that does. Nothing is charged here.
-    spent_before: TokenBucket,
+    spent_before: LimitAccounts,
     stage: Stage,
     intake: Intake,
     /// Reads that lack memory while another one of their lane holds it; see [`intake`].
@@ -174,7 +175,7 @@ impl Engine {
     ///
     /// # Errors
     /// When a figure of the configuration is out of range.
-    pub fn new(config: EngineConfig, policy: &PolicySpec) -> Result<Engine, EngineError> {
+    pub fn new(config: EngineConfig, policy: &dyn Policy) -> Result<Engine, EngineError> {
         config.check()?;
         let roles = policy.build(config.max_vms, config.max_requests);
         let mut engine = Engine {
@@ -192,8 +193,8 @@ impl Engine {
             told_of_memory: false,
             ears: Ears::new(&roles, 0),
             roles,
-            spent_before: TokenBucket::new(Nanos::ZERO),
-            policy: policy.clone(),
+            spent_before: LimitAccounts::default(),
+            policy: policy.to_shared(),
             disks: Vec::new(),
             clients: Vec::new(),
             free_disk: NIL,
@@ -302,7 +303,7 @@ impl Engine {
     }
 
     /// The policy in force.
-    pub fn policy(&self) -> &PolicySpec {
+    pub fn policy(&self) -> &Arc<dyn Policy> {
         &self.policy
     }
 
@@ -351,7 +352,7 @@ impl Engine {
             vm_cold: size_of::<Objective>()
                 + size_of::<Ledger>()
                 + VmStats::HEAP_BYTES
-                + self.spent_before.footprint().vm
+                + LimitAccounts::BYTES_PER_VM
                 + regulator.vm_cold
                 + dispatcher.vm_cold,
             request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,

@@ -1,13 +1,13 @@
 //! The slab of requests and the lanes they wait in.
 
 use super::{Engine, EngineConfig, InFlight};
-use crate::device::{BackgroundFacts, DeviceFacts, PartFacts};
 use crate::facts::{Cold, Edges, Facts, Hot, LaneQueue, Life, NIL, Vm, flag, state};
-use crate::objective::Objective;
-use crate::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
 use crate::stats::Ledger;
-use crate::time::Nanos;
 use crate::watch::meter::Kind;
+use tidegate_base::device::{BackgroundFacts, DeviceFacts, PartFacts};
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{DeviceIo, DiskId, IoId, Lane, Op, VmId};
+use tidegate_base::time::Nanos;
 
 const NO_DISK: DiskId = DiskId {
     index: NIL,

@@ -3,10 +3,10 @@
 use super::company::Head;
 use super::{Engine, queue};
 use crate::facts::{Cold, Facts, Hot, NIL, flag, moved, state};
-use crate::request::{DeviceIo, IoId, Lane, Op};
 use crate::roles::{Event, Interests, Pick, Stage};
-use crate::time::Nanos;
 use crate::watch::meter::Kind;
+use tidegate_base::request::{DeviceIo, IoId, Lane, Op};
+use tidegate_base::time::Nanos;
 
 impl Engine {
     /// What the device does next, if anything; to be called until `None` after every batch of

@@ -3,10 +3,10 @@
 
 use super::Engine;
 use crate::facts::moved;
-use crate::request::Op;
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
-use crate::time::Nanos;
+use tidegate_base::request::Op;
+use tidegate_base::time::Nanos;
 
 impl Engine {
     /// Whether the device's queue is kept only as deep as its throughput needs, at most the depth

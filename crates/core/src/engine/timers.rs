@@ -1,9 +1,9 @@
 //! When the engine wants to be woken, and what it then does.
 
 use super::Engine;
-use crate::request::Lane;
 use crate::roles::{Event, Interests};
-use crate::time::Nanos;
+use tidegate_base::request::Lane;
+use tidegate_base::time::Nanos;
 
 impl Engine {
     /// When [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] want to be called next,

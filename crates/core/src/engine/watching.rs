@@ -2,13 +2,13 @@
 //! is learnt.
 
 use super::Engine;
-use crate::estimator::{CostEstimator, Learnt};
-use crate::learnt::{Blob, BlobError};
-use crate::profile::Profile;
 use crate::roles::Event;
-use crate::time::Nanos;
 use crate::watch::{Drift, LearntCap, Notice, Watch};
 use std::sync::Arc;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::estimator::{CostEstimator, Learnt};
+use tidegate_capacity::profile::Profile;
 
 impl Engine {
     /// Tells what the device can do at most, which costs and controllers reckon with from the next

@@ -2,7 +2,7 @@
 
 mod params;
 
-pub(crate) use params::SLACK;
+pub use params::SLACK;
 pub use params::{ParamInfo, ParamKind, Params};
 
 use core::fmt;
@@ -32,10 +32,10 @@ pub struct PartInfo<R: ?Sized + 'static> {
     /// Its parameters. Names are unique over all parts.
     pub params: &'static [ParamInfo],
     /// What it enforces of an objective, as far as its parameters do not say otherwise
-    /// ([`PolicySpec::honours`](crate::policy::PolicySpec::honours)).
+    /// ([`Policy::honours`](crate::policy::Policy::honours)).
     pub honours: Honours,
     /// Makes one.
-    pub(crate) build: fn(&Params, &Capacity) -> Box<R>,
+    pub build: fn(&Params, &Capacity) -> Box<R>,
 }
 
 impl<R: ?Sized> fmt::Debug for PartInfo<R> {
@@ -97,7 +97,7 @@ impl Honours {
     }
 
     /// Without classes of priority, where `waived`.
-    pub(crate) const fn waiving_priority(self, waived: bool) -> Honours {
+    pub const fn waiving_priority(self, waived: bool) -> Honours {
         Honours {
             priority: self.priority && !waived,
             ..self

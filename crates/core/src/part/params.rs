@@ -34,7 +34,7 @@ pub struct ParamInfo {
 
 impl ParamInfo {
     /// A span of time, up to an hour.
-    pub(crate) const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
+    pub const fn span(name: &'static str, default: u64, help: &'static str) -> ParamInfo {
         ParamInfo {
             name,
             kind: ParamKind::Duration,
@@ -46,7 +46,7 @@ impl ParamInfo {
     }
 
     /// On unless said.
-    pub(crate) const fn flag(name: &'static str, help: &'static str) -> ParamInfo {
+    pub const fn flag(name: &'static str, help: &'static str) -> ParamInfo {
         ParamInfo {
             name,
             kind: ParamKind::Flag,
@@ -58,7 +58,7 @@ impl ParamInfo {
     }
 
     /// A choice among words, of which the first is the default.
-    pub(crate) const fn choice(
+    pub const fn choice(
         name: &'static str,
         words: &'static [&'static str],
         help: &'static str,
@@ -74,7 +74,7 @@ impl ParamInfo {
     }
 
     /// What may be given, in words.
-    pub(crate) fn allowed(&self) -> String {
+    pub fn allowed(&self) -> String {
         let unit = match self.kind {
             ParamKind::Bytes => " bytes",
             ParamKind::Duration => " ns",
@@ -87,17 +87,17 @@ impl ParamInfo {
 
 /// Values of a composition's parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Params(pub(crate) Vec<(&'static ParamInfo, u64)>);
+pub struct Params(pub Vec<(&'static ParamInfo, u64)>);
 
 impl Params {
     /// The value of a parameter, where the composition has it.
-    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+    pub fn find(&self, name: &str) -> Option<u64> {
         let param = self.0.iter().find(|(info, _)| info.name == name);
         param.map(|&(_, value)| value)
     }
 
     /// The value of a parameter that the part declares.
-    pub(crate) fn get(&self, name: &str) -> u64 {
+    pub fn get(&self, name: &str) -> u64 {
         self.find(name)
             .expect("a part asks only for parameters it declares")
     }
@@ -106,7 +106,7 @@ impl Params {
 /// How late a paced dispatch may come and still be made good, whatever it costs. Well below 1 % of
 /// 100 ms, so that no window of 100 ms is overshot by more than 1 % and one request; where the same
 /// holds for longer, requests that waited are made good for longer.
-pub(crate) const SLACK: ParamInfo = ParamInfo {
+pub const SLACK: ParamInfo = ParamInfo {
     name: "slack",
     kind: ParamKind::Duration,
     default: 900_000,

@@ -44,7 +44,7 @@
 //!   largest.
 
 use super::trial::{Step, Trial};
-use crate::time::Nanos;
+use tidegate_base::time::Nanos;
 
 /// What another depth has read ahead, or left to be written, is a help or a burden for a while.
 const SETTLES: Nanos = Nanos::from_millis(20);
@@ -427,7 +427,7 @@ impl DepthControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SplitMix64;
+    use tidegate_base::random::SplitMix64;
 
     /// A device that does `most` I/Os a second from `knee` in flight on, and less in proportion
     /// below. Single I/Os take up to twice their mean, and all of them are slower and faster by

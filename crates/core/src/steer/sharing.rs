@@ -21,9 +21,9 @@
 //! Who goes next stays the policy's choice, and so do its bounds: parts cost what their bytes cost,
 //! and a device with one place less is what a smaller depth is.
 
-use crate::profile::{Access, Direction, Profile};
-use crate::request::Op;
-use crate::time::Nanos;
+use tidegate_base::request::Op;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 
 /// For so long after its last request a VM may come again, as far as parts are concerned.
 const MAY_COME: Nanos = Nanos::from_millis(10);
@@ -189,7 +189,7 @@ fn part_by(profile: &Profile, direction: Direction, asked: u32, len: u32) -> u32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Curve;
+    use tidegate_capacity::profile::Curve;
 
     const KIB: u32 = 1 << 10;
 

@@ -13,9 +13,9 @@
 //! ```
 
 use super::meter::{WINDOW, Window};
-use crate::device::DeviceSpec;
-use crate::profile::Profile;
-use crate::time::Nanos;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
 
 /// Seconds in a row that it takes to part, and to agree again.
 const IN_A_ROW: u32 = 5;
@@ -90,7 +90,7 @@ impl Parting {
 /// I/Os in flight with which the device is as fast as its profile says: so many that each kind that
 /// was measured against depth is within 5 % of its most, else as many as it was measured with.
 pub(super) fn enough(profile: &Profile, spec: &DeviceSpec) -> u32 {
-    let kind = |p: &crate::profile::DepthPoint| (p.direction, p.access, p.size);
+    let kind = |p: &tidegate_capacity::profile::DepthPoint| (p.direction, p.access, p.size);
     let points = profile.latency();
     let needed = points
         .iter()

@@ -1,8 +1,8 @@
 //! What the device did in a second: I/Os by kind, how full it was, how long it was held.
 
-use crate::profile::{Access, Direction, Estimation, Pattern, Profile};
-use crate::request::{DeviceIo, Op};
-use crate::time::Nanos;
+use tidegate_base::request::{DeviceIo, Op};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::{Access, Direction, Estimation, Pattern, Profile};
 
 /// How long a window is, at least: it ends with the next I/O that starts or ends.
 pub(crate) const WINDOW: Nanos = Nanos::SECOND;

@@ -17,14 +17,14 @@ pub(crate) mod meter;
 pub use cap::LearntCap;
 pub use drift::{Drift, Parting};
 
-use crate::device::DeviceSpec;
-use crate::learnt::{Blob, BlobError};
-use crate::profile::Profile;
-use crate::request::DeviceIo;
-use crate::time::Nanos;
 use cap::Learner;
 use drift::Judge;
 use meter::{Kind, Meter};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::request::DeviceIo;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
 
 /// Something about the device has changed that an operator wants to be told of.
 #[derive(Clone, Copy, PartialEq, Debug)]

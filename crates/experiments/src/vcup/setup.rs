@@ -5,9 +5,9 @@ use crate::folder::{self, File, named, set_param};
 use crate::frame::Variant;
 use tidegate_config::policy;
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Action, Scenario};
 use tidegate_workload::job::{Job, Mix, Rw, SizeShare, Sizes};
 
@@ -329,6 +329,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::policy::Policy;
 
     #[test]
     fn every_scenario_runs_by_itself_under_the_paper_s_letter() {
@@ -338,7 +339,11 @@ mod tests {
             let policy = &loaded.config.devices[0].policy;
             let letters = ["vcup", "vcup_10s", "vcup_mclock", "vcup_pi", "merging"];
             let told = |policy: &PolicySpec| -> Vec<(String, u64)> {
-                let params = policy.params().filter(|(info, _)| info.name != "pages");
+                let params = policy
+                    .params()
+                    .iter()
+                    .copied()
+                    .filter(|(info, _)| info.name != "pages");
                 let params = params.map(|(info, value)| (info.name.to_owned(), value));
                 [(policy.name().to_owned(), 0)]
                     .into_iter()

@@ -2,8 +2,9 @@
 //! know none.
 
 use std::collections::BTreeMap;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{Exchange, Scenario, Tenant};
 use tidegate_workload::time::TimeDistribution;
 

@@ -7,7 +7,7 @@ use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
 use tidegate_core::objective::Objective;
 use tidegate_core::part::Honours;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::precision::Precision;
 use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
@@ -30,7 +30,7 @@ pub struct DeviceSnapshot {
     /// What it is made of, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
     pub backing: String,
     /// The policy in force.
-    pub policy: PolicySpec,
+    pub policy: Arc<dyn Policy>,
     /// Depth, what is in flight, counters.
     pub facts: DeviceFacts,
     /// Waits of the policy in force for requests that might come; `None`: it never does.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tidegate_config::device::{self, Bounds, Steering};
 use tidegate_config::{Field, Names, Section, library};
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_device::catalogue::Entry;
+use tidegate_policies::policy::PolicySpec;
 
 use super::parse::Context;
 use super::{DeviceConfig, DeviceKind};

@@ -16,10 +16,10 @@ use tidegate_config::device::Steering;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
+use tidegate_policies::policy::PolicySpec;
 
 use crate::fault::Rule;
 

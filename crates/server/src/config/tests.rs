@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use tidegate_core::objective::{OpsRate, Rate};
-use tidegate_core::policy::registry;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::registry;
 
 use super::*;
 
@@ -160,6 +161,8 @@ fn a_whole_file_becomes_a_configuration() {
     let cost = disk0
         .policy
         .params()
+        .iter()
+        .copied()
         .find(|(info, _)| info.name == "cost_size");
     assert_eq!(cost.map(|(_, value)| value), Some(64 << 10));
     assert_eq!(config.devices[1].policy.name(), "token-bucket+mclock");

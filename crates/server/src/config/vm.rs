@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnose::one_of;
 use tidegate_config::{Field, Names, Section, document, enforced};
-use tidegate_core::policy::PolicySpec;
 use tidegate_device::units;
+use tidegate_policies::policy::PolicySpec;
 
 use super::device::{Kind, Known};
 use super::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 
 use super::health::Reason;
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};

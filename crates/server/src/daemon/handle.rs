@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::time::Nanos;
 use tidegate_nbd::Export;
+use tidegate_policies::policy::PolicySpec;
 use tokio::sync::{Notify, oneshot};
 
 use crate::command::{

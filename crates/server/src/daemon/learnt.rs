@@ -1,6 +1,6 @@
 //! What the policy has learnt of a VM, taken out of one daemon and into another.
 
-use tidegate_core::policy;
+use tidegate_policies::policy;
 use tokio::task::spawn_blocking;
 
 use super::handle::{ControlError, DaemonHandle};

@@ -4,7 +4,7 @@ use std::sync::mpsc::TryRecvError;
 use std::time::Instant;
 
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 
 use super::answer_ended;
 use super::client::{Client, RECEIVE, Rx, State, Tx};

@@ -218,7 +218,7 @@ impl Loop {
             status,
             outlook,
             capacity,
-            enforced: job::is_enforced_by(self.engine.policy()),
+            enforced: job::is_enforced_by(&**self.engine.policy()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon: every
 //! byte against a copy, every error against who must get it.
 
-use tidegate_core::policy::PolicySpec;
+use tidegate_policies::policy::PolicySpec;
 
 use super::fault_tests::{BLOCK, BLOCKS, Driver, bad_places, noise, places, two_disks as on_files};
 use super::inject_tests::{bad_rules, everywhere, two_disks as by_rules};

@@ -12,12 +12,12 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_nbd::client::{
     Decoded, Handshake, Negotiated, Progress, Reply, Wishes, decode_reply, encode_disconnect,
     encode_request,
 };
 use tidegate_nbd::{Command, Extent, NbdError, ReplyStyle, Request};
+use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{
     Config, ControlConfig, Create, DeviceConfig, DeviceKind, DiskConfig, DiskFormat, ListenAddress,
     ListenConfig, VmConfig,

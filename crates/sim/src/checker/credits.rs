@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::engine::Engine;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::request::{Op, ReqId, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{
     Consumed, Event, Gate, Interests, Interval, Knob, Regulator, Reopened, Stage,
 };
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 
 /// What credits are reckoned by; see the policy's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +39,11 @@ impl Terms {
     fn of(policy: &PolicySpec) -> Option<Terms> {
         let (_, regulator, _) = policy.parts();
         let get = |name| {
-            let found = policy.params().find(|(info, _)| info.name == name);
+            let found = policy
+                .params()
+                .iter()
+                .copied()
+                .find(|(info, _)| info.name == name);
             found.map_or(0, |(_, value)| u128::from(value))
         };
         (regulator == "vbc").then(|| Terms {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use tidegate_core::engine::DeviceSpec;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::part::Honours;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
@@ -130,14 +130,18 @@ impl Limits {
         now: Nanos,
         vm: VmId,
         objective: &Objective,
-        policy: &PolicySpec,
+        policy: &dyn Policy,
         honours: &Honours,
     ) {
         if self.vms.len() <= vm.index() {
             self.vms.resize_with(vm.index() + 1, Meters::default);
         }
         let limit = &objective.limit;
-        let slack = policy.params().find(|(info, _)| info.name == "slack");
+        let slack = policy
+            .params()
+            .iter()
+            .copied()
+            .find(|(info, _)| info.name == "slack");
         // And a nanosecond, because what is due within one may go.
         let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;
         let burst = limit.burst.filter(|_| honours.burst);

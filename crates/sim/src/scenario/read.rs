@@ -17,9 +17,10 @@ use tidegate_config::{
 };
 use tidegate_core::engine::PayloadBounds;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
+use tidegate_policies::policy::PolicySpec;
 use tidegate_workload::time::TimeDistribution;
 
 /// The longest a scenario may last: a year.

@@ -32,9 +32,10 @@ use crate::checker::{Broken, Checker};
 use core::fmt;
 use journal::Journal;
 use tidegate_core::jobs::JobEnd;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Done};
 use tidegate_core::roles::Roles;
+use tidegate_policies::policy::PolicySpec;
 use world::World;
 
 /// A run that kept every promise.

@@ -18,10 +18,11 @@ use promises::Promises;
 use std::sync::Arc;
 use tidegate_core::engine::{EngineConfig, PayloadBounds};
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
+use tidegate_core::policy::Policy;
 use tidegate_core::profile::Profile;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::{PolicySpec, controllers, dispatchers, registry, regulators};
 
 pub use device::Timing;
 pub(super) use device::{models, profile};
@@ -278,7 +279,12 @@ fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
         PolicySpec::composed(controller, regulator, dispatcher)
     }
     .expect("its name is from the list");
-    let params: Vec<_> = spec.params().map(|(info, _)| info).collect();
+    let params: Vec<_> = spec
+        .params()
+        .iter()
+        .copied()
+        .map(|(info, _)| info)
+        .collect();
     for info in params {
         let value = match dice.below(8) {
             0 => info.min,

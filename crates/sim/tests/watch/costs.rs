@@ -9,6 +9,7 @@ use tidegate_core::profile::{Curve, Pattern, Profile};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
+use tidegate_policies::policy::PolicySpec;
 
 fn pattern(work: &Work) -> Pattern {
     let sequential = f64::from(u8::from(work.sequential));
@@ -155,7 +156,8 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
     for depth in [1, 4, 17, 18, 24] {
         let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
         let mut lab = Lab::new(&entry, None, 32, "vfair");
-        let mut spec = lab.engine.policy().clone();
+        let policy = PolicySpec::of(&**lab.engine.policy());
+        let mut spec = policy.expect("composed of parts").clone();
         spec.set("depth", depth).expect("it has this parameter");
         lab.engine.set_policy(lab.now, &spec);
         let work = reads(48, 64 * KIB);

@@ -4,7 +4,6 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
 use tidegate_core::profile::{Access, Curve, Profile};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::{ClientId, IoId, Op, Request, VmId};
@@ -14,6 +13,7 @@ use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::catalogue::Entry;
 use tidegate_device::units::{Bandwidth, Duration};
 use tidegate_device::{Model, ModelIo};
+use tidegate_policies::policy::PolicySpec;
 
 pub(crate) const KIB: u32 = 1 << 10;
 pub(crate) const MIB: u32 = 1 << 20;

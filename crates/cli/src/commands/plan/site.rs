@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_core::policy::Policy;
 
 use anyhow::Result;
 use tidegate_config::document;

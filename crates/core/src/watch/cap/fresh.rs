@@ -1,6 +1,6 @@
 //! How many are in flight just behind a cap.
 
-use crate::time::Nanos;
+use tidegate_base::time::Nanos;
 
 /// What is in flight just behind the cap, summed up over time.
 #[derive(Clone, Copy, Debug)]

@@ -40,12 +40,12 @@ mod rates;
 mod recognise;
 
 use super::meter::Window;
-use crate::learnt::{Blob, BlobError};
-use crate::time::Nanos;
 use fresh::Fresh;
 use pace::{LATE, Pace};
 use rates::{Found, Point, Rates};
 use recognise::{SECONDS, Second, TEST_AGAIN};
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::time::Nanos;
 
 /// Whose what is kept is, and which version of it.
 const PART: &str = "cap-learner";

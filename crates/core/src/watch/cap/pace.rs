@@ -1,8 +1,8 @@
 //! The pace of a cap: when the next I/O may go.
 
 use super::rates::Rates;
-use crate::pace::Pacer;
-use crate::time::Nanos;
+use tidegate_base::pace::Pacer;
+use tidegate_base::time::Nanos;
 
 /// I/Os go at this part of the cap, in 64ths: the bucket never fills, and 3 % are lost.
 pub(super) const PACE: u64 = 62;

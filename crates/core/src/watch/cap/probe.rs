@@ -3,8 +3,8 @@
 use super::pace::PACE;
 use super::rates::Point;
 use super::{FORGET, Learner, OVER, PROBE, QUEUED_UP};
-use crate::time::Nanos;
 use crate::watch::meter::Window;
+use tidegate_base::time::Nanos;
 
 /// The device itself is the limit: at least.
 const AT_ITS_LIMIT: f64 = 0.9;

@@ -2,8 +2,8 @@
 
 use super::rates::{Point, Rates, reaches};
 use super::{IOS, Learner, State};
-use crate::time::Nanos;
 use crate::watch::meter::Window;
+use tidegate_base::time::Nanos;
 
 /// Seconds that must look capped.
 pub(super) const SECONDS: usize = 3;

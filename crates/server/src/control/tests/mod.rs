@@ -21,11 +21,12 @@ use serde_json::{Value, json};
 use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_core::policy::PolicySpec;
+use tidegate_core::policy::Policy;
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::VmId;
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
 use tower::ServiceExt;
 
 use super::*;
@@ -83,7 +84,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     DeviceSnapshot {
         name: name.to_owned(),
         backing: "memory".to_owned(),
-        policy: policy.clone(),
+        policy: policy.to_shared(),
         facts: engine.facts(),
         waits: engine.waits(),
         drift: engine.drift(),

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
+use tidegate_core::policy::Policy;
 
 use super::super::health::Reason;
 use super::*;
@@ -459,7 +460,7 @@ impl Plane for Pretended {
                 vm.honours = policy.honours();
                 vm.policy = policy.name().to_owned();
             });
-            device.policy = policy;
+            device.policy = policy.to_shared();
             Ok(device.clone())
         })
     }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
-use tidegate_core::policy::{self, PolicySpec};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
+use tidegate_policies::policy::{self, PolicySpec};
 
 use crate::command::VmSnapshot;
 use crate::job::{

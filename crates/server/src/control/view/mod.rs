@@ -218,7 +218,7 @@ impl DeviceView {
         DeviceView {
             name: snapshot.name.clone(),
             backing: snapshot.backing.clone(),
-            policy: PolicyView::new(&snapshot.policy),
+            policy: PolicyView::new(&*snapshot.policy),
             depth: facts.spec.depth,
             max_io_bytes: facts.spec.max_io,
             in_flight: facts.in_flight,

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::part::{Honours, ParamInfo, ParamKind, Part};
-use tidegate_core::policy::{self, PolicyInfo, PolicySpec};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
+use tidegate_policies::policy::{self, PolicyInfo, PolicySpec};
 
 use crate::config;
 
@@ -94,7 +95,7 @@ pub struct ParamView {
 
 impl PolicyView {
     /// Shows a policy.
-    pub fn new(spec: &PolicySpec) -> PolicyView {
+    pub fn new(spec: &dyn Policy) -> PolicyView {
         let (controller, regulator, dispatcher) = spec.parts();
         PolicyView {
             name: spec.name().to_owned(),
@@ -102,7 +103,7 @@ impl PolicyView {
             regulator: regulator.to_owned(),
             dispatcher: dispatcher.to_owned(),
             enforces: enforces(&spec.honours()),
-            params: (spec.params())
+            params: (spec.params().iter().copied())
                 .map(|(info, value)| ParamValue {
                     name: info.name.to_owned(),
                     value: with_unit(info.kind, value),
@@ -175,6 +176,8 @@ impl ParamView {
     /// its parts'.
     pub fn all_of(spec: &PolicySpec) -> Vec<ParamView> {
         spec.params()
+            .iter()
+            .copied()
             .map(|(info, value)| ParamView::new(info, value))
             .collect()
     }

@@ -37,7 +37,7 @@ impl Leftover {
 
     pub(super) fn forget(&mut self, engine: &Engine) {
         let policy = engine.policy();
-        let mut params = policy.params();
+        let mut params = policy.params().iter().copied();
         let after = params.find(|(info, _)| info.name == "background_after");
         self.after = after.map(|(_, after)| Nanos(after));
         self.holds = policy.may_hold();

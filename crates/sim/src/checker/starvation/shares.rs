@@ -9,11 +9,11 @@ use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, Engine};
 use tidegate_core::part::Honours;
-use tidegate_core::policy::{dispatchers, regulators};
 use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_core::roles::Knob;
 use tidegate_core::starvation::{Cost, Lead, Shares, Weights};
+use tidegate_policies::policy::{dispatchers, regulators};
 
 /// Bytes that an I/O moves through the device.
 fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {

@@ -38,7 +38,8 @@ impl World<'_, '_> {
                     true => &of_background,
                     false => &of_vms,
                 };
-                self.limits.set(now, guest.id, objective, policy, honours);
+                self.limits
+                    .set(now, guest.id, objective, &**policy, honours);
             }
         }
         self.starvation.forget(&self.engine);

@@ -3,6 +3,7 @@
 use super::{Event, What, World};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 
 impl World<'_, '_> {

@@ -1,0 +1,573 @@
+//! Pacing at an exact rate: integers, with the remainder carried.
+//!
+//! A [`Pacer`] is the generic cell rate algorithm (ITU-T I.371): one time, `at`, when the next
+//! unit is due. Spending moves it on by cost / rate; a request conforms while `at` is no later
+//! than now plus a tolerance. mClock's reservation and limit tags and both of QEMU's leaky
+//! buckets are this with different tolerances.
+
+use crate::objective::{OpsRate, Rate};
+use crate::time::Nanos;
+
+const SECOND: u64 = 1_000_000_000;
+/// In any so long, a limit is overshot by one request and 1 % at most.
+const WINDOW: Nanos = Nanos(100_000_000);
+
+/// How late a request may go, of a limit of `per_s` requests a second (0: none), for the next
+/// ones to come as if it had been on time.
+///
+/// With so much made good, n requests take at least (n - 1) / rate less that time. A window of
+/// 100 ms may hold one and 1.01 times the rate's; both are whole numbers, so the time is what the
+/// next whole one after 1.01 times the rate's takes, beyond the window: 1 ms at least, and up to
+/// one request more than that. The least beyond all counts also where a window's both ends do.
+fn late_most(per_s: u64) -> Nanos {
+    const ONE_PER_CENT: Nanos = Nanos(WINDOW.0 / 100);
+    // Beyond it the products below no longer fit, and one request is less than a nanosecond.
+    if per_s == 0 || per_s > 1 << 36 {
+        return ONE_PER_CENT;
+    }
+    let too_many = per_s * 101 / 1000 + 1;
+    Nanos(too_many * SECOND / per_s) - WINDOW - Nanos(1)
+}
+
+/// When the next unit of one rate is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pacer {
+    /// When the next unit is due.
+    at: Nanos,
+    /// Units a second; 0: no rate, always due.
+    rate: u64,
+    /// What the last division left, in units x nanoseconds: always below `rate`.
+    carry: u64,
+    /// Units a request: what is owed stays the same number of requests when this changes.
+    unit: u64,
+}
+
+impl Pacer {
+    /// No rate.
+    pub const NONE: Pacer = Pacer {
+        at: Nanos::ZERO,
+        rate: 0,
+        carry: 0,
+        unit: 1,
+    };
+
+    /// A pacer of `per_s` times `unit` units a second, 0 for none, due at `now`.
+    pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
+        Pacer {
+            at: now,
+            rate: per_s.saturating_mul(unit),
+            carry: 0,
+            unit,
+        }
+    }
+
+    /// A request, or a byte, every so long; zero when there is no rate.
+    pub fn period(&self) -> Nanos {
+        Nanos(SECOND.checked_div(self.per_s()).unwrap_or(0))
+    }
+
+    /// True when there is a rate to keep.
+    pub fn is_set(&self) -> bool {
+        self.rate != 0
+    }
+
+    /// When the next unit is due; [`Nanos::ZERO`] when there is no rate.
+    pub fn due(&self) -> Nanos {
+        if self.rate == 0 { Nanos::ZERO } else { self.at }
+    }
+
+    /// Nothing is due before `earliest`: time that passed before it is lost, there is no
+    /// catching up; with a time still to come, a burst counts as used.
+    pub fn forget_before(&mut self, earliest: Nanos) {
+        if self.at < earliest {
+            self.at = earliest;
+            self.carry = 0;
+        }
+    }
+
+    /// From `from` to `to` nothing was asked for: as far as something was due then, it is not any
+    /// more. What was due before stays so.
+    pub fn lose(&mut self, from: Nanos, to: Nanos) {
+        if self.rate != 0 && self.at < to {
+            self.at += to.since(self.at.max(from));
+        }
+    }
+
+    /// The same pace at another rate, as late or as early as it is. For rates that are turned all the
+    /// time; [`Pacer::set_rate`] keeps a limit's debt in requests.
+    pub fn turned(self, per_s: u64) -> Pacer {
+        match per_s == self.rate {
+            true => self,
+            false => Pacer::new(per_s, 1, self.at),
+        }
+    }
+
+    /// Spends `units`: the next unit is due units / rate later.
+    pub fn spend(&mut self, units: u64) {
+        if self.rate == 0 {
+            return;
+        }
+        if units <= 1 << 33 {
+            // units x 10^9 + carry < 2^63 + 2^50: one 64-bit division.
+            let due = units * SECOND + self.carry;
+            self.at += Nanos(due / self.rate);
+            self.carry = due % self.rate;
+        } else {
+            let due = units as u128 * SECOND as u128 + self.carry as u128;
+            self.at += Nanos(u64::try_from(due / self.rate as u128).unwrap_or(u64::MAX));
+            self.carry = (due % self.rate as u128) as u64;
+        }
+    }
+
+    /// Changes the rate. What was spent beyond `now` stays owed in requests (or bytes), not
+    /// in time, so that raising a tiny limit frees its VM at once and lowering one buys no
+    /// burst. A limit that is lifted takes its debt with it.
+    ///
+    /// The debt is carried over exactly, to a fraction of a nanosecond: at 2^50 a second a whole
+    /// one would be a million requests, which a slow limit that comes back would have to wait for.
+    pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
+        let new = Pacer::new(per_s, unit, now);
+        if (new.rate, new.unit) == (self.rate, self.unit) {
+            return;
+        }
+        if new.rate == 0 || self.rate == 0 || self.at < now {
+            *self = new;
+            return;
+        }
+        // In requests x nanoseconds, times the units of one request where that stays the same.
+        let owed = self.at.since(now).0 as u128 * self.rate as u128 + self.carry as u128;
+        let (wait, carry) = if unit == self.unit {
+            (owed / new.rate as u128, (owed % new.rate as u128) as u64)
+        } else {
+            let (owed, per_s) = (owed.div_ceil(self.unit as u128), new.per_s() as u128);
+            (owed / per_s, (owed % per_s) as u64 * unit)
+        };
+        *self = Pacer {
+            at: now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX)),
+            carry,
+            ..new
+        };
+    }
+
+    /// Nothing is due before what the other one owes beyond `now`, in requests (or bytes), is
+    /// paid at this one's rate.
+    pub fn take_over(&mut self, other: &Pacer, now: Nanos) {
+        let mut owed = *other;
+        owed.set_rate(self.per_s(), self.unit, now);
+        owed.forget_before(now);
+        if self.is_set() && (self.at, self.carry) < (owed.at, owed.carry) {
+            *self = owed;
+        }
+    }
+
+    /// The most that may be saved up shrinks from one span to another: what could go still
+    /// can, but with no more saved up than that; what was owed beyond stays owed.
+    pub fn shrink_tolerance(&mut self, from: Nanos, to: Nanos, now: Nanos) {
+        if to < from {
+            self.at = self.at.min((self.at - from).max(now) + to);
+        }
+    }
+
+    fn per_s(&self) -> u64 {
+        self.rate.checked_div(self.unit).unwrap_or(0)
+    }
+}
+
+/// A [`Rate`]'s two pacers: requests and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RatePacer {
+    /// Requests, or bytes of at least the normalisation size.
+    pub ops: Pacer,
+    /// Bytes.
+    pub bytes: Pacer,
+    /// Smallest size a request counts as, in the units of `ops`; 0: every request counts one.
+    norm: u32,
+    /// How much later the next request would be due, in nanoseconds, if only the slack had ever
+    /// been made good: below 1 s.
+    lent: u32,
+    /// How late a plain request may be for all of it to be made good, in nanoseconds: kept, for a
+    /// division each time is a twentieth of the engine's path.
+    late_most_ns: u32,
+}
+
+impl RatePacer {
+    /// No rate.
+    pub const NONE: RatePacer = RatePacer {
+        ops: Pacer::NONE,
+        bytes: Pacer::NONE,
+        norm: 0,
+        lent: 0,
+        late_most_ns: 0,
+    };
+
+    /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
+    pub fn period(&self, len: u32) -> Nanos {
+        let mut bytes = Pacer {
+            at: Nanos::ZERO,
+            carry: 0,
+            ..self.bytes
+        };
+        bytes.spend(len as u64);
+        match (self.ops.is_set(), self.bytes.is_set()) {
+            (true, true) => self.ops.period().min(bytes.due()),
+            (true, false) => self.ops.period(),
+            (false, _) => bytes.due(),
+        }
+    }
+
+    /// Pacers for `rate`, due at `now`.
+    pub fn new(rate: &Rate, now: Nanos) -> RatePacer {
+        RatePacer {
+            late_most_ns: late_most_ns(rate),
+            ops: Pacer::new(ops_per_s(rate.ops), ops_unit(rate.ops), now),
+            bytes: Pacer::new(rate.bytes_per_s.unwrap_or(0), 1, now),
+            norm: rate.ops.and_then(|o| o.norm).unwrap_or(0),
+            lent: 0,
+        }
+    }
+
+    /// True when it keeps this rate already.
+    pub fn keeps(&self, rate: &Rate) -> bool {
+        let new = RatePacer::new(rate, Nanos::ZERO);
+        let of = |pacer: &RatePacer| (pacer.ops.rate, pacer.norm, pacer.bytes.rate);
+        of(&new) == of(self)
+    }
+
+    /// True when either rate is set.
+    pub fn is_set(&self) -> bool {
+        self.ops.is_set() || self.bytes.is_set()
+    }
+
+    /// Requests and bytes a second; 0: no rate.
+    pub fn per_s(&self) -> (u64, u64) {
+        (self.ops.per_s(), self.bytes.per_s())
+    }
+
+    /// When both are due: a cap holds until the later one.
+    pub fn all_due(&self) -> Nanos {
+        self.ops.due().max(self.bytes.due())
+    }
+
+    /// When the first of those that are set is due: a floor asks as soon as either does.
+    /// `None` when neither is set.
+    pub fn any_due(&self) -> Option<Nanos> {
+        match (self.ops.is_set(), self.bytes.is_set()) {
+            (true, true) => Some(self.ops.due().min(self.bytes.due())),
+            (true, false) => Some(self.ops.due()),
+            (false, true) => Some(self.bytes.due()),
+            (false, false) => None,
+        }
+    }
+
+    /// See [`Pacer::forget_before`].
+    pub fn forget_before(&mut self, earliest: Nanos) {
+        self.forget_requests(earliest, earliest);
+        self.bytes.forget_before(earliest);
+    }
+
+    /// The time before `earliest` is lost to requests, and before `strictly` if no more than the
+    /// slack were made good.
+    fn forget_requests(&mut self, earliest: Nanos, strictly: Nanos) {
+        let strict = (self.ops.at + Nanos(self.lent.into())).max(strictly);
+        self.ops.forget_before(earliest);
+        self.lent = u32::try_from((strict - self.ops.at).0).unwrap_or(u32::MAX);
+    }
+
+    /// From now on as if only the slack had ever been made good. Where a rate ends, so does what
+    /// a window may hold by it, and requests of the next must not come on top.
+    pub fn pay_back(&mut self) {
+        if self.ops.is_set() {
+            self.ops.at += Nanos(self.lent.into());
+        }
+        self.lent = 0;
+    }
+
+    /// Spends a device I/O: `bytes` now, and the guest requests served for the first time.
+    pub fn spend(&mut self, bytes: u64, first: FirstServed) {
+        if self.ops.is_set() && first.ops > 0 {
+            self.ops.spend(first.units(self.norm));
+        }
+        self.bytes.spend(bytes);
+    }
+
+    /// The same for a limit, at `now`, which may be later than it was due. What came late brings
+    /// the next forward by no more than `slack`: nobody catches up on a stall, and time in which
+    /// nothing was asked for, before `asked`, is lost.
+    ///
+    /// Requests that waited are made good for longer where a window of 100 ms holds no more than
+    /// one and 1 % above the rate all the same (up to about the time of one request): one that
+    /// had to wait for the device costs its VM nothing then. Bytes, and requests that count by
+    /// their size, come in any amounts: there whatever goes beyond the 1 % may be one too many.
+    pub fn spend_late(
+        &mut self,
+        bytes: u64,
+        first: FirstServed,
+        [asked, now]: [Nanos; 2],
+        slack: Nanos,
+    ) {
+        let strictly = now - slack;
+        if self.ops.is_set() && first.ops > 0 {
+            if self.ops.at < strictly || self.lent > 0 {
+                let most = Nanos(self.late_most_ns.into()).max(slack);
+                self.forget_requests((now - most).max(asked - slack), strictly);
+            }
+            self.ops.spend(first.units(self.norm));
+        }
+        self.bytes.forget_before(strictly);
+        self.bytes.spend(bytes);
+    }
+
+    /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].
+    pub fn set_rate(&mut self, rate: &Rate, now: Nanos) {
+        if !self.keeps(rate) {
+            self.pay_back();
+        }
+        self.ops
+            .set_rate(ops_per_s(rate.ops), ops_unit(rate.ops), now);
+        self.bytes.set_rate(rate.bytes_per_s.unwrap_or(0), 1, now);
+        self.norm = rate.ops.and_then(|o| o.norm).unwrap_or(0);
+        self.late_most_ns = late_most_ns(rate);
+    }
+}
+
+/// [`late_most`] of a rate's plain requests; those that count by their size come in any amounts,
+/// and nothing but the slack is made good.
+fn late_most_ns(rate: &Rate) -> u32 {
+    match rate.ops {
+        Some(OpsRate { per_s, norm: None }) => {
+            u32::try_from(late_most(per_s).0).expect("0.9 s at one a second, less at more")
+        }
+        _ => 0,
+    }
+}
+
+/// Guest requests that a device I/O serves for the first time: each is charged once, whole,
+/// however many I/Os it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FirstServed {
+    /// How many.
+    pub ops: u32,
+    /// Their bytes, also those that later I/Os will carry.
+    pub bytes: u64,
+}
+
+impl FirstServed {
+    /// In the units of a rate with this normalisation: requests when 0, else bytes of at
+    /// least `norm` a request (for a merged I/O: of at least `norm` a request on average).
+    fn units(&self, norm: u32) -> u64 {
+        if norm == 0 {
+            self.ops as u64
+        } else {
+            self.bytes.max(self.ops as u64 * norm as u64)
+        }
+    }
+}
+
+fn ops_per_s(rate: Option<OpsRate>) -> u64 {
+    rate.map_or(0, |o| o.per_s)
+}
+
+fn ops_unit(rate: Option<OpsRate>) -> u64 {
+    rate.and_then(|o| o.norm).unwrap_or(1) as u64
+}
+
+/// And made good no faster than at this part of the rate, in per cent.
+const REPAID_PERCENT: u64 = 110;
+
+/// How fast late slots of such a rate are made good.
+pub fn repaid(per_s: u64) -> u64 {
+    let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
+    u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_nanosecond_is_lost_to_rounding() {
+        // A third of a second has no exact nanoseconds; after 3n units exactly n seconds.
+        let mut pacer = Pacer::new(3, 1, Nanos::ZERO);
+        for _ in 0..3_000_000 {
+            pacer.spend(1);
+        }
+        assert_eq!(pacer.due(), Nanos::from_secs(1_000_000));
+    }
+
+    #[test]
+    fn raising_a_tiny_limit_frees_its_vm() {
+        let mut pacer = Pacer::new(1, 1, Nanos::ZERO);
+        pacer.spend(1_000_000); // one big request at 1 B/s: eleven days
+        pacer.set_rate(100_000_000, 1, Nanos::ZERO);
+        assert_eq!(pacer.due(), Nanos::from_millis(10));
+    }
+
+    const SLACK: Nanos = Nanos(900_000);
+    const ONE: FirstServed = FirstServed {
+        ops: 1,
+        bytes: 4096,
+    };
+
+    /// Most requests that any window holds of those at these times, both its ends counted.
+    fn most_in_a_window(at: &[u64]) -> usize {
+        let last = |from: u64| at.partition_point(|&t| t <= from.saturating_add(WINDOW.0));
+        let counts = at.iter().enumerate().map(|(i, &from)| last(from) - i);
+        counts.max().unwrap_or(0)
+    }
+
+    fn allowed(per_s: u64) -> usize {
+        (per_s * 101 / 1000) as usize + 1
+    }
+
+    /// When requests that always wait go, where the first comes so late and the others on time.
+    fn on_time_after(per_s: u64, late: Nanos) -> Vec<u64> {
+        let mut pacer = Pacer::new(per_s, 1, Nanos::SECOND);
+        let mut at = vec![(pacer.due() + late).0];
+        while at.len() < allowed(per_s) + 2 {
+            pacer.spend(1);
+            at.push(pacer.due().0.max(at[0]));
+        }
+        at
+    }
+
+    #[test]
+    fn what_is_made_good_is_all_that_a_window_has_room_for() {
+        for per_s in (1..=3000).chain([9_999, 10_007, 1 << 20]) {
+            let most = late_most(per_s);
+            let held = |late| most_in_a_window(&on_time_after(per_s, late));
+            assert_eq!(held(most), allowed(per_s), "{per_s} a second, {most:?}");
+            let more = most + Nanos(2);
+            assert!(held(more) > allowed(per_s), "{per_s} a second, {more:?}");
+        }
+        assert_eq!(late_most(100), Nanos::from_millis(10) - Nanos(1));
+        assert_eq!(late_most(29), Nanos(3_448_274));
+        assert_eq!(late_most(99), Nanos(1_010_100));
+        assert_eq!(late_most(Rate::MAX), Nanos::from_millis(1));
+    }
+
+    #[test]
+    fn time_before_it_was_asked_for_is_not_made_good() {
+        let ms = Nanos::from_millis;
+        // When the next one is due after one that was due at 50 ms, in nanoseconds after `at`.
+        let next = |per_s, asked, at: Nanos| {
+            let mut pacer = RatePacer::new(&Rate::iops(per_s), ms(50));
+            pacer.spend_late(4096, ONE, [asked, at], SLACK);
+            pacer.all_due().since(at).0
+        };
+        assert_eq!(next(100, ms(0), ms(50)), 10_000_000);
+        assert_eq!(next(100, ms(0), ms(57)), 3_000_000);
+        assert_eq!(next(100, ms(0), ms(5000)), 1, "a stall is not caught up");
+        assert_eq!(next(100, ms(57), ms(57)), 9_100_000, "it was idle");
+        assert_eq!(next(100, ms(55), ms(57)), 10_000_000 - 2_900_000);
+        assert_eq!(next(99, ms(0), ms(57)), 10_101_010 - 1_010_100);
+    }
+
+    #[test]
+    fn a_request_counts_its_normalised_size_once() {
+        let rate = Rate {
+            ops: Some(OpsRate {
+                per_s: 10,
+                norm: Some(4096),
+            }),
+            bytes_per_s: None,
+        };
+        let mut pacer = RatePacer::new(&rate, Nanos::ZERO);
+        pacer.spend(512, FirstServed { ops: 1, bytes: 512 });
+        assert_eq!(pacer.ops.due(), Nanos::from_millis(100));
+        pacer.spend(
+            4096,
+            FirstServed {
+                ops: 1,
+                bytes: 8192,
+            },
+        ); // first half of a split request
+        assert_eq!(pacer.ops.due(), Nanos::from_millis(300));
+        pacer.spend(4096, FirstServed { ops: 0, bytes: 0 }); // its second half
+        assert_eq!(pacer.ops.due(), Nanos::from_millis(300));
+    }
+
+    proptest! {
+        /// Every request that is due goes at the next time at which the device is free, or the
+        /// VM asks again: on a grid, after a stall, at once. The rate may change on the way.
+        #[test]
+        fn no_window_holds_more_than_one_request_and_one_per_cent_above_the_rate(
+            rates in prop::collection::vec((1u64..=400, 1usize..60), 1..4),
+            grid in 1u64..30_000_000,
+            waits in prop::collection::vec((0u64..200_000_000, any::<bool>()), 1..20),
+        ) {
+            let (mut now, mut asked) = (Nanos::SECOND, Nanos::SECOND);
+            let mut pacer = RatePacer::new(&Rate::iops(rates[0].0), now);
+            // When requests went, and the rate then.
+            let mut went: Vec<(u64, u64)> = Vec::new();
+            let mut waits = waits.iter().cycle();
+            for &(per_s, requests) in &rates {
+                pacer.set_rate(&Rate::iops(per_s), now);
+                for n in 0..requests {
+                    now = Nanos(now.max(pacer.all_due()).0.next_multiple_of(grid));
+                    if n % 7 == 6 {
+                        let &(wait, idle) = waits.next().expect("it goes round");
+                        now += Nanos(wait);
+                        asked = if idle { now } else { asked };
+                    }
+                    pacer.spend_late(4096, ONE, [asked, now], SLACK);
+                    went.push((now.0, per_s));
+                }
+            }
+            for (i, &(from, first)) in went.iter().enumerate() {
+                let window = went[i..].iter().take_while(|w| w.0 < from + WINDOW.0);
+                for (n, &(to, per_s)) in window.enumerate() {
+                    // In requests x nanoseconds, at the highest of the rates where they differ.
+                    let of_all = went[i..=i + n].iter().map(|w| w.1);
+                    let (highest, changed) = (of_all.clone().max().unwrap(), of_all.clone().min() != of_all.max());
+                    let most = if changed {
+                        1 + ((to - from + WINDOW.0 / 100) * highest / SECOND) as usize
+                    } else {
+                        allowed(per_s)
+                    };
+                    prop_assert!(n < most, "{} from {from} to {to}, {first} to {per_s} a second", n + 1);
+                }
+            }
+        }
+
+        #[test]
+        fn spending_is_exact_for_any_rate(rate in 1u64..=Rate::MAX, units in prop::collection::vec(0u64..1 << 40, 1..50)) {
+            let mut pacer = Pacer::new(rate, 1, Nanos::ZERO);
+            let mut spent = 0u128;
+            for u in units {
+                pacer.spend(u);
+                spent += u as u128;
+                let exact = (spent * SECOND as u128 / rate as u128).min(u64::MAX as u128);
+                prop_assert_eq!(pacer.due().0 as u128, exact);
+            }
+        }
+
+        #[test]
+        fn changing_the_rate_never_buys_anything(a in 1u64..1 << 40, b in 1u64..1 << 40, units in 0u64..1 << 40, now in 0u64..1 << 40) {
+            let now = Nanos(now);
+            let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
+            pacer.spend(units);
+            let owed = |pacer: &Pacer, rate: u64| match pacer.at < now {
+                true => 0,
+                false => pacer.at.since(now).0 as u128 * rate as u128 + pacer.carry as u128,
+            };
+            let before = owed(&pacer, a);
+            pacer.set_rate(b, 1, now);
+            prop_assert_eq!(owed(&pacer, b), before, "nor sells");
+            prop_assert!(pacer.carry < b);
+        }
+
+        #[test]
+        fn a_debt_is_in_requests_when_their_size_changes(per_s in 1u64..1 << 28, norm in 2u64..1 << 32, spent in 1u64..1 << 20) {
+            let mut pacer = Pacer::new(per_s, 1, Nanos::ZERO);
+            pacer.spend(spent);
+            let before = pacer;
+            for _ in 0..20 {
+                pacer.set_rate(per_s, norm, Nanos::ZERO);
+                prop_assert!(pacer.carry < pacer.rate);
+                pacer.set_rate(per_s, 1, Nanos::ZERO);
+            }
+            prop_assert_eq!(pacer, before);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+use super::filter::Filter;
+use super::prior::{COSTS, Weights};
+use super::*;
+use tidegate_base::random::SplitMix64;
+
+const UNTOLD: DeviceSpec = DeviceSpec {
+    depth: 32,
+    physical_block: 4096,
+    max_io: 1 << 20,
+    zeroes_are_writes: false,
+    positioning: Nanos::ZERO,
+    bytes_per_s: 0,
+};
+
+/// Nanoseconds that no prior comes near: writes are dear, sequential reads nearly free, no line.
+fn true_costs() -> Weights {
+    core::array::from_fn(|at| {
+        let (kind, node) = (at / NODES, (at % NODES) as f64);
+        [2_000.0, 900_000.0, 3_000_000.0, 7_000_000.0][kind] * (1.0 + node * node / 8.0)
+    })
+}
+
+/// A window of I/Os of some kinds and sizes, with its length.
+fn window(random: &mut SplitMix64, true_costs: &Weights, of: &[usize]) -> (Weights, f64) {
+    let mut ios = [0.0; COSTS];
+    for &at in of {
+        // Each takes much of the time now and then.
+        ios[at] = (random.below(60) as f64) * (3e7 / true_costs[at]).max(1.0);
+    }
+    ios[of[0]] += 1.0;
+    let len: f64 = ios.iter().zip(true_costs).map(|(n, cost)| n * cost).sum();
+    // Up to 10 % either way.
+    let error = (random.below(2001) as f64 - 1000.0) / 10_000.0;
+    (ios, len * (1.0 + error))
+}
+
+fn one(at: usize) -> Few {
+    let mut few = [(0, 0.0); 2 * KINDS];
+    few[0] = (at, 1.0);
+    few
+}
+
+#[test]
+fn costs_of_what_was_seen_are_found() {
+    let costs = true_costs();
+    let of = [
+        NODES + 2,
+        NODES + 5,
+        2 * NODES,
+        3 * NODES + 3,
+        3 * NODES + 8,
+    ];
+    for seed in 0..20 {
+        let (mut random, mut filter) = (SplitMix64::new(seed), Filter::new(prior::costs(&UNTOLD)));
+        for _ in 0..600 {
+            let (ios, len) = window(&mut random, &costs, &of);
+            filter.learn(&ios, len);
+        }
+        for at in of {
+            let off = filter.cost(&one(at)) / costs[at] - 1.0;
+            let deviation = filter.variance(&one(at)).sqrt() / costs[at];
+            assert!(off.abs() < 0.15, "seed {seed}, cost {at}: {off}");
+            assert!(
+                off.abs() < 4.0 * deviation,
+                "seed {seed}: {off} of {deviation}"
+            );
+            assert!(deviation < 0.1, "seed {seed}, cost {at}: {deviation}");
+        }
+        // Sequential reads were never seen: nobody says they are known.
+        let unseen = filter.variance(&one(4)).sqrt() / filter.cost(&one(4));
+        assert!(unseen > 0.3, "seed {seed}: {unseen}");
+    }
+}
+
+#[test]
+fn what_always_comes_together_is_known_in_sum_alone() {
+    let costs = true_costs();
+    let (small, large) = (NODES + 2, NODES + 6);
+    let (mut random, mut filter) = (SplitMix64::new(1), Filter::new(prior::costs(&UNTOLD)));
+    for _ in 0..1000 {
+        let mut ios = [0.0; COSTS];
+        (ios[small], ios[large]) = (40.0, 10.0);
+        let error = 1.0 + (random.below(101) as f64 - 50.0) / 1000.0;
+        filter.learn(&ios, (40.0 * costs[small] + 10.0 * costs[large]) * error);
+    }
+    let mut both = one(small);
+    both[0].1 = 40.0;
+    both[1] = (large, 10.0);
+    let sum = 40.0 * costs[small] + 10.0 * costs[large];
+    assert!((filter.cost(&both) / sum - 1.0).abs() < 0.02);
+    assert!(filter.variance(&both).sqrt() / sum < 0.02);
+    let apart = filter.variance(&one(large)).sqrt() / filter.cost(&one(large));
+    assert!(apart > 0.2, "{apart}");
+}
+
+#[test]
+fn a_device_that_becomes_slower_is_learnt_anew() {
+    let mut costs = true_costs();
+    let of = [NODES, NODES + 4, 3 * NODES];
+    for by in [8.0, 0.1] {
+        let (mut random, mut filter) = (SplitMix64::new(3), Filter::new(prior::costs(&UNTOLD)));
+        for _ in 0..3000 {
+            let (ios, len) = window(&mut random, &costs, &of);
+            filter.learn(&ios, len);
+        }
+        costs.iter_mut().for_each(|cost| *cost *= by);
+        for _ in 0..300 {
+            let (ios, len) = window(&mut random, &costs, &of);
+            filter.learn(&ios, len);
+        }
+        for at in of {
+            let off = filter.cost(&one(at)) / costs[at] - 1.0;
+            assert!(off.abs() < 0.15, "{by} times, cost {at}: {off}");
+        }
+    }
+}
+
+#[test]
+fn no_cost_is_ever_negative_and_nothing_is_ever_no_number() {
+    for seed in 0..30 {
+        let (mut random, mut filter) = (SplitMix64::new(seed), Filter::new(prior::costs(&UNTOLD)));
+        for _ in 0..500 {
+            // What no sum of costs can be: lengths have nothing to do with what was done.
+            let mut ios = [0.0; COSTS];
+            for _ in 0..=random.below(4) {
+                ios[random.below(COSTS as u64) as usize] = 1.0 + random.below(200) as f64;
+            }
+            let len = (30_000_000 + random.below(970_000_000)) as f64;
+            filter.learn(&ios, len);
+            for at in 0..COSTS {
+                let (cost, variance) = (filter.cost(&one(at)), filter.variance(&one(at)));
+                assert!(cost > 0.0 && cost < 1e12, "seed {seed}, cost {at}: {cost}");
+                assert!(
+                    variance.is_finite() && variance >= 0.0,
+                    "seed {seed}: {variance}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_lie_on_the_line_between_nodes() {
+    let half = ONE / 2;
+    assert_eq!(nodes(512), [(0, ONE), (1, 0)]);
+    assert_eq!(nodes(4096), [(0, ONE), (1, 0)]);
+    assert_eq!(nodes(6144), [(0, half), (1, half)]);
+    assert_eq!(nodes(1 << 19), [(7, ONE), (8, 0)]);
+    assert_eq!(nodes(1 << 20), [(7, 0), (8, ONE)]);
+    assert_eq!(nodes(3 << 20), [(7, 0), (8, 3 * ONE)]);
+    for bytes in (4096..1 << 20).step_by(1536) {
+        let by_line: u64 = nodes(bytes).iter().map(|&(n, part)| part << (12 + n)).sum();
+        let off = by_line.abs_diff(u64::from(bytes) * ONE);
+        assert!(off <= 1 << 20, "{bytes}: {off}");
+    }
+}

@@ -1,0 +1,261 @@
+//! Whether what was promised to VMs fits their device together.
+//!
+//! Three things must be enough, each for all VMs at once:
+//!
+//! - **Device time.** A reservation (a target, too) takes its requests a second times what one takes
+//!   of the device, by the saturation profile (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The
+//!   sum may be at most the headroom, 80 % unless said: what is beyond is for what no profile
+//!   knows. `mix` says how reads and writes that meet are reckoned.
+//! - **Latency.** A request with a bound waits for what is with the device, for what is due
+//!   before it, and is then with the device itself: a demand-bound test as for deadlines that do not
+//!   preempt (`latency`). That may take the headroom's part of the bound.
+//! - **Capacity.** The bytes of the disks.
+//!
+//! The reckoning errs to the safe side: it asks what the VMs, each asking for at most what it was
+//! promised, can make of the device at worst. So nothing that is added makes it fit better, and the
+//! order of VMs does not matter. Times are whole picoseconds, rounded up.
+//!
+//! What is not said of a VM's requests ([`Expects`](tidegate_base::expect::Expects)) is assumed: they are
+//! random; as long as the size their rate is counted at (4 KiB where it names none, 128 KiB for a
+//! bandwidth, what both give where there are both); all reads or all writes, whichever is dearer.
+//!
+//! ```
+//! use tidegate_core::fit::{Assumed, Device, Tenant, reckon};
+//! use tidegate_core::objective::{Objective, Rate};
+//! use tidegate_core::profile::{Curve, Profile};
+//!
+//! let curve = |iops| Curve::new(&[(4096, iops)]).expect("a curve");
+//! let profile = Profile::new([curve(8000.0), curve(200.0)], None, Vec::new(), Vec::new());
+//! let device = Device { profile: &profile, depth: 32, max_io: 1 << 20, merge_limit: 0, capacity: None };
+//! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
+//! let vm = |name| Tenant { name, objective: &objective, background: false, disk_bytes: 0 };
+//!
+//! // 100 of 200 IOPS are half of the device: one fits, two do not.
+//! assert!(reckon(&device, &[vm("a")], &Assumed::default()).fits());
+//! assert!(!reckon(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
+//! ```
+
+mod cost;
+mod latency;
+mod load;
+mod mix;
+mod nearest;
+mod say;
+#[cfg(test)]
+mod tests;
+
+use crate::profile::Profile;
+use tidegate_base::objective::Objective;
+use tidegate_base::time::Nanos;
+
+pub use load::Load;
+pub use nearest::{nearest, nearest_of_all};
+pub use say::{changed_parts, refusal};
+
+/// Picoseconds of the device in a second.
+pub const SECOND_PS: u64 = 1_000_000_000_000;
+
+/// What is shared.
+#[derive(Clone, Copy, Debug)]
+pub struct Device<'a> {
+    /// What it can do at most.
+    pub profile: &'a Profile,
+    /// I/Os in flight at it at most, at least 1.
+    pub depth: u32,
+    /// Largest I/O in bytes: how long the requests of a VM may be of which nothing is known.
+    pub max_io: u32,
+    /// Adjacent requests are merged up to so many bytes.
+    pub merge_limit: u32,
+    /// Bytes that it holds; `None`: not known, then disks are not counted.
+    pub capacity: Option<u64>,
+}
+
+/// Somebody whose disks lie on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenant<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// What was promised.
+    pub objective: &'a Objective,
+    /// A process of the host: nothing is reserved for it, but its I/Os are in the way.
+    pub background: bool,
+    /// Bytes of its disks.
+    pub disk_bytes: u64,
+}
+
+/// What a plan takes for granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Assumed {
+    /// How much of the device's time, and of a latency bound, may be promised away, in thousandths,
+    /// 1 to 1000.
+    pub headroom: u32,
+    /// What becomes of sequential requests.
+    pub streams: Streams,
+}
+
+impl Default for Assumed {
+    /// 80 %, and streams are blended.
+    fn default() -> Self {
+        Assumed {
+            headroom: 800,
+            streams: Streams::Blended,
+        }
+    }
+}
+
+/// What becomes of sequential requests where several VMs share a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Streams {
+    /// They are served by turns with the others', and so cost as much as random ones (vFair's
+    /// figure 7: the blender). A VM that is alone on its device keeps its streams.
+    Blended,
+    /// They stay sequential, as with a scheduler that serves a VM for a while, or where going
+    /// elsewhere costs nothing.
+    Kept,
+}
+
+/// What is to be enough for all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resource {
+    /// Time of the device, of which the headroom may be promised.
+    DeviceTime,
+    /// Time of a request.
+    Latency,
+    /// Bytes.
+    Capacity,
+}
+
+/// What one VM needs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Need {
+    /// What its requests were taken for, and how many there are at most that were promised.
+    pub load: Load,
+    /// Time of the device, in picoseconds a second, when all together need most.
+    pub time_ps: u64,
+    /// Its latency bound; `None`: it has none.
+    pub bound: Option<Bound>,
+}
+
+/// What becomes of a latency bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// What was promised.
+    pub asked: Nanos,
+    /// The time that it and what is due before it take at most, by the headroom; `None`: not known,
+    /// for the profile has no latencies.
+    pub takes: Option<Nanos>,
+    /// What its requests take on a device that does nothing else, 99 of 100.
+    pub alone: Option<Nanos>,
+}
+
+impl Bound {
+    /// Whether it is held, as far as is known.
+    pub fn holds(&self) -> bool {
+        self.takes.is_none_or(|takes| takes <= self.asked)
+    }
+}
+
+/// Whether they fit, and why.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Fit {
+    /// In the order of the tenants.
+    pub needs: Vec<Need>,
+    /// Device time that all together need at most, in picoseconds a second.
+    pub time_ps: u64,
+    /// Device time that may be promised, in picoseconds a second.
+    pub budget_ps: u64,
+    /// Bytes of all disks.
+    pub disk_bytes: u64,
+    /// Bytes there are, where that is known.
+    pub capacity: Option<u64>,
+}
+
+impl Fit {
+    /// Whether all of it fits.
+    pub fn fits(&self) -> bool {
+        self.short_of().is_none()
+    }
+
+    /// What there is too little of; device time first, for bounds follow from it.
+    pub fn short_of(&self) -> Option<Resource> {
+        let held = |need: &Need| need.bound.is_none_or(|bound| bound.holds());
+        if self.time_ps > self.budget_ps {
+            Some(Resource::DeviceTime)
+        } else if !self.needs.iter().all(held) {
+            Some(Resource::Latency)
+        } else if self.capacity.is_some_and(|bytes| self.disk_bytes > bytes) {
+            Some(Resource::Capacity)
+        } else {
+            None
+        }
+    }
+
+    /// Whether it does not fit and makes that worse than it was `before`, which has the same tenants in
+    /// the same order, or the first of them. Promises may be too much already: then less is welcome,
+    /// and more is not.
+    pub fn is_worse_than(&self, before: &Fit) -> bool {
+        let time = self.time_ps > self.budget_ps && self.time_ps > before.time_ps;
+        let disks = self.capacity.is_some_and(|bytes| self.disk_bytes > bytes)
+            && self.disk_bytes > before.disk_bytes;
+        let beyond = |bound: Option<Bound>| {
+            let bound = bound.filter(|bound| !bound.holds())?;
+            Some(bound.takes?.since(bound.asked))
+        };
+        let late = self.needs.iter().enumerate().any(|(at, need)| {
+            let before = before.needs.get(at).and_then(|need| beyond(need.bound));
+            beyond(need.bound) > before
+        });
+        time || disks || late
+    }
+
+    /// What is nearest to its end, and how much of it is taken, in thousandths rounded up.
+    pub fn tightest(&self) -> (Resource, u32) {
+        let part = |used: u64, all: u64| {
+            let part = (u128::from(used) * 1000).div_ceil(u128::from(all.max(1)));
+            part.min(u32::MAX.into()) as u32
+        };
+        let time = (Resource::DeviceTime, part(self.time_ps, self.budget_ps));
+        let bounds = self.needs.iter().filter_map(|need| need.bound);
+        let bounds = bounds.filter_map(|b| Some((Resource::Latency, part(b.takes?.0, b.asked.0))));
+        let capacity = self
+            .capacity
+            .map(|all| (Resource::Capacity, part(self.disk_bytes, all)));
+        // The first of those that are equal.
+        bounds
+            .chain(capacity)
+            .fold(time, |most, next| match next.1 > most.1 {
+                true => next,
+                false => most,
+            })
+    }
+}
+
+/// Reckons whether what was promised to all of them fits the device.
+pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
+    let costs = cost::Costs::new(device);
+    let blended = assumed.streams == Streams::Blended && tenants.len() > 1;
+    let loads: Vec<Load> = (tenants.iter())
+        .map(|tenant| Load::of(tenant, &costs))
+        .collect();
+    let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
+    let mixing = cost::Mixing::new(device.profile, sizes);
+    let taken = mix::worst(&costs, &mixing, &loads, blended);
+    let bounds = latency::bounds(&costs, &mixing, tenants, &loads, blended, assumed.headroom);
+    let needs = loads.iter().zip(&taken).zip(bounds);
+    let needs = needs.map(|((&load, &time), bound)| Need {
+        load,
+        time_ps: mix::per_second(time),
+        bound,
+    });
+    // Summed before it is rounded: who comes first does not matter.
+    let all = taken
+        .iter()
+        .fold(0u128, |sum, &time| sum.saturating_add(time));
+    Fit {
+        needs: needs.collect(),
+        time_ps: mix::per_second(all),
+        budget_ps: SECOND_PS / 1000 * u64::from(assumed.headroom),
+        disk_bytes: (tenants.iter()).fold(0, |sum: u64, t| sum.saturating_add(t.disk_bytes)),
+        capacity: device.capacity,
+    }
+}

@@ -1,0 +1,127 @@
+//! What a fit is, in words.
+
+use core::fmt::Write as _;
+
+use super::{Assumed, Bound, Device, Fit, Resource, SECOND_PS, Tenant, nearest, reckon};
+use tidegate_base::expect::Thousandths;
+use tidegate_base::objective::Objective;
+use tidegate_base::time::Nanos;
+
+/// A part of a second of the device: `40.2 %`, rounded up.
+pub(super) fn part(time_ps: u64) -> Thousandths {
+    let part = (u128::from(time_ps) * 1000).div_ceil(u128::from(SECOND_PS));
+    Thousandths(u32::try_from(part).unwrap_or(u32::MAX))
+}
+
+/// A time as it can be written: three decimals at most, and none that say nothing.
+fn time(of: Nanos) -> String {
+    let text = of.to_string();
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
+        }
+        _ => text,
+    }
+}
+
+impl Fit {
+    /// What there is too little of, in a sentence; empty where all of it fits.
+    pub fn reason(&self, tenants: &[Tenant<'_>]) -> String {
+        match self.short_of() {
+            None => String::new(),
+            Some(Resource::DeviceTime) => format!(
+                "what is promised on this device needs {} of its time; at most {} may be promised",
+                part(self.time_ps),
+                part(self.budget_ps)
+            ),
+            Some(Resource::Latency) => {
+                let mut late = self.needs.iter().zip(tenants).filter_map(|(need, tenant)| {
+                    Some((tenant.name, need.bound.filter(|bound| !bound.holds())?))
+                });
+                late.next()
+                    .map_or_else(String::new, |(name, bound)| late_reason(name, &bound))
+            }
+            Some(Resource::Capacity) => format!(
+                "the disks on this device have {} bytes together; it holds {}",
+                self.disk_bytes,
+                self.capacity.unwrap_or_default()
+            ),
+        }
+    }
+}
+
+fn late_reason(name: &str, bound: &Bound) -> String {
+    let mut text = format!(
+        "{name} is promised its requests within {}",
+        time(bound.asked)
+    );
+    // Writing to a string cannot fail.
+    let _ = match bound.takes.filter(|takes| takes.0 < u64::MAX) {
+        Some(takes) => write!(
+            text,
+            "; they and what is due before them take {}",
+            time(takes)
+        ),
+        None => write!(text, "; too much is promised for any bound"),
+    };
+    if let Some(alone) = bound.alone {
+        let _ = write!(text, " ({} with the device alone)", time(alone));
+    }
+    text
+}
+
+/// Why it does not fit, that one of them is promised what it is promised, and what would fit instead.
+/// `None`: it fits.
+pub fn refusal(
+    device: &Device<'_>,
+    tenants: &[Tenant<'_>],
+    which: usize,
+    assumed: &Assumed,
+) -> Option<(String, String)> {
+    let fit = reckon(device, tenants, assumed);
+    fit.short_of()?;
+    let (name, need) = (tenants[which].name, &fit.needs[which]);
+    let mut reason = fit.reason(tenants);
+    if need.time_ps > 0 && fit.short_of() == Some(Resource::DeviceTime) {
+        let _ = write!(reason, ", and {name} needs {}", part(need.time_ps));
+    }
+    let instead = match nearest(device, tenants, which, assumed) {
+        Some(near) => format!(
+            "the nearest that fits: {}",
+            changed_parts(tenants[which].objective, &near).join(", ")
+        ),
+        None if tenants[which].objective.expects.size.is_none() => format!(
+            "say how long the requests of {name} are, expects.size: what is not said is taken for \
+             {} B",
+            need.load.longest
+        ),
+        None => format!(
+            "with nothing promised to {name} it would not fit either: promise less to others"
+        ),
+    };
+    Some((reason, instead))
+}
+
+/// The parts in which `near` differs from `asked`, a line each as a configuration's
+/// `[vm.objective]` has them.
+pub fn changed_parts(asked: &Objective, near: &Objective) -> Vec<String> {
+    let mut parts = Vec::new();
+    let rates = [
+        ("reservation", &asked.reservation, &near.reservation),
+        ("target", &asked.target, &near.target),
+    ];
+    for (key, asked, near) in rates {
+        if asked != near {
+            parts.push(format!("{key} = \"{near}\""));
+        }
+    }
+    if asked.latency != near.latency {
+        let latency = near.latency.map_or_else(|| "none".to_owned(), time);
+        parts.push(format!("latency = \"{latency}\""));
+    }
+    if let Some(size) = near.expects.size.filter(|_| asked.expects != near.expects) {
+        parts.push(format!("expects.size = \"{size} B\""));
+    }
+    parts
+}

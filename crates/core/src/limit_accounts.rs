@@ -1,0 +1,264 @@
+//! Accounts of limits: how far each VM has used up what its objective allows in requests and
+//! bytes a second, for reads, writes and both together.
+//!
+//! The `token-bucket` regulator gates by such accounts. The engine keeps one beside every policy,
+//! so that what a limit let go stays owed when a policy comes that keeps no limits.
+
+use crate::roles::{Consumed, Spent};
+use tidegate_base::objective::{Limit, Objective, Rate};
+use tidegate_base::pace::{Pacer, RatePacer};
+use tidegate_base::request::{DeviceIo, Lane, VmId};
+use tidegate_base::time::Nanos;
+
+/// Total, reads, writes.
+const SCOPES: usize = 3;
+const TOTAL: usize = 0;
+
+/// One limit: its own pace and, while a burst is allowed, the burst's.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    steady: RatePacer,
+    /// How far the steady pace may be overdrawn: (requests, bytes).
+    tolerance: (Nanos, Nanos),
+    burst: RatePacer,
+}
+
+impl Bucket {
+    fn new(limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) -> Bucket {
+        let mut bucket = Bucket {
+            steady: RatePacer::new(limit, now),
+            tolerance: (Nanos::ZERO, Nanos::ZERO),
+            burst: RatePacer::NONE,
+        };
+        bucket.set_burst(limit, burst, now);
+        bucket
+    }
+
+    fn set_rate(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
+        let unchanged = self.tolerance == tolerance(per_s(limit), burst);
+        if unchanged && self.steady.keeps(limit) && self.burst.keeps(fast) {
+            return;
+        }
+        self.steady.pay_back();
+        self.burst.pay_back();
+        // First the burst at the old rate, then the rate: what is owed is kept in requests.
+        let (ops, bytes) = tolerance(self.steady.per_s(), burst);
+        self.steady.ops.shrink_tolerance(self.tolerance.0, ops, now);
+        self.steady
+            .bytes
+            .shrink_tolerance(self.tolerance.1, bytes, now);
+        self.steady.set_rate(limit, now);
+        let bursting = self.burst;
+        self.set_burst(limit, burst, now);
+        for (was, burst, steady) in [
+            (bursting.ops, &mut self.burst.ops, &mut self.steady.ops),
+            (
+                bursting.bytes,
+                &mut self.burst.bytes,
+                &mut self.steady.bytes,
+            ),
+        ] {
+            match (was.is_set(), burst.is_set()) {
+                // A burst that is taken away leaves what it let go last and was not paid for yet.
+                (true, false) => steady.take_over(&was, now),
+                // One that is new begins with what the limit let go last.
+                (false, true) => burst.take_over(steady, now),
+                _ => {}
+            }
+        }
+    }
+
+    fn set_burst(&mut self, limit: &Rate, burst: Option<(&Rate, Nanos)>, now: Nanos) {
+        let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
+        self.burst.set_rate(fast, now);
+        self.tolerance = tolerance(per_s(limit), burst);
+    }
+
+    fn due(&self) -> Nanos {
+        let ops = self.steady.ops.due() - self.tolerance.0;
+        let bytes = self.steady.bytes.due() - self.tolerance.1;
+        ops.max(bytes).max(self.burst.all_due())
+    }
+
+    fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, slack: Nanos) {
+        // While idle nothing is saved up beyond the tolerance, which `due` applies. With that, the
+        // steady pace makes good what waited as it is.
+        let asked = match self.burst.ops.is_set() {
+            true => now,
+            false => io.arrived,
+        };
+        let first = io.first_served();
+        if self.steady.is_set() {
+            self.steady.spend_late(bytes, first, [asked, now], slack);
+        }
+        if self.burst.is_set() {
+            self.burst
+                .spend_late(bytes, first, [io.arrived, now], slack);
+        }
+    }
+}
+
+/// Requests and bytes a second; 0: no rate.
+fn per_s(rate: &Rate) -> (u64, u64) {
+    (
+        rate.ops.map_or(0, |o| o.per_s),
+        rate.bytes_per_s.unwrap_or(0),
+    )
+}
+
+/// How far steady rates in requests and bytes a second may be overdrawn with this burst.
+fn tolerance(slow: (u64, u64), burst: Option<(&Rate, Nanos)>) -> (Nanos, Nanos) {
+    let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
+    let fast = per_s(rate);
+    (
+        saved_up(slow.0, fast.0, length),
+        saved_up(slow.1, fast.1, length),
+    )
+}
+
+/// How long the steady rate takes to save up a burst of `length` at the fast rate.
+fn saved_up(slow: u64, fast: u64, length: Nanos) -> Nanos {
+    if slow == 0 || fast == 0 {
+        return Nanos::ZERO;
+    }
+    let wait = fast as u128 * length.0 as u128 / slow as u128;
+    Nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+}
+
+/// Accounts of the limits of all VMs, by VM slot.
+#[derive(Debug, Default)]
+pub struct LimitAccounts {
+    vms: Vec<Option<Box<[Bucket; SCOPES]>>>,
+}
+
+impl LimitAccounts {
+    /// Bytes that the accounts of one VM take.
+    pub const BYTES_PER_VM: usize = size_of::<Option<Box<()>>>() + size_of::<[Bucket; SCOPES]>();
+
+    /// Opens or changes the accounts of a VM at `now`; what is owed stays owed.
+    pub fn set(&mut self, now: Nanos, vm: VmId, objective: &Objective) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, || None);
+        }
+        let limit = &objective.limit;
+        let scopes: [(&Rate, Option<(&Rate, Nanos)>); SCOPES] = [
+            (
+                &limit.total,
+                limit.burst.as_ref().map(|b| (&b.total, b.length)),
+            ),
+            (
+                &limit.read,
+                limit.burst.as_ref().map(|b| (&b.read, b.length)),
+            ),
+            (
+                &limit.write,
+                limit.burst.as_ref().map(|b| (&b.write, b.length)),
+            ),
+        ];
+        match &mut self.vms[vm.index()] {
+            Some(buckets) => {
+                for (bucket, (rate, burst)) in buckets.iter_mut().zip(scopes) {
+                    bucket.set_rate(rate, burst, now);
+                }
+            }
+            empty if *limit == Limit::NONE => *empty = None,
+            empty => {
+                *empty = Some(Box::new(
+                    scopes.map(|(rate, burst)| Bucket::new(rate, burst, now)),
+                ));
+            }
+        }
+    }
+
+    /// Closes the accounts of a VM that has gone.
+    pub fn remove(&mut self, vm: VmId) {
+        if let Some(buckets) = self.vms.get_mut(vm.index()) {
+            *buckets = None;
+        }
+    }
+
+    /// Earliest time at which the limits of a VM let its next request in `lane` go; `None`: no
+    /// limit is set.
+    #[inline]
+    pub fn due(&self, vm: VmId, lane: Lane) -> Option<Nanos> {
+        let buckets = self.vms.get(vm.index())?.as_ref()?;
+        Some(buckets[TOTAL].due().max(buckets[1 + lane.index()].due()))
+    }
+
+    /// Charges an I/O that started at `now` with `bytes` to its VM. Late dispatches are made good
+    /// for `slack`, or for longer where 100 ms have room.
+    #[inline]
+    pub fn charge(&mut self, now: Nanos, io: &DeviceIo, bytes: u64, slack: Nanos) {
+        let Some(Some(buckets)) = self.vms.get_mut(io.vm.index()) else {
+            return;
+        };
+        for scope in [TOTAL, 1 + io.op.lane().index()] {
+            buckets[scope].spend(io, bytes, now, slack);
+        }
+    }
+
+    /// How far the limits of a VM are used up at `now`.
+    pub fn consumed(&self, now: Nanos, vm: VmId) -> Consumed {
+        let mut consumed = Consumed::default();
+        if let Some(Some(buckets)) = self.vms.get(vm.index()) {
+            for (spent, bucket) in consumed.0.iter_mut().zip(buckets.iter()) {
+                let (mut steady, mut burst) = (bucket.steady, bucket.burst);
+                steady.pay_back();
+                burst.pay_back();
+                let (ops, bytes) = bucket.tolerance;
+                *spent = [
+                    spent_of(&steady.ops, &burst.ops, ops, now),
+                    spent_of(&steady.bytes, &burst.bytes, bytes, now),
+                ];
+            }
+        }
+        consumed
+    }
+
+    /// Takes over at `now` what another policy's limits had used.
+    pub fn adopt(&mut self, now: Nanos, vm: VmId, consumed: &Consumed) {
+        let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else {
+            return;
+        };
+        for ([ops, bytes], bucket) in consumed.0.iter().zip(buckets.iter_mut()) {
+            let (steady, burst) = (&mut bucket.steady, &mut bucket.burst);
+            adopt_one(
+                ops,
+                &mut steady.ops,
+                &mut burst.ops,
+                bucket.tolerance.0,
+                now,
+            );
+            adopt_one(
+                bytes,
+                &mut steady.bytes,
+                &mut burst.bytes,
+                bucket.tolerance.1,
+                now,
+            );
+        }
+    }
+}
+
+fn spent_of(steady: &Pacer, burst: &Pacer, tolerance: Nanos, now: Nanos) -> Option<Spent> {
+    let ahead = steady.due() - now;
+    steady.is_set().then(|| Spent {
+        owed: ahead - tolerance,
+        saved: Some(tolerance - ahead),
+        burst_owed: burst.due() - now,
+    })
+}
+
+fn adopt_one(
+    spent: &Option<Spent>,
+    steady: &mut Pacer,
+    burst: &mut Pacer,
+    tolerance: Nanos,
+    now: Nanos,
+) {
+    let spent = spent.unwrap_or_default();
+    let used = tolerance - spent.saved.unwrap_or(Nanos::ZERO);
+    steady.forget_before(now + spent.owed + used);
+    burst.forget_before(now + spent.burst_owed);
+}

@@ -1,0 +1,56 @@
+//! Policy as the engine sees it: something that builds the three roles, and says of itself what
+//! it enforces.
+//!
+//! The composition of parts by name, with their parameters, is `tidegate_policies::policy`.
+
+use crate::part::{Honours, ParamInfo};
+use crate::roles::Roles;
+use crate::starvation::Bound;
+use core::any::Any;
+use core::fmt::Debug;
+use std::sync::Arc;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_capacity::profile::Profile;
+
+/// A scheduling policy: the engine builds its roles from it, drivers and checkers ask what it
+/// enforces.
+pub trait Policy: Any + Debug + Send + Sync {
+    /// Name as the configuration spells it: `mclock`, or `token-bucket+mclock` for a composition.
+    fn name(&self) -> &str;
+
+    /// Names of the controller, the regulator and the dispatcher.
+    fn parts(&self) -> (Option<&'static str>, &'static str, &'static str);
+
+    /// Parameters with their values, in bytes, nanoseconds, or plain.
+    fn params(&self) -> &[(&'static ParamInfo, u64)];
+
+    /// Parts of an objective that are enforced for a VM.
+    fn honours(&self) -> Honours;
+
+    /// Parts of an objective that are enforced for a VM, or for a process of the background.
+    fn honours_for(&self, background: bool) -> Honours;
+
+    /// True if deadline transfers are helped to end in time.
+    fn helps_jobs(&self) -> bool;
+
+    /// True if a VM with this objective is served before weights count.
+    fn has_floor(&self, objective: &Objective) -> bool;
+
+    /// True if the dispatcher may hold a VM whose gate is open
+    /// ([`Dispatcher::may_hold`](crate::roles::Dispatcher::may_hold)).
+    fn may_hold(&self) -> bool;
+
+    /// Longest time for which a VM may be passed over on a device, with a profile of it or without.
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;
+
+    /// Builds the roles, with room for `vms` VMs and `requests` guest requests.
+    fn build(&self, vms: u32, requests: u32) -> Roles;
+
+    /// Builds the roles as [`Policy::build`] does, with a dispatcher that also serves background
+    /// processes.
+    fn build_with_background(&self, vms: u32, requests: u32) -> Roles;
+
+    /// Returns a shared copy, with the parameters as they are.
+    fn to_shared(&self) -> Arc<dyn Policy>;
+}

@@ -1,0 +1,477 @@
+//! Feedback on credits: whoever missed its objective in a turn gets a larger part of the next
+//! one. Jin et al., "Flubber", 2013, section 3.2.2, equations 2 to 4.
+//!
+//! At the end of each interval that was a whole turn, with at least beta requests answered,
+//!
+//! - Ind_i = max((B_i - b_i) / B_i, (l_i - L_i) / L_i), between 0 and 1, where b_i are the
+//!   answers a second and l_i is their mean latency, over the interval;
+//! - c_i : c_j = (a_i + Ind_i * beta) : (a_j + Ind_j * beta), normalised to the smallest;
+//! - a_i = beta * c_i, or `max_interval` * c_i / sum(c) where the sum would reach it.
+//!
+//! A VM that asked for less than B_i has no throughput deficit. It did where, had each of its
+//! requests been answered at once, it would still have made fewer than B_i a second: that is
+//! told by how many it made in the time it had none inside, when only its own thinking held it.
+//!
+//! When all objectives have held for ten intervals in a row, proportions go back towards those
+//! of the reservations by a tenth of the difference an interval. A VM that comes, goes or changes
+//! puts them back at once, and what happened in that interval is forgotten.
+//!
+//! Proportions may be taken over from another engine. What is exported of a VM is its objective, its
+//! c_i, what c_i was by reservations, and how the sums of both, over all VMs, stood to each other. A
+//! c_i that is imported is scaled by what has become of the one by reservations, so it stays as it was
+//! where the same VMs are there. A VM of which nothing is imported has its c_i by reservations, scaled
+//! by those sums: so that a VM whose part of an interval had grown still has more of it than by
+//! reservations, beside whomever. Then equation 4 assigns credits.
+//!
+//! What a VM did is counted as it does it, O(1) an event. At the end of an interval only VMs
+//! that were let in or answered are looked at; all n are only where proportions change, so at
+//! most once in beta answers.
+
+use super::{LastQuiet, quiet_time};
+use crate::regulate::proportion::{
+    BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
+};
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::objective::{Objective, OpsRate, Rate};
+use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
+
+/// So many intervals in which all objectives hold, and proportions go back.
+const HELD: u32 = 10;
+/// By this part of the difference.
+const DRIFT: f64 = 0.1;
+/// In which what was learnt is written: the objective, c_i, c_i by reservations, the quotient of the
+/// sums of both.
+const LEARNT_VERSION: u16 = 1;
+/// A larger c_i than any quotient of two rates.
+const PROPORTION_MAX: f64 = 1e30;
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreditFeedbackParams {
+    /// What credits are reckoned by; the regulator's.
+    pub terms: Terms,
+    /// Off: credits stay as reservations have them.
+    pub feedback: bool,
+    /// The paper's letter: Ind_i may be above 1, every whole turn feeds back, nothing drifts.
+    pub literal: bool,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "credit-feedback",
+    summary: "more credits for whoever missed its objective",
+    params: &[
+        ParamInfo {
+            name: "feedback",
+            kind: ParamKind::Flag,
+            default: 1,
+            min: 0,
+            max: 1,
+            help: "off: credits stay in the proportions of the reservations",
+        },
+        BETA,
+        MAX_INTERVAL,
+        DEFAULT_IOPS,
+        REQUEST_SIZE,
+        LITERAL,
+    ],
+    honours: Honours {
+        reservation: true,
+        latency: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let of = CreditFeedbackParams {
+            terms: Terms::from_params(params),
+            feedback: params.get("feedback") != 0,
+            literal: params.get("literal") != 0,
+        };
+        Box::new(CreditFeedback::new(of, capacity.vms))
+    },
+};
+
+/// What a VM did in the interval, as far as the number is the interval's.
+#[derive(Clone, Copy, Default, Debug)]
+struct Deeds {
+    interval: u64,
+    answers: u32,
+    /// Requests it made.
+    asked: u32,
+    latency: Nanos,
+    /// Time in which it had none inside.
+    quiet: Nanos,
+}
+
+/// One VM.
+#[derive(Clone, Copy, Default, Debug)]
+struct Vm {
+    present: bool,
+    deeds: Deeds,
+    quiet: LastQuiet,
+    /// Mean cost of its requests, in credits; 0: not known. Moves by 1/8.
+    cost: f64,
+    /// c_i, where proportions are not those of the reservations.
+    proportion: f64,
+    /// a_i, likewise.
+    credits: u32,
+    /// Ind_i of the interval with this number.
+    indicator: (u64, f64),
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct CreditFeedback {
+    params: CreditFeedbackParams,
+    due: Proportions,
+    vms: Vec<Vm>,
+    /// How often an interval has ended.
+    interval: u64,
+    /// When the first unit was let in since; [`Nanos::MAX`]: none was yet.
+    since: Nanos,
+    answers: u64,
+    /// Slots of VMs that did something in it.
+    active: Vec<u32>,
+    /// Intervals in a row in which all objectives held.
+    held: u32,
+    /// Proportions are those of the reservations: `proportion` and `credits` mean nothing.
+    coarse: bool,
+    /// The sum of all c_i, where they are not those of the reservations.
+    sum: f64,
+    /// Proportions were imported, and no credits assigned by them yet.
+    importing: bool,
+}
+
+impl CreditFeedback {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: CreditFeedbackParams, vms: u32) -> CreditFeedback {
+        CreditFeedback {
+            params,
+            due: Proportions::new(params.terms),
+            vms: Vec::new(),
+            interval: 1,
+            since: Nanos::MAX,
+            answers: 0,
+            active: Vec::with_capacity(vms as usize),
+            held: 0,
+            coarse: true,
+            sum: 0.0,
+            importing: false,
+        }
+    }
+
+    /// What a VM did in this interval, to be added to.
+    fn deeds(&mut self, vm: VmId) -> Option<&mut Deeds> {
+        let of_vm = self.vms.get_mut(vm.index()).filter(|vm| vm.present)?;
+        let deeds = &mut of_vm.deeds;
+        if deeds.interval != self.interval {
+            *deeds = Deeds {
+                interval: self.interval,
+                ..Deeds::default()
+            };
+            self.active.push(vm.index);
+        }
+        Some(deeds)
+    }
+
+    fn asked(&mut self, facts: &Facts, request: ReqId) {
+        let (vm, _) = facts.vm_lane(request);
+        let begun = self.since.min(facts.now());
+        let Some(deeds) = self.deeds(vm) else { return };
+        deeds.asked += 1;
+        let of_vm = &mut self.vms[vm.index()];
+        if let Some(since) = of_vm.quiet.ended(facts.quiet_since(vm)) {
+            of_vm.deeds.quiet += quiet_time(facts.now(), since, begun);
+        }
+        let bytes = facts.request_bytes(request);
+        let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;
+        let mean = &mut self.vms[vm.index()].cost;
+        *mean = match *mean {
+            0.0 => cost,
+            mean => mean + (cost - mean) / 8.0,
+        };
+    }
+
+    fn admitted(&mut self, facts: &Facts, vm: VmId) {
+        if self.deeds(vm).is_some() {
+            self.since = self.since.min(facts.now());
+        }
+    }
+
+    fn answered(&mut self, done: &Done) {
+        let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
+        if done.op == Op::Flush || never_served {
+            return;
+        }
+        let Some(deeds) = self.deeds(done.vm) else {
+            return;
+        };
+        deeds.answers += 1;
+        deeds.latency += done.account.total();
+        self.answers += 1;
+    }
+
+    /// Nothing that was counted counts.
+    fn begin(&mut self) {
+        self.interval += 1;
+        self.since = Nanos::MAX;
+        self.answers = 0;
+        self.active.clear();
+    }
+
+    /// Proportions are those of the reservations again.
+    fn reset(&mut self) {
+        self.coarse = true;
+        self.held = 0;
+        self.begin();
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId) {
+        if facts.is_background(vm) {
+            return;
+        }
+        let (slot, objective) = (vm.index(), facts.objective(vm));
+        if self.vms.len() <= slot {
+            self.vms.resize(slot + 1, Vm::default());
+        }
+        self.vms[slot].present = true;
+        self.due.set(slot, objective, &facts.device().spec);
+        self.reset();
+    }
+
+    fn removed(&mut self, vm: VmId) {
+        match self.vms.get_mut(vm.index()) {
+            Some(of_vm) if of_vm.present => *of_vm = Vm::default(),
+            _ => return,
+        }
+        self.due.remove(vm.index());
+        self.reset();
+    }
+
+    fn interval_ended(&mut self, facts: &Facts, ended: &Interval, out: &mut Knobs) {
+        let whole = ended.end == IntervalEnd::Turn && self.since < facts.now();
+        let enough = self.params.literal || self.answers >= self.params.terms.beta as u64;
+        if whole && enough {
+            match self.indicate(facts) {
+                true => {
+                    self.held = 0;
+                    self.feed_back(facts, out);
+                }
+                false => {
+                    self.held = self.held.saturating_add(1);
+                    if self.held >= HELD && !self.coarse && !self.params.literal {
+                        self.drift(facts, out);
+                    }
+                }
+            }
+        }
+        self.begin();
+    }
+
+    /// Equation 2, for those who did something. Returns whether anybody missed its objective.
+    fn indicate(&mut self, facts: &Facts) -> bool {
+        let length = facts.now().since(self.since).as_secs_f64();
+        let mut missed = false;
+        for &slot in &self.active {
+            let vm = facts.vm_at(slot as usize);
+            let mut deeds = self.vms[slot as usize].deeds;
+            if facts.requests(vm) == 0 {
+                deeds.quiet += quiet_time(facts.now(), facts.quiet_since(vm), self.since);
+            }
+            let due = self.due.demand(slot as usize) as f64;
+            let due = due / self.params.terms.request_size as f64;
+            // Like the reservation: in requests, or in sizes that it names.
+            let due = due / self.vms[slot as usize].cost.max(1.0);
+            let mut worst = indicator(&deeds, facts.objective(vm), due, length);
+            if !self.params.literal {
+                worst = worst.min(1.0);
+            }
+            self.vms[slot as usize].indicator = (self.interval, worst);
+            missed |= worst > 0.0;
+        }
+        missed
+    }
+
+    /// Equation 3.
+    fn feed_back(&mut self, facts: &Facts, out: &mut Knobs) {
+        let beta = self.params.terms.beta as f64;
+        self.leave_coarse(1.0);
+        for vm in self.vms.iter_mut().filter(|vm| vm.present) {
+            let (of, indicator) = vm.indicator;
+            let missed = if of == self.interval { indicator } else { 0.0 };
+            vm.proportion = vm.credits as f64 + missed * beta;
+        }
+        self.assign(facts, out);
+    }
+
+    /// A tenth of the way back to equation 1; once no credit is left between them, all of it.
+    fn drift(&mut self, facts: &Facts, out: &mut Knobs) {
+        let beta = self.params.terms.beta as f64;
+        let mut apart = 0.0_f64;
+        for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
+            let away = self.due.part(slot) - vm.proportion;
+            vm.proportion += away * DRIFT;
+            apart = apart.max(away.abs() * beta);
+        }
+        self.assign(facts, out);
+        if apart >= 0.5 {
+            return;
+        }
+        self.coarse = true;
+        for slot in 0..self.vms.len() {
+            let credits = self.due.grant(slot);
+            turn(facts, &mut self.vms[slot], slot, credits, out);
+        }
+    }
+
+    /// Proportions and credits are each VM's own from here on: credits as they were, proportions by
+    /// reservations, scaled by this.
+    fn leave_coarse(&mut self, scale: f64) {
+        if !core::mem::take(&mut self.coarse) {
+            return;
+        }
+        self.held = 0;
+        for (slot, vm) in self.vms.iter_mut().enumerate().filter(|(_, vm)| vm.present) {
+            vm.credits = self.due.grant(slot);
+            vm.proportion = self.due.part(slot) * scale;
+        }
+    }
+
+    /// Normalises proportions to the smallest, and assigns credits by equation 4.
+    fn assign(&mut self, facts: &Facts, out: &mut Knobs) {
+        let present = || self.vms.iter().filter(|vm| vm.present);
+        let least = present().map(|vm| vm.proportion).fold(f64::MAX, f64::min);
+        let sum = present().map(|vm| vm.proportion).sum::<f64>() / least;
+        let beta = self.params.terms.beta as f64;
+        let most = self.due.max_interval() as f64;
+        let factor = if sum * beta < most { beta } else { most / sum };
+        self.sum = sum;
+        for (slot, vm) in self.vms.iter_mut().enumerate() {
+            // From a float that is no number or out of range, `as` makes the nearest that is.
+            vm.proportion /= least;
+            let credits = (vm.proportion * factor + 0.5) as u32;
+            turn(facts, vm, slot, credits.clamp(1, Terms::MOST), out);
+        }
+    }
+}
+
+/// What a VM was promised, as far as its credits follow from it. Zeroes stand for nothing.
+fn promise(objective: &Objective) -> [u64; 4] {
+    let Rate { ops, bytes_per_s } = objective.reservation;
+    let (per_s, norm) = match ops {
+        Some(OpsRate { per_s, norm }) => (per_s, norm.unwrap_or(0)),
+        None => (0, 0),
+    };
+    let latency = objective.latency.map_or(0, |bound| bound.0);
+    [per_s, norm.into(), bytes_per_s.unwrap_or(0), latency]
+}
+
+/// Ind_i: how far a VM missed the worse of its two objectives, relative to it; 0 where it
+/// missed none. `due` in IOPS, `length` in seconds.
+fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64 {
+    let mut worst = 0.0_f64;
+    let would_make = deeds.asked as f64 / deeds.quiet.as_secs_f64();
+    // No quiet time at all: it always wanted more.
+    if deeds.quiet == Nanos::ZERO || would_make >= due {
+        let got = deeds.answers as f64 / length;
+        worst = worst.max((due - got) / due);
+    }
+    if let (Some(bound), 1..) = (objective.latency, deeds.answers) {
+        let mean = deeds.latency.as_secs_f64() / deeds.answers as f64;
+        worst = worst.max((mean - bound.as_secs_f64()) / bound.as_secs_f64());
+    }
+    worst
+}
+
+/// Turns a VM's knob, unless it stands there already.
+fn turn(facts: &Facts, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
+    if vm.present && vm.credits != credits {
+        vm.credits = credits;
+        out.turn(facts.vm_at(slot), Knob::Credits(credits));
+    }
+}
+
+impl Controller for CreditFeedback {
+    fn interests(&self) -> Interests {
+        match self.params.feedback {
+            true => Interests::ARRIVED
+                .and(Interests::MERGED)
+                .and(Interests::ADMITTED)
+                .and(Interests::ANSWERED)
+                .and(Interests::INTERVALS)
+                .and(Interests::VMS),
+            false => Interests::NONE,
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        match *event {
+            Event::Arrived(request) | Event::Merged { by: request, .. } => {
+                self.asked(facts, request);
+            }
+            Event::Admitted(unit) => self.admitted(facts, facts.vm_lane(unit).0),
+            Event::Answered(done) => self.answered(done),
+            Event::IntervalEnded(ref ended) => self.interval_ended(facts, ended, out),
+            Event::VmAdded(vm) | Event::VmChanged(vm) => self.added(facts, vm),
+            Event::VmRemoved(vm) => self.removed(vm),
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+
+    fn export(&self, facts: &Facts, vm: VmId) -> Option<Blob> {
+        let of_vm = self.vms.get(vm.index()).filter(|vm| vm.present)?;
+        if self.coarse {
+            return None;
+        }
+        let mut blob = Blob::new(PART.name, LEARNT_VERSION);
+        for figure in promise(facts.objective(vm)) {
+            blob.push_u64(figure);
+        }
+        blob.push_f64(of_vm.proportion)
+            .push_f64(self.due.part(vm.index()))
+            .push_f64(self.sum / self.due.parts());
+        Some(blob)
+    }
+
+    fn import(&mut self, facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        let slot = vm.index();
+        if !self.vms.get(slot).is_some_and(|vm| vm.present) {
+            return Err(BlobError::Unwanted(
+                "credits are not for this VM, or do not change",
+            ));
+        }
+        let mut fields = learnt.fields(PART.name, LEARNT_VERSION)?;
+        let mut promised = [0; 4];
+        for figure in &mut promised {
+            *figure = fields.u64()?;
+        }
+        let proportion = fields.f64_in("its part", 1.0..=PROPORTION_MAX)?;
+        let then = fields.f64_in("its part by reservations", 1.0..=PROPORTION_MAX)?;
+        let range = 1.0 / PROPORTION_MAX..=PROPORTION_MAX;
+        let scale = fields.f64_in("the sum of parts", range)?;
+        fields.end()?;
+        if promised != promise(facts.objective(vm)) {
+            return Err(BlobError::Objective);
+        }
+        self.leave_coarse(scale);
+        // By exactly one where the reservations stand to each other as they did.
+        self.vms[slot].proportion = proportion * (self.due.part(slot) / then);
+        self.importing = true;
+        Ok(())
+    }
+
+    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+        if core::mem::take(&mut self.importing) {
+            self.assign(facts, out);
+        }
+    }
+}

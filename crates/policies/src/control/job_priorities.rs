@@ -1,0 +1,239 @@
+//! Classes of priority so that jobs end in time: PriDyn's priority manager. Jain and Lakshmi, "PriDyn:
+//! Enabling Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and Jain's thesis,
+//! chapters 3 and 4.
+//!
+//! ```text
+//!   a job begins or ends, every interval --> figure 3.3, one cycle --> the classes of one VM or some
+//! ```
+//!
+//! What VMs have, and what follows for their jobs, the engine measures under any policy
+//! ([`Facts::predictor`]); who is to have which class is decided in [`Priorities`], where each case is. Here
+//! both are put together for the VMs of an engine:
+//!
+//! - A VM without changes has its objective's class, and its level of best effort whenever it is best
+//!   effort. Background tenants have what the dispatcher gives them.
+//! - A job that this policy finds running when it takes over is taken over as it stands; nothing is done for it
+//!   before what VMs have is measured next.
+//!
+//! A cycle looks at all VMs.
+
+use crate::regulate::proportion::LITERAL;
+use tidegate_base::objective::{Priority, Rate};
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::{Admission, Change, Class, JobTerms, Priorities, Standing};
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobPrioritiesParams {
+    /// How jobs are measured.
+    pub terms: JobTerms,
+    /// Figure 3.3 as printed.
+    pub literal: bool,
+    /// A job past its deadline is real time until it ends.
+    pub guard: bool,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "pridyn",
+    summary: "classes of priority so that jobs end in time",
+    params: &[
+        ParamInfo {
+            min: 10_000_000,
+            ..ParamInfo::span(
+                "interval",
+                JobTerms::INTERVAL.0,
+                "how often it is seen whether jobs will end in time",
+            )
+        },
+        ParamInfo {
+            default: 0,
+            ..ParamInfo::flag(
+                "carry",
+                "a job begins with what its VM had before it, not with its part of the device",
+            )
+        },
+        ParamInfo {
+            name: "max_bandwidth",
+            kind: ParamKind::Bytes,
+            default: 0,
+            min: 0,
+            max: Rate::MAX,
+            help: "what one VM has that uses the device alone, a second; 0: it is learnt",
+        },
+        ParamInfo {
+            name: "bandwidth_loss",
+            kind: ParamKind::Bytes,
+            default: 0,
+            min: 0,
+            max: Rate::MAX,
+            help: "so much less of max_bandwidth have two or more VMs together",
+        },
+        ParamInfo::flag(
+            "guard",
+            "a job past its deadline is real time until it ends",
+        ),
+        LITERAL,
+    ],
+    honours: Honours::NONE,
+    build: |params, capacity| {
+        let of = JobPrioritiesParams {
+            terms: JobTerms {
+                interval: Nanos(params.get("interval")),
+                carry: params.get("carry") != 0,
+                max_bandwidth: params.get("max_bandwidth"),
+                bandwidth_loss: params.get("bandwidth_loss"),
+            },
+            literal: params.get("literal") != 0,
+            guard: params.get("guard") != 0,
+        };
+        Box::new(JobPriorities::new(of, capacity.vms))
+    },
+};
+
+/// The controller.
+#[derive(Debug)]
+pub struct JobPriorities {
+    params: JobPrioritiesParams,
+    priorities: Priorities,
+    /// What the dispatcher was told of each VM, or knows by its objective.
+    told: Vec<Class>,
+    /// The priority by which the dispatcher knows each VM: what it was told, or the objective's.
+    known: Vec<Priority>,
+    changes: Vec<Change>,
+}
+
+impl JobPriorities {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: JobPrioritiesParams, vms: u32) -> JobPriorities {
+        let mut priorities = Priorities::default();
+        if params.literal {
+            priorities = priorities.as_printed();
+        }
+        if !params.guard {
+            priorities = priorities.unguarded();
+        }
+        JobPriorities {
+            priorities,
+            params,
+            told: Vec::with_capacity(vms as usize),
+            known: Vec::with_capacity(vms as usize),
+            changes: Vec::new(),
+        }
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId) {
+        if facts.is_background(vm) {
+            return;
+        }
+        let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
+        if self.told.len() <= slot {
+            self.told.resize(slot + 1, base);
+            self.known.resize(slot + 1, Priority::DEFAULT);
+        }
+        self.told[slot] = base;
+        self.known[slot] = facts.objective(vm).priority;
+        self.priorities.add(slot, base);
+        // A job's end may change everybody once; a cycle, with the guard before it, twice.
+        self.changes.reserve(2 * self.told.len() + 2);
+    }
+
+    /// A VM's objective is another one, which may name another class, or another level.
+    fn changed(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
+        let has_job = facts.job(vm).is_some();
+        let changes = &mut self.changes;
+        self.priorities.set_base(slot, base, has_job, changes);
+        changes.clear();
+        if let Some(class) = self.priorities.class(slot) {
+            self.told[slot] = class;
+            let priority = priority(facts, vm, class);
+            // A job's rate is measured anew where its VM is turned: only where something has changed for it.
+            if core::mem::replace(&mut self.known[slot], priority) != priority {
+                out.turn(vm, Knob::Class(priority));
+            }
+        }
+    }
+
+    fn admitted(&mut self, vm: VmId, terms: &Admission) {
+        let lowered = terms.lowered.iter();
+        let lowered: Vec<_> = lowered.map(|(vm, class)| (vm.index(), *class)).collect();
+        let changes = &mut self.changes;
+        (self.priorities).admitted(vm.index(), terms.class, &lowered, changes);
+    }
+
+    fn cycle(&mut self, facts: &Facts) {
+        if let Some(predictor) = facts.predictor() {
+            let changes = &mut self.changes;
+            self.priorities.cycle(predictor, facts.now(), changes);
+        }
+    }
+
+    /// Tells the dispatcher what has come of all changes, each VM once.
+    fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
+        for Change { who, .. } in self.changes.drain(..) {
+            let told = &mut self.told[who];
+            if let Some(class) = self.priorities.class(who)
+                && *told != class
+            {
+                *told = class;
+                let vm = facts.vm_at(who);
+                let priority = priority(facts, vm, class);
+                self.known[who] = priority;
+                out.turn(vm, Knob::Class(priority));
+            }
+        }
+    }
+}
+
+/// Returns a class as the dispatcher knows it: best effort has its objective's level.
+fn priority(facts: &Facts, vm: VmId, class: Class) -> Priority {
+    let named = facts.objective(vm).priority;
+    match class {
+        _ if Class::from(named) == class => named,
+        Class::Idle => Priority::Idle,
+        Class::BestEffort => Priority::DEFAULT,
+        Class::RealTime => Priority::RealTime,
+    }
+}
+
+impl Controller for JobPriorities {
+    fn interests(&self) -> Interests {
+        Interests::VMS.and(Interests::JOBS)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        match *event {
+            Event::VmAdded(vm) => self.added(facts, vm),
+            Event::VmChanged(vm) => self.changed(facts, vm, out),
+            Event::VmRemoved(vm) => self.priorities.remove(vm.index(), &mut self.changes),
+            Event::JobBegan(_) => self.priorities.job_began(),
+            Event::JobAdmitted { vm, terms } => self.admitted(vm, terms),
+            Event::JobEnded(vm) => self.priorities.job_ended(vm.index(), &mut self.changes),
+            Event::JobsChanged => self.cycle(facts),
+            _ => {}
+        }
+        self.turn(facts, out);
+    }
+
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+
+    fn job_terms(&self) -> JobTerms {
+        self.params.terms
+    }
+
+    fn standing(&self, vm: VmId) -> Option<Standing> {
+        Some(Standing {
+            class: self.priorities.class(vm.index())?,
+            given_up: self.priorities.is_given_up(vm.index()),
+        })
+    }
+}

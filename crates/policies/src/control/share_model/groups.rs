@@ -1,0 +1,192 @@
+//! Groups of VMs, each with one weight that is divided among those of its VMs that compete: those of this host,
+//! and those of other hosts that share the device, as far as was heard of them.
+
+use super::strategy::Pool;
+use tidegate_base::objective::{Group, GroupName};
+use tidegate_core::roles::{PeerGroup, PeerGroups};
+
+/// The groups there are, in the order of their names.
+#[derive(Debug)]
+pub(super) struct Groups {
+    all: Vec<Group>,
+    /// Of those of their VMs that compete.
+    members: Vec<Members>,
+    /// Room for what is lent within them.
+    pools: Vec<Pool>,
+}
+
+/// Those VMs of a group that compete.
+#[derive(Clone, Copy, Default, Debug)]
+struct Members {
+    /// The sum of their weights on this host.
+    here: u64,
+    /// Likewise on all other hosts.
+    elsewhere: u64,
+    /// The largest weight that another host has the group at; 0: no other has it.
+    weight: u32,
+}
+
+impl Groups {
+    /// Room for so many.
+    pub(super) fn with_capacity(most: usize) -> Groups {
+        Groups {
+            all: Vec::with_capacity(most),
+            members: Vec::with_capacity(most),
+            pools: Vec::with_capacity(most),
+        }
+    }
+
+    /// As VMs name them; where they differ in a weight, the largest counts.
+    pub(super) fn set(&mut self, named: impl Iterator<Item = Group>) {
+        self.all.clear();
+        self.all.extend(named);
+        let heaviest_first = |g: &Group| (g.name, u32::MAX - g.weight);
+        self.all.sort_unstable_by_key(heaviest_first);
+        self.all.dedup_by_key(|group| group.name);
+        self.nobody_competes();
+    }
+
+    /// A group's place.
+    pub(super) fn find(&self, group: &Group) -> Option<u32> {
+        let by_name =
+            |known: &Group| -> core::cmp::Ordering { GroupName::cmp(&known.name, &group.name) };
+        let place = self.all.binary_search_by(by_name);
+        place.ok().map(|place| place as u32)
+    }
+
+    /// Another host has VMs of a group that compete. One that has none here is nothing to this host.
+    pub(super) fn competes_elsewhere(&mut self, part: &PeerGroup) {
+        if let Some(place) = self.find(&part.group) {
+            let members = &mut self.members[place as usize];
+            members.elsewhere = members.elsewhere.saturating_add(part.competing);
+            members.weight = members.weight.max(part.group.weight);
+        }
+    }
+
+    /// Those of which VMs of this host compete, for the others.
+    pub(super) fn told(&self) -> PeerGroups {
+        let mut told = PeerGroups::default();
+        let both = self.all.iter().zip(&self.members);
+        for (&group, members) in both.filter(|(_, members)| members.here > 0) {
+            told.push(PeerGroup {
+                group,
+                competing: members.here,
+            });
+        }
+        told
+    }
+
+    /// Before those that do are counted.
+    pub(super) fn nobody_competes(&mut self) {
+        self.members.clear();
+        self.members.resize(self.all.len(), Members::default());
+    }
+
+    /// One for each group, whatever is in it.
+    pub(super) fn pools(&mut self) -> &mut [Pool] {
+        self.pools.resize(self.all.len(), Pool::default());
+        &mut self.pools
+    }
+
+    /// A VM of this weight, and of the group in this place, does.
+    pub(super) fn competes(&mut self, group: Option<u32>, weight: u32) {
+        if let Some(place) = group {
+            self.members[place as usize].here += u64::from(weight);
+        }
+    }
+
+    /// What it weighs among all: its own weight, or its part of its group's.
+    pub(super) fn share(&self, group: Option<u32>, weight: u32) -> f64 {
+        let own = f64::from(weight);
+        group.map_or(own, |place| {
+            let members = &self.members[place as usize];
+            let weight = self.all[place as usize].weight.max(members.weight);
+            f64::from(weight) * own / (members.here as f64 + members.elsewhere as f64)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_groups_weight_is_divided_among_those_that_compete() {
+        let group = |name: &str, weight| Group {
+            name: name.parse().expect("short"),
+            weight,
+        };
+        let mut groups = Groups::with_capacity(4);
+        // The larger of two that differ.
+        let named = [
+            group("b", 300),
+            group("a", 10),
+            group("a", 50),
+            group("a", 20),
+        ];
+        groups.set(named.into_iter());
+        let [a, b] = ["a", "b"].map(|name| groups.find(&group(name, 1)));
+        assert_eq!(
+            (a, b, groups.find(&group("c", 1))),
+            (Some(0), Some(1), None)
+        );
+        for (of, weight) in [(a, 100), (a, 300), (b, 7), (None, 40)] {
+            groups.competes(of, weight);
+        }
+        assert_eq!(groups.share(a, 100), 12.5);
+        assert_eq!(groups.share(a, 300), 37.5);
+        assert_eq!(groups.share(b, 7), 300.0);
+        assert_eq!(groups.share(None, 40), 40.0);
+        groups.nobody_competes();
+        groups.competes(a, 300);
+        assert_eq!(groups.share(a, 300), 50.0, "one alone has all of it");
+    }
+
+    fn part(name: &str, weight: u32, competing: u64) -> PeerGroup {
+        let name = name.parse().expect("short");
+        PeerGroup {
+            group: Group { name, weight },
+            competing,
+        }
+    }
+
+    #[test]
+    fn vms_of_other_hosts_have_their_part_of_a_groups_weight() {
+        let [a, b] = [part("a", 60, 0).group, part("b", 10, 0).group];
+        let mut groups = Groups::with_capacity(4);
+        groups.set([a, b].into_iter());
+        let [a, b] = [groups.find(&a), groups.find(&b)];
+        groups.competes(a, 100);
+        groups.competes(a, 200);
+        for other in [part("a", 60, 500), part("a", 50, 100), part("c", 9, 7)] {
+            groups.competes_elsewhere(&other);
+        }
+        // 60 for 900 in all.
+        assert_eq!(groups.share(a, 200) * 9.0, 120.0);
+        groups.competes(b, 5);
+        groups.competes_elsewhere(&part("b", 40, 15));
+        assert_eq!(groups.share(b, 5), 10.0, "the larger of two that differ");
+        let told: Vec<PeerGroup> = groups.told().iter().copied().collect();
+        assert_eq!(told, [part("a", 60, 300), part("b", 10, 5)]);
+        groups.competes_elsewhere(&part("b", 40, u64::MAX));
+        assert!(groups.share(b, 5) > 0.0, "whatever others say");
+        groups.nobody_competes();
+        groups.competes(a, 300);
+        assert_eq!(groups.share(a, 300), 60.0, "until it is heard again");
+        assert_eq!(groups.told().iter().count(), 1, "nobody of b competes");
+    }
+
+    #[test]
+    fn a_message_has_room_for_so_many_groups() {
+        let all = (0..40).map(|n| part(&format!("{n:02}"), 10, 0).group);
+        let mut groups = Groups::with_capacity(40);
+        groups.set(all.clone());
+        for group in all {
+            groups.competes(groups.find(&group), 1);
+        }
+        let told = groups.told();
+        let names: Vec<&str> = told.iter().map(|p| p.group.name.as_str()).collect();
+        assert_eq!(names.len(), PeerGroups::MOST);
+        assert_eq!((names[0], names[15]), ("00", "15"));
+    }
+}

@@ -1,0 +1,630 @@
+//! vFair's share model: what each VM may have of the device, by its weight and by what its requests
+//! cost. Lu, Saltaformaggio, Kompella and Xu, "vFair: Latency-Aware Fair Storage Scheduling via Per-IO
+//! Cost-Based Differentiation", SoCC 2015, sections 4.1 to 4.3.
+//!
+//! Every period, for each of the VMs that compete:
+//!
+//! ```text
+//!   pattern t, t' ──▶ P, P': requests a second of it that saturate the device    (saturation.rs)
+//!                        │
+//!   weights ────────────▶ allocation = w / sum(w) * P, less what is lost by blending (strategy.rs)
+//!                        │
+//!   latency, credits ───▶ * scale: what the profile gets wrong                      (feedback.rs)
+//!                        ▼
+//!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
+//! ```
+//!
+//! A period is the regulator's ([`IntervalEnd::Period`]); where the regulator has none, its own of as
+//! many nanoseconds as the parameter `period` says, or 30 ms.
+//!
+//! Readings, where the paper leaves room:
+//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after it last asked. One
+//!   that does not is allocated 0, and what it had is the others' at the next period.
+//! - A VM that comes has its share at once, as if it competed; with requests of its own it is among the
+//!   others at the next period, at the latest.
+//! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights, on whichever
+//!   of the hosts that share the device they are.
+//! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
+//!   request a second would be for ever.
+//! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps twice
+//!   what it used lately, and an eighth of its part at least. The regulator passes on what is left of
+//!   that, credit for credit, whatever a request of the one and of the other costs: alone, that makes
+//!   of a sequential reader's unused thousands as many large random requests of its neighbours, and a
+//!   feedback that swings between too many of them and none.
+//! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or two.
+
+pub mod feedback;
+mod groups;
+pub mod peers;
+pub mod saturation;
+pub mod strategy;
+
+use crate::pattern::{Patterns, WINDOW};
+use feedback::{Feedback, Period, Target};
+use groups::Groups;
+use peers::Peers;
+use saturation::Saturation;
+use strategy::{Claim, Strategy};
+use tidegate_base::request::{Done, IoError, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, PartInfo};
+use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
+
+/// For so many periods after it last asked a VM is taken to compete.
+pub const COMPETES: u64 = 4;
+/// A VM is allocated so many times what it used, where it had credits left, ...
+const USES: f64 = 2.0;
+/// ... and at least this part of its allocation.
+const KEEPS: f64 = 0.125;
+/// How much of a mean the newest period is.
+const NEWEST: f64 = 0.3;
+
+const STRATEGY: ParamInfo = ParamInfo::choice(
+    "strategy",
+    Strategy::WORDS,
+    "who bears it that VMs' requests stand between each other: all, whom it happens to, or all strictly",
+);
+const LEND: ParamInfo = ParamInfo::flag(
+    "lend",
+    "what a VM leaves is allocated to others by its worth to the device; off: as credits, one for one",
+);
+const LATENCY_TARGET: ParamInfo = ParamInfo::span(
+    "latency_target",
+    0,
+    "more is let in while a request would take less than this; 0: as long as at full depth",
+);
+const LATENCY_BY: ParamInfo = ParamInfo::choice(
+    "latency_by",
+    &["measured", "profile"],
+    "whose rate makes the latency at full depth: the one measured, or the profile's",
+);
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShareModelParams {
+    /// How loss by each other is shared.
+    pub strategy: Strategy,
+    /// What a VM leaves is allocated to the others.
+    pub lend: bool,
+    /// The latency to hold; zero: that at depth `depth`.
+    pub latency_target: Nanos,
+    /// That one by the scaled profile, and not by the rate that is measured.
+    pub by_profile: bool,
+    /// I/Os outstanding at most, as the dispatcher has it; 0: as many as the device takes.
+    pub depth: u32,
+    /// How long a period is where the regulator has none.
+    pub period: Nanos,
+}
+
+impl ShareModelParams {
+    fn from_params(params: &Params) -> ShareModelParams {
+        ShareModelParams {
+            strategy: Strategy::from_word(params.get(STRATEGY.name)),
+            lend: params.get(LEND.name) != 0,
+            latency_target: Nanos(params.get(LATENCY_TARGET.name)),
+            by_profile: params.get(LATENCY_BY.name) == 1,
+            depth: params.find("depth").unwrap_or(0) as u32,
+            period: params.find("period").map_or(WINDOW, Nanos),
+        }
+    }
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "share-model",
+    summary: "allocates rates by weight and by what each VM's requests cost the device",
+    params: &[
+        STRATEGY,
+        saturation::ESTIMATION,
+        LEND,
+        LATENCY_TARGET,
+        LATENCY_BY,
+    ],
+    honours: Honours {
+        group: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let saturation = Saturation::from_params(params);
+        let params = ShareModelParams::from_params(params);
+        Box::new(ShareModel::new(params, saturation, capacity))
+    },
+};
+
+/// One VM.
+#[derive(Clone, Copy, Debug)]
+struct Vm {
+    present: bool,
+    /// It stands among the competitors.
+    listed: bool,
+    /// Its objective's.
+    weight: u32,
+    /// Its group's place among them.
+    group: Option<u32>,
+    /// The period in which it last asked.
+    asked_in: u64,
+    /// What was last turned; `None`: nothing.
+    allocated: Option<u64>,
+    /// In this period: requests answered, and their time with the device.
+    answered: u32,
+    device: Nanos,
+    /// Answered a second in the last period.
+    last_rate: f64,
+    /// Means: answered a second, and their time with the device in seconds.
+    rate: f64,
+    latency: f64,
+    /// See [`Claim::cut`].
+    cut: f64,
+}
+
+const GONE: Vm = Vm {
+    present: false,
+    listed: false,
+    weight: 0,
+    group: None,
+    asked_in: 0,
+    allocated: None,
+    answered: 0,
+    device: Nanos::ZERO,
+    last_rate: 0.0,
+    rate: 0.0,
+    latency: 0.0,
+    cut: 1.0,
+};
+
+impl Vm {
+    /// A period of so many seconds has ended.
+    fn settle(&mut self, length: f64) {
+        let answered = f64::from(core::mem::take(&mut self.answered));
+        let device = core::mem::take(&mut self.device).as_secs_f64();
+        self.last_rate = answered / length;
+        self.rate += NEWEST * (self.last_rate - self.rate);
+        if answered > 0.0 {
+            let mean = device / answered;
+            self.latency += match self.latency == 0.0 {
+                true => mean,
+                false => NEWEST * (mean - self.latency),
+            };
+        }
+    }
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct ShareModel {
+    params: ShareModelParams,
+    saturation: Saturation,
+    patterns: Patterns,
+    vms: Vec<Vm>,
+    /// Slots of VMs that compete, or may not any more.
+    listed: Vec<u32>,
+    /// The sum of their own weights.
+    weights: u64,
+    groups: Groups,
+    /// For [`ShareModel::allocate`]: room for all of them.
+    claims: Vec<Claim>,
+    feedback: Feedback,
+    /// Other hosts that share the device, and what they are to be told.
+    peers: Peers,
+    share: Option<PeerShare>,
+    /// How many periods have ended.
+    periods: u64,
+    /// When the last one did.
+    ended_at: Nanos,
+    /// What had been let in of VMs and was not done then, and their I/Os that had ended.
+    inside: u32,
+    ended: u64,
+    /// Of requests answered in this period, the time since they were let in.
+    time_inside: Nanos,
+    /// VMs, weights or the profile have changed since.
+    changed: bool,
+}
+
+impl ShareModel {
+    /// With nobody there.
+    pub fn new(
+        params: ShareModelParams,
+        saturation: Saturation,
+        capacity: &Capacity,
+    ) -> ShareModel {
+        let vms = capacity.vms as usize;
+        ShareModel {
+            params,
+            saturation,
+            patterns: Patterns::new(vms),
+            vms: vec![GONE; vms],
+            listed: Vec::with_capacity(vms),
+            weights: 0,
+            groups: Groups::with_capacity(vms),
+            claims: Vec::with_capacity(vms),
+            feedback: Feedback::NEW,
+            peers: Peers::new(),
+            share: None,
+            periods: COMPETES + 1,
+            ended_at: Nanos::ZERO,
+            inside: 0,
+            ended: 0,
+            time_inside: Nanos::ZERO,
+            changed: false,
+        }
+    }
+
+    /// What the profile's figures are multiplied by.
+    pub fn scale(&self) -> f64 {
+        self.feedback.scale()
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        if facts.is_background(vm) {
+            return;
+        }
+        let weight = facts.objective(vm).weight;
+        self.vms[vm.index()] = Vm {
+            present: true,
+            weight,
+            ..GONE
+        };
+        self.wake(facts, vm);
+        self.changed = true;
+        // All are told exactly at the next occasion, which is at once.
+        self.turn_part(facts, vm, out);
+    }
+
+    /// A VM's part beside those that compete already, whatever groups there are.
+    fn turn_part(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        let weight = self.vms[vm.index()].weight;
+        let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
+        let all = self.weights as f64 + self.peers.others().weight;
+        let part = f64::from(weight) / all;
+        self.turn(vm, alone * part, out);
+    }
+
+    fn changed(&mut self, facts: &Facts, vm: VmId) {
+        let weight = facts.objective(vm).weight;
+        let of_vm = &mut self.vms[vm.index()];
+        let old = core::mem::replace(&mut of_vm.weight, weight);
+        if of_vm.listed {
+            self.weights = self.weights - u64::from(old) + u64::from(weight);
+        }
+        self.changed = true;
+    }
+
+    fn removed(&mut self, vm: VmId) {
+        let left = core::mem::replace(&mut self.vms[vm.index()], GONE);
+        if left.listed {
+            self.weights -= u64::from(left.weight);
+            self.listed.retain(|&slot| slot != vm.index);
+        }
+        self.changed = true;
+    }
+
+    /// A VM may compete.
+    fn wake(&mut self, facts: &Facts, vm: VmId) {
+        if self.listed.is_empty() {
+            // Nobody did since whenever: what is counted begins now.
+            self.begin(facts);
+        }
+        let of_vm = &mut self.vms[vm.index()];
+        if !of_vm.listed {
+            of_vm.listed = true;
+            self.weights += u64::from(of_vm.weight);
+            self.listed.push(vm.index);
+        }
+    }
+
+    fn begin(&mut self, facts: &Facts) {
+        self.ended_at = facts.now();
+        self.inside = facts.device().inside();
+        self.ended = facts.device().ended_of_vms();
+        self.time_inside = Nanos::ZERO;
+    }
+
+    fn asked(&mut self, facts: &Facts, request: ReqId, out: &mut Knobs) {
+        let (vm, _) = facts.vm_lane(request);
+        if self.vms[vm.index()].present {
+            self.vms[vm.index()].asked_in = self.periods;
+            let counted_out = !self.vms[vm.index()].listed;
+            self.wake(facts, vm);
+            if counted_out {
+                // What it had when it was last there is no measure: others have come and gone.
+                self.turn_part(facts, vm, out);
+            }
+        }
+    }
+
+    fn answered(&mut self, done: &Done) {
+        let never_served = matches!(done.outcome, Err(IoError::Cancelled | IoError::BeyondEnd));
+        let of_vm = &mut self.vms[done.vm.index()];
+        if done.op != Op::Flush && !never_served && of_vm.present {
+            of_vm.answered += 1;
+            of_vm.device += done.account.device;
+            self.time_inside += done.account.queued + done.account.device;
+        }
+    }
+
+    /// A period has ended: what happened in it counts.
+    fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
+        let length = facts.now().since(self.ended_at).as_secs_f64();
+        self.periods += 1;
+        self.peers.forget(facts.now(), self.params.period);
+        // A clock that stands still has nothing to teach.
+        let counts = length > 0.0;
+        if counts {
+            for &slot in &self.listed {
+                self.vms[slot as usize].settle(length);
+            }
+        }
+        self.forget_idle(facts, out);
+        self.claim(facts);
+        if counts {
+            self.feed_back(facts, length);
+        }
+        if counts && self.params.strategy == Strategy::Bsps {
+            self.cut(facts);
+        }
+        self.find_needs(facts);
+        self.begin(facts);
+        self.allocate(facts, out);
+    }
+
+    /// VMs that do not compete any more are counted out.
+    fn forget_idle(&mut self, facts: &Facts, out: &mut Knobs) {
+        let (vms, periods, weights) = (&mut self.vms, self.periods, &mut self.weights);
+        self.listed.retain(|&slot| {
+            let of_vm = &mut vms[slot as usize];
+            let id = facts.vm_at(slot as usize);
+            of_vm.listed = facts.requests(id) > 0 || periods - of_vm.asked_in <= COMPETES;
+            if !of_vm.listed {
+                *weights -= u64::from(of_vm.weight);
+                of_vm.allocated = Some(0);
+                out.turn(id, Knob::Allocation(0));
+            }
+            of_vm.listed
+        });
+    }
+
+    /// Who competes, with what.
+    fn claim(&mut self, facts: &Facts) {
+        if core::mem::take(&mut self.changed) {
+            self.find_groups(facts);
+        }
+        self.groups.nobody_competes();
+        for &slot in &self.listed {
+            let of_vm = &self.vms[slot as usize];
+            self.groups.competes(of_vm.group, of_vm.weight);
+        }
+        for part in self.peers.groups() {
+            self.groups.competes_elsewhere(part);
+        }
+        self.claims.clear();
+        for &slot in &self.listed {
+            let (id, of_vm) = (facts.vm_at(slot as usize), &self.vms[slot as usize]);
+            let own = self.patterns.own(facts.now(), id);
+            let blended = self.patterns.blended(facts.now(), id);
+            self.claims.push(Claim {
+                slot,
+                weight: self.groups.share(of_vm.group, of_vm.weight),
+                alone: self.saturation.iops(facts, &own),
+                blended: self.saturation.iops(facts, &blended),
+                achieved: of_vm.rate,
+                squeezed: false,
+                needs: None,
+                cut: of_vm.cut,
+                dither: self.saturation.dither(facts, id, &own),
+                allocation: 0.0,
+                group: of_vm.group,
+            });
+        }
+        strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
+    }
+
+    /// VMs have come, gone or changed.
+    fn find_groups(&mut self, facts: &Facts) {
+        let group = |slot: usize| facts.objective(facts.vm_at(slot)).group;
+        let present = (0..facts.vm_slots()).filter(|&slot| self.vms[slot].present);
+        self.groups.set(present.filter_map(group));
+        for slot in 0..facts.vm_slots() {
+            if self.vms[slot].present {
+                self.vms[slot].group = group(slot).and_then(|group| self.groups.find(&group));
+            }
+        }
+    }
+
+    fn feed_back(&mut self, facts: &Facts, length: f64) {
+        // Whoever is cut so that others get theirs is not to have more for it.
+        let ran_out = |&slot: &u32| {
+            wants_more(facts, facts.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
+        };
+        let period = Period {
+            length,
+            ended: (facts.device().ended_of_vms() - self.ended) as f64,
+            inside: facts.device().inside().into(),
+            before: self.inside.into(),
+            ran_out: self.listed.iter().any(ran_out),
+            enough: self.enough(facts),
+        };
+        let target = self.target(facts);
+        let mean = self.time_inside.as_secs_f64() / length;
+        let (mut all, scale) = self.peers.together(&period, self.feedback.scale());
+        if let (Target::Given(_), false) = (target, self.peers.is_empty()) {
+            all = all.with_inside(self.peers.mean_inside(mean));
+        }
+        if let Some(scale) = scale {
+            self.feedback.set_scale(scale);
+        }
+        self.feedback.observe(&all, target);
+        let admitted = (period.ended + period.inside - period.before).max(0.0);
+        self.share = Some(PeerShare {
+            number: self.periods,
+            weight: strategy::weights(&self.claims),
+            lost: strategy::lost_weight(&self.claims),
+            inside: period.inside,
+            mean_inside: mean,
+            ended: period.ended / length,
+            admitted: admitted / length,
+            ran_out: period.ran_out,
+            scale: self.feedback.scale(),
+            groups: self.groups.told(),
+        });
+    }
+
+    /// See [`feedback::enough`]. One VM alone is held by nobody; what VMs of other hosts have outstanding
+    /// is not known; and what is in use of a device without a profile is not either.
+    fn enough(&self, facts: &Facts) -> f64 {
+        if self.listed.len() < 2 || !self.peers.is_empty() || facts.profile().is_none() {
+            return f64::INFINITY;
+        }
+        let requests = |&slot: &u32| facts.requests(facts.vm_at(slot as usize));
+        let outstanding: u32 = self.listed.iter().map(requests).sum();
+        let taken = self.claims.iter().map(|c| c.achieved / c.blended).sum();
+        feedback::enough(outstanding.into(), taken)
+    }
+
+    fn target(&self, facts: &Facts) -> Target {
+        if self.params.latency_target > Nanos::ZERO {
+            return Target::Given(self.params.latency_target.as_secs_f64());
+        }
+        let depth = match (self.params.depth, facts.device().spec.depth) {
+            (0, device) => device,
+            (given, device) => given.min(device),
+        };
+        let depth = f64::from(depth);
+        // Of what is asked for, as the device gets it.
+        let achieved: f64 = self.claims.iter().map(|c| c.achieved).sum();
+        let taken: f64 = self.claims.iter().map(|c| c.achieved / c.blended).sum();
+        match self.params.by_profile && taken > 0.0 {
+            true => Target::Profile {
+                depth,
+                iops: achieved / taken,
+            },
+            false => Target::Depth(depth),
+        }
+    }
+
+    /// Who used less than it was allocated needs at most some times that.
+    fn find_needs(&mut self, facts: &Facts) {
+        let scale = self.feedback.scale();
+        for claim in &mut self.claims {
+            let vm = facts.vm_at(claim.slot as usize);
+            let used = claim.achieved.max(self.vms[claim.slot as usize].last_rate);
+            let needs = (USES * used / scale).max(claim.allocation * KEEPS);
+            claim.needs = (!wants_more(facts, vm)).then_some(needs);
+        }
+        if self.params.lend {
+            strategy::lend(&mut self.claims, self.groups.pools());
+        }
+    }
+
+    /// The strict strategy's step.
+    fn cut(&mut self, facts: &Facts) {
+        let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
+        let scale = self.feedback.scale();
+        for claim in &mut self.claims {
+            let latency = self.vms[claim.slot as usize].latency;
+            claim.squeezed = latency > all / (claim.weight * claim.alone * scale);
+        }
+        strategy::cut(&mut self.claims, facts.device().in_flight == 0);
+        for claim in &self.claims {
+            self.vms[claim.slot as usize].cut = claim.cut;
+        }
+        strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
+    }
+
+    /// Tells those who compete what they have.
+    fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
+        // What one has more of the device's time while costs are learnt, the others have less.
+        let time = |claim: &Claim| claim.allocation / claim.alone;
+        let varied: f64 = self.claims.iter().map(|c| time(c) * c.dither).sum();
+        let all: f64 = self.claims.iter().map(time).sum();
+        let mean = if all > 0.0 { varied / all } else { 0.0 };
+        for at in 0..self.claims.len() {
+            let claim = self.claims[at];
+            let id = facts.vm_at(claim.slot as usize);
+            // Beside a heavy VM a light one would have next to nothing for a window.
+            let share = (1.0 + claim.dither - mean).max(0.5);
+            self.turn(id, claim.allocation * share, out);
+        }
+    }
+
+    /// So many requests a second, by the profile as it is.
+    fn turn(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
+        let rate = rate * self.feedback.scale() * 1000.0;
+        let [least, most] = [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION];
+        // From a float that is no number or out of range, `as` makes the nearest that is.
+        let rate = ((rate + 0.5) as u64).clamp(least, most);
+        let of_vm = &mut self.vms[vm.index()];
+        if of_vm.allocated != Some(rate) {
+            of_vm.allocated = Some(rate);
+            out.turn(vm, Knob::Allocation(rate));
+        }
+    }
+}
+
+/// A VM has no credit left, and something that waits for some.
+fn wants_more(facts: &Facts, vm: VmId) -> bool {
+    !facts.may_enter(vm) && facts.pending_head(vm).is_some()
+}
+
+impl Controller for ShareModel {
+    fn interests(&self) -> Interests {
+        Patterns::INTERESTS
+            .and(Interests::ANSWERED)
+            .and(Interests::INTERVALS)
+            .and(Interests::PROFILE)
+            .and(Interests::PEERS)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        self.patterns.on_event(facts, event);
+        match *event {
+            Event::Arrived(request) | Event::Merged { by: request, .. } => {
+                self.asked(facts, request, out);
+            }
+            Event::Answered(done) => self.answered(done),
+            Event::IntervalEnded(interval) if interval.end == IntervalEnd::Period => {
+                self.period_ended(facts, out);
+            }
+            Event::VmAdded(vm) => self.added(facts, vm, out),
+            Event::VmChanged(vm) if self.vms[vm.index()].present => self.changed(facts, vm),
+            Event::VmRemoved(vm) => self.removed(vm),
+            Event::Peer { host, share } => self.peers.hear(facts.now(), host, share),
+            Event::ProfileChanged => {
+                self.feedback = Feedback::NEW;
+                self.changed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        match (self.changed, self.listed.is_empty()) {
+            (true, _) => Nanos::ZERO,
+            (false, false) => self.ended_at + self.params.period,
+            (false, true) => Nanos::MAX,
+        }
+    }
+
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+        if self.ended_at + self.params.period <= facts.now() && !self.listed.is_empty() {
+            self.period_ended(facts, out);
+        } else {
+            self.forget_idle(facts, out);
+            self.claim(facts);
+            self.find_needs(facts);
+            self.allocate(facts, out);
+        }
+    }
+
+    fn allocates(&self) -> bool {
+        true
+    }
+
+    fn poll_share(&mut self) -> Option<PeerShare> {
+        self.share.take()
+    }
+
+    fn reckons_with_costs(&self) -> bool {
+        true
+    }
+}

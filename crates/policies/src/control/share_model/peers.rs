@@ -1,0 +1,255 @@
+//! Hosts that share one device: what each tells the others of, and what they make of it (vFair, section
+//! 4.3, after PARDA: Gulati et al., FAST 2009).
+//!
+//! Every period a host says what its VMs weigh together, what they lose by each other, and how its part of
+//! the device is doing. From all of them each host reckons what one host with all VMs would: the sum
+//! of weights, delta P, and the latency and throughput that the scale follows.
+//!
+//! Readings:
+//! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them late or
+//!   not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the way to the mean.
+//! - Where a latency is given to hold, what all have inside is the sum of their means over a period, by Little's law
+//!   from the times of requests that ended: the paper's system-wide latency. A host alone looks at it when its credits
+//!   are spent. Hosts are not in step: each looks when it has least inside, and what several see at several times is
+//!   less than there ever is.
+//! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the others'. One
+//!   whose VMs do not compete says so once, and is silent.
+//! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
+//!   [`SILENT`] is of a host that began anew, and counts.
+//! - Figures that are no numbers, infinite or below zero are dropped: they would be in every sum.
+//! - A group of VMs has one weight, wherever they are: a host tells what those of its VMs that compete weigh in
+//!   it, and has that part of the group's weight. The scheduler of each host knows no more of the others' VMs.
+//! - The device holds `depth` requests of all hosts together, where credits are as they should be.
+
+use super::feedback::Period;
+use tidegate_base::time::Nanos;
+use tidegate_core::roles::{PeerGroup, PeerShare};
+
+/// After so many periods of silence a host is gone.
+pub const SILENT: u64 = 10;
+/// What part of the way to the hosts' mean scale a host goes each period.
+const TOGETHER: f64 = 0.3;
+/// Hosts beside this one; of more, those that are heard first count.
+pub const MOST: usize = 255;
+
+/// What all other hosts' VMs add to the sums.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Others {
+    /// The sum of their weights.
+    pub weight: f64,
+    /// The sum of their weights, each by the part that it loses by blending.
+    pub lost: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    host: u32,
+    heard: Nanos,
+    share: PeerShare,
+}
+
+/// The other hosts that were heard of.
+#[derive(Debug)]
+pub struct Peers(Vec<Peer>);
+
+impl Peers {
+    /// Nobody; there is room for all that may come.
+    pub fn new() -> Peers {
+        Peers(Vec::with_capacity(MOST))
+    }
+
+    /// A host says how it is.
+    pub fn hear(&mut self, now: Nanos, host: u32, share: &PeerShare) {
+        if !is_sound(share) {
+            return;
+        }
+        let counts = |known: u64| share.number > known || known - share.number > SILENT;
+        let new = Peer {
+            host,
+            heard: now,
+            share: *share,
+        };
+        match self.0.iter().position(|peer| peer.host == host) {
+            Some(at) if counts(self.0[at].share.number) => self.0[at] = new,
+            None if self.0.len() < MOST => self.0.push(new),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Nobody else was heard of.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A period of this host ends: who has been silent for too long is gone.
+    pub fn forget(&mut self, now: Nanos, period: Nanos) {
+        let most = Nanos(period.0.saturating_mul(SILENT));
+        self.0.retain(|peer| now.since(peer.heard) <= most);
+    }
+
+    /// What they add to the sums of weights.
+    pub fn others(&self) -> Others {
+        let add = |sum: Others, peer: &Peer| Others {
+            weight: sum.weight + peer.share.weight,
+            lost: sum.lost + peer.share.lost,
+        };
+        self.0.iter().fold(Others::default(), add)
+    }
+
+    /// What is inside of all hosts in the mean; `own`: of this one.
+    pub fn mean_inside(&self, own: f64) -> f64 {
+        let of_peers = self.0.iter().map(|peer| peer.share.mean_inside);
+        own + of_peers.sum::<f64>()
+    }
+
+    /// What they say of groups.
+    pub fn groups(&self) -> impl Iterator<Item = &PeerGroup> {
+        self.0.iter().flat_map(|peer| peer.share.groups.iter())
+    }
+
+    /// What one host with all VMs would have seen in a period, and the scale that hosts have in the mean
+    /// with this one's; `None`: there is nobody else.
+    pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
+        let (mut period, mut scales) = (*own, scale);
+        for Peer { share, .. } in &self.0 {
+            let (ended, admitted) = (share.ended * own.length, share.admitted * own.length);
+            period.ended += ended;
+            period.inside += share.inside;
+            period.before += share.inside + ended - admitted;
+            period.ran_out |= share.ran_out;
+            scales += share.scale;
+        }
+        let mean = scales / (self.0.len() + 1) as f64;
+        let towards = (!self.0.is_empty()).then_some(scale + TOGETHER * (mean - scale));
+        (period, towards)
+    }
+}
+
+/// All figures are finite, and none is below zero.
+fn is_sound(share: &PeerShare) -> bool {
+    let PeerShare {
+        number: _,
+        weight,
+        lost,
+        inside,
+        mean_inside,
+        ended,
+        admitted,
+        ran_out: _,
+        scale,
+        // Whatever integers: they only divide what a group has.
+        groups: _,
+    } = *share;
+    let figures = [weight, lost, inside, mean_inside, ended, admitted, scale];
+    figures.iter().all(|f| f.is_finite() && *f >= 0.0)
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::roles::PeerGroups;
+
+    fn share(number: u64, weight: f64) -> PeerShare {
+        PeerShare {
+            number,
+            weight,
+            lost: weight / 4.0,
+            inside: 10.0,
+            mean_inside: 14.0,
+            ended: 1000.0,
+            admitted: 900.0,
+            ran_out: weight > 100.0,
+            scale: 3.0,
+            groups: PeerGroups::default(),
+        }
+    }
+
+    #[test]
+    fn what_hosts_say_adds_up_and_who_is_silent_is_gone() {
+        let mut peers = Peers::new();
+        let period = Nanos::from_millis(30);
+        let own = Period {
+            length: 0.03,
+            ended: 60.0,
+            inside: 12.0,
+            before: 11.0,
+            ran_out: false,
+            enough: f64::INFINITY,
+        };
+        assert_eq!(peers.together(&own, 1.0), (own, None));
+        peers.hear(Nanos::ZERO, 1, &share(5, 100.0));
+        peers.hear(Nanos::from_millis(20), 2, &share(1, 200.0));
+        // Overtaken on its way.
+        peers.hear(Nanos::from_millis(25), 1, &share(4, 900.0));
+        assert_eq!(
+            peers.others(),
+            Others {
+                weight: 300.0,
+                lost: 75.0
+            }
+        );
+        let (all, scale) = peers.together(&own, 1.0);
+        assert!((all.ended - 120.0).abs() < 1e-9 && (all.inside - 32.0).abs() < 1e-9);
+        assert!((all.before - 37.0).abs() < 1e-9 && all.ran_out);
+        assert_eq!(peers.mean_inside(3.0), 31.0);
+        let mean = 7.0 / 3.0;
+        assert!(scale.is_some_and(|s| (s - (1.0 + 0.3 * (mean - 1.0))).abs() < 1e-12));
+        peers.forget(Nanos::from_millis(300), period);
+        assert!((peers.others().weight - 300.0).abs() < 1e-9);
+        peers.forget(Nanos::from_millis(301), period);
+        assert!((peers.others().weight - 200.0).abs() < 1e-9);
+        peers.forget(Nanos::from_millis(321), period);
+        assert_eq!(peers.others(), Others::default());
+    }
+
+    #[test]
+    fn a_host_that_restarts_is_heard_at_once() {
+        let mut peers = Peers::new();
+        peers.hear(Nanos::ZERO, 1, &share(5000, 100.0));
+        // What was overtaken by less than a host's silence is late, and not of another life.
+        peers.hear(Nanos::ZERO, 1, &share(4990, 300.0));
+        assert_eq!(peers.others().weight, 100.0);
+        peers.hear(Nanos::ZERO, 1, &share(5, 200.0));
+        assert_eq!(peers.others().weight, 200.0);
+        peers.hear(Nanos::ZERO, 1, &share(6, 250.0));
+        assert_eq!(peers.others().weight, 250.0);
+    }
+
+    #[test]
+    fn what_is_no_share_is_not_heard() {
+        let mut peers = Peers::new();
+        let turns: [fn(&mut PeerShare) -> &mut f64; 7] = [
+            |share| &mut share.weight,
+            |share| &mut share.lost,
+            |share| &mut share.inside,
+            |share| &mut share.mean_inside,
+            |share| &mut share.ended,
+            |share| &mut share.admitted,
+            |share| &mut share.scale,
+        ];
+        for turn in turns {
+            for wrong in [f64::NAN, f64::INFINITY, -1.0] {
+                let mut share = share(1, 100.0);
+                *turn(&mut share) = wrong;
+                peers.hear(Nanos::ZERO, 1, &share);
+                assert!(peers.is_empty(), "{share:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_hosts_count_than_there_is_room_for() {
+        let mut peers = Peers::new();
+        for host in 0..1000 {
+            peers.hear(Nanos::ZERO, host, &share(1, 1.0));
+        }
+        assert_eq!(peers.others().weight, MOST as f64);
+        assert_eq!(peers.0.capacity(), MOST);
+    }
+}

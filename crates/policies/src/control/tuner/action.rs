@@ -1,0 +1,232 @@
+//! TA, the tuning action: which merge limit, and whether the throttle, for the next window (section 4.3).
+//!
+//! ```text
+//!            too little                    too little              too little
+//!   throttled ---------> one page ... L ------------> L + 1 ... top ---------> inadequate
+//!            <---------          <-----------
+//!             too much             too much
+//! ```
+//!
+//! What is too much or too little is the error carried over all windows so far, so that two limits
+//! alternate in the proportion that gives the target between them: 15 MB/s at one and 70 at the next give
+//! 30, not 42.5. A window whose own error is of the other sign already corrects it, and changes nothing.
+
+use crate::regulate::merge_limit::PAGE;
+use tidegate_base::time::Nanos;
+
+/// For so long a capacity has to be inadequate until it is said to be.
+pub(super) const LASTS: Nanos = Nanos::SECOND;
+
+/// What moved in a window, and what was to, in one unit: whichever, but for the largest error carried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub measured: u128,
+    pub due: u128,
+    /// An error of more than that is forgotten.
+    pub most: u128,
+    /// A page.
+    pub page: u128,
+}
+
+/// The state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Action {
+    /// L, in pages.
+    pub limit: u32,
+    /// The largest L.
+    pub top: u32,
+    /// L is 1, and the delay slice holds the target.
+    pub throttled: bool,
+    /// What moved too much (below zero: too little) in all windows so far.
+    carried: i128,
+    /// Since when the device has not done enough.
+    pub short_since: Option<Nanos>,
+}
+
+impl Action {
+    /// At one page, throttled where `throttled`.
+    pub(super) fn new(top: u32, throttled: bool) -> Action {
+        Action {
+            limit: 1,
+            top,
+            throttled,
+            carried: 0,
+            short_since: None,
+        }
+    }
+
+    /// Goes on from somewhere else, with nothing carried.
+    pub(super) fn restart(&mut self, limit: u32, throttled: bool) {
+        let top = self.top;
+        *self = Action {
+            limit: limit.clamp(1, top),
+            ..Action::new(top, throttled)
+        };
+    }
+
+    /// A window has ended in which the VM asked for what it was to have. `tolerance` in per cent;
+    /// `throttles`: there is a delay slice below one page.
+    pub(super) fn act(&mut self, now: Nanos, moved: &Moved, tolerance: u64, throttles: bool) {
+        let Moved {
+            measured,
+            due,
+            most,
+            page,
+        } = *moved;
+        let (measured, due) = (measured as i128, due as i128);
+        let most = most as i128;
+        let carried = (self.carried + measured - due).clamp(-most, most);
+        self.carried = carried;
+        let band = due / 100 * i128::from(tolerance);
+        if self.short_since.is_some() && measured + band >= due {
+            self.short_since = None;
+        }
+        if carried > band && measured > due {
+            self.lower(throttles);
+        } else if carried < -band && measured < due {
+            // A slot that has not come yet, and the one before it, are no error.
+            if !self.throttled || carried < -2 * page as i128 {
+                self.raise(now, measured + band < due);
+            }
+        }
+    }
+
+    fn lower(&mut self, throttles: bool) {
+        if self.limit > 1 {
+            self.limit -= 1;
+        } else if throttles && !self.throttled {
+            self.throttled = true;
+            // The slices carry over by themselves what is late from here on.
+            self.carried = 0;
+        }
+    }
+
+    fn raise(&mut self, now: Nanos, far: bool) {
+        if self.throttled {
+            self.throttled = false;
+        } else if self.limit < self.top {
+            self.limit += 1;
+        } else if far {
+            self.short_since.get_or_insert(now);
+        }
+    }
+
+    /// L in bytes.
+    pub(super) fn bytes(&self) -> u32 {
+        self.limit * PAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose bandwidth follows the limit at once; returns the mean over some windows, and the
+    /// limits of them.
+    fn run(action: &mut Action, target: u64, by_limit: &[u64], windows: u64) -> (f64, Vec<u32>) {
+        let mut sum = 0;
+        let mut limits = Vec::new();
+        for window in 0..windows {
+            let able = by_limit[action.limit as usize - 1];
+            let measured = if action.throttled {
+                able.min(target)
+            } else {
+                able
+            };
+            sum += measured;
+            limits.push(action.limit);
+            let moved = Moved {
+                measured: measured.into(),
+                due: target.into(),
+                most: 2 * u128::from(target),
+                page: 0,
+            };
+            action.act(Nanos(window), &moved, 5, true);
+        }
+        (sum as f64 / windows as f64, limits)
+    }
+
+    #[test]
+    fn two_limits_alternate_to_give_what_neither_does() {
+        let mut action = Action::new(11, false);
+        let by_limit: Vec<u64> = [15_000, 70_000].into_iter().chain([90_000; 9]).collect();
+        let (mean, limits) = run(&mut action, 30_000, &by_limit, 1000);
+        assert!((mean / 30_000.0 - 1.0).abs() < 0.005, "{mean}");
+        assert!(
+            limits.iter().all(|&limit| limit <= 2),
+            "no third limit is tried"
+        );
+        let upper = limits.iter().filter(|&&limit| limit == 2).count();
+        // 15 x + 70 (1 - x) = 30 where the upper has 27.3 %.
+        assert!((265..=281).contains(&upper), "{upper}");
+    }
+
+    #[test]
+    fn a_target_that_a_limit_meets_within_the_band_stays_with_it() {
+        let mut action = Action::new(11, false);
+        let by_limit: Vec<u64> = (1..=11).map(|limit| limit * 10_000).collect();
+        let (mean, limits) = run(&mut action, 50_000, &by_limit, 100);
+        assert!(limits[10..].iter().all(|&limit| limit == 5), "{limits:?}");
+        // What the ascent missed is made good, as far as it is carried: two windows' worth.
+        assert!((mean - 50_000.0).abs() < 0.05 * 50_000.0, "{mean}");
+    }
+
+    #[test]
+    fn below_the_smallest_limit_the_throttle_holds_and_leaves_first() {
+        let mut action = Action::new(11, false);
+        action.restart(3, false);
+        let (_, limits) = run(&mut action, 5_000, &[15_000; 11], 20);
+        assert!(action.throttled && limits.ends_with(&[1]));
+        let (mean, _) = run(&mut action, 5_000, &[15_000; 11], 100);
+        assert_eq!(mean, 5_000.0);
+        // The device becomes slower: first the throttle goes, then the limit rises.
+        let slow: Vec<u64> = (1..=11).map(|limit| limit * 2_000).collect();
+        let (_, limits) = run(&mut action, 5_000, &slow, 1);
+        assert_eq!((limits[0], action.limit, action.throttled), (1, 1, false));
+        let (mean, limits) = run(&mut action, 5_000, &slow, 1000);
+        assert!((mean / 5_000.0 - 1.0).abs() < 0.01, "{mean}");
+        assert!(limits[10..].iter().all(|limit| (2..=3).contains(limit)));
+    }
+
+    #[test]
+    fn at_the_top_and_still_below_nothing_changes_and_is_said() {
+        let mut action = Action::new(4, false);
+        let (_, limits) = run(&mut action, 50_000, &[10_000, 20_000, 30_000, 40_000], 50);
+        assert!(limits[4..].iter().all(|&limit| limit == 4));
+        assert_eq!(
+            action.short_since,
+            Some(Nanos(3)),
+            "since the first window at the top"
+        );
+        // What it missed meanwhile is no licence: two windows' worth are made good.
+        let (_, limits) = run(&mut action, 50_000, &[50_000, 100_000, 100_000, 100_000], 4);
+        assert_eq!(action.short_since, None);
+        assert!(limits.last() < Some(&4), "{limits:?}");
+    }
+
+    #[test]
+    fn limits_that_do_not_rise_with_the_merge_limit_cost_windows_and_no_more() {
+        // A dip at 4: TA climbs over it.
+        let mut action = Action::new(6, false);
+        let by_limit = [10_000, 20_000, 30_000, 25_000, 45_000, 60_000];
+        let (mean, _) = run(&mut action, 40_000, &by_limit, 2000);
+        assert!((mean / 40_000.0 - 1.0).abs() < 0.01, "{mean}");
+    }
+
+    #[test]
+    fn a_slot_that_is_still_to_come_does_not_end_the_throttle() {
+        // A page of 4096 a window of 3276 due: nothing in some windows.
+        let mut action = Action::new(11, true);
+        for window in 0..1000u128 {
+            let pages = |by: u128| by * 3276 / 4096;
+            let moved = Moved {
+                measured: (pages(window + 1) - pages(window)) * 4096,
+                due: 3276,
+                most: 65536,
+                page: 4096,
+            };
+            action.act(Nanos(window as u64), &moved, 5, true);
+            assert!(action.throttled, "in window {window}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A tuner for each VM with a target, which knows nothing of the others: it turns its VM's merge limit and
+//! throttle until its bandwidth is the target's. Li et al., "Customizable SLO and Its Near-Precise
+//! Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
+//!
+//! ```text
+//!            every T_ps: B           every T_ps: V, beta
+//!   target ---> TR (`target`) --> aim      WR (`window`) --> window
+//!                                  |          |
+//!                     every window v          v
+//!            b measured ------> TA (`action`) ---> merge limit L, delay slice
+//! ```
+//!
+//! - A target in bytes a second: TA, TR and WR as in section 4.3.
+//! - In bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of the device's requests, and TA their
+//!   mean size, aim / IOPS, by the merge limit alone (section 5.6).
+//! - In IOPS alone: PI throttling; merge limits stay the device's.
+//! - None: the VM is not touched. Nor is a background tenant.
+//!
+//! What happens in a window or a second in which the VM did not ask for its target changes nothing, and a
+//! window that the engine's driver ended far too late does not, either: the throttle makes good what the
+//! stall took. A VM that asks for nothing at all sleeps: it has no timers.
+//!
+//! What a VM did is counted at its events, O(1) each; a window's end is O(log n) of the VMs that are tuned.
+
+mod action;
+mod learnt;
+mod measure;
+mod one;
+mod paced;
+mod params;
+mod range;
+mod target;
+mod throughput;
+mod window;
+
+pub use params::TunerParams;
+pub(crate) use params::{PART, would_need};
+
+use crate::regulate::merge_limit::ios;
+use measure::Amount;
+use one::Tuner;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::request::{DeviceIo, Op, Outcome, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::{Facts, moved};
+use tidegate_core::roles::{Controller, Event, Interests, Knobs};
+use tidegate_core::tuning::Tuning;
+
+/// The controller.
+#[derive(Debug)]
+pub struct Tuners {
+    params: TunerParams,
+    /// By slot; only VMs with a target have one.
+    vms: Vec<Option<Box<Tuner>>>,
+    /// When the next window or second of each that is awake ends.
+    due: IndexedHeap<Nanos>,
+}
+
+impl Tuners {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: TunerParams, vms: u32) -> Tuners {
+        Tuners {
+            params,
+            vms: Vec::with_capacity(vms as usize),
+            due: IndexedHeap::with_capacity(vms as usize),
+        }
+    }
+
+    fn of(&mut self, vm: VmId) -> Option<&mut Tuner> {
+        self.vms.get_mut(vm.index())?.as_deref_mut()
+    }
+
+    /// A VM came, or its objective is another one.
+    fn promised(&mut self, facts: &Facts, vm: VmId, anew: bool, out: &mut Knobs) {
+        let slot = vm.index();
+        if self.vms.len() <= slot {
+            self.vms.resize_with(slot + 1, || None);
+        }
+        if anew {
+            self.removed(vm);
+        }
+        let target = facts.objective(vm).target;
+        if target.is_none() || facts.is_background(vm) {
+            if let Some(mut tuner) = self.removed(vm) {
+                tuner.release(vm, out);
+            }
+            return;
+        }
+        match &mut self.vms[slot] {
+            Some(tuner) => tuner.change(&target),
+            empty => {
+                let tuner = Tuner::new(self.params, &facts.device().spec, &target);
+                *empty = Some(Box::new(tuner));
+            }
+        }
+        if let Some(tuner) = self.of(vm) {
+            tuner.turn(vm, out);
+        }
+    }
+
+    fn removed(&mut self, vm: VmId) -> Option<Box<Tuner>> {
+        self.due.remove(vm.index());
+        self.vms.get_mut(vm.index())?.take()
+    }
+
+    fn asked(&mut self, facts: &Facts, request: ReqId) {
+        let (vm, _) = facts.vm_lane(request);
+        let Some(tuner) = self.of(vm) else { return };
+        let bytes = facts.request_bytes(request);
+        let amount = Amount {
+            bytes: bytes.into(),
+            ios: ios(facts.objective(vm).target.ops, bytes),
+        };
+        if let Some(due) = tuner.asked(facts.now(), amount, facts.quiet_since(vm)) {
+            self.due.set(vm.index(), due);
+        }
+    }
+
+    fn ended(&mut self, facts: &Facts, io: &DeviceIo, outcome: Outcome) {
+        let Some(tuner) = self.of(io.vm) else { return };
+        if io.op == Op::Flush {
+            return;
+        }
+        let bytes = moved(facts, io.op, io.len);
+        tuner.ended(Amount {
+            bytes: if outcome.is_ok() { bytes.into() } else { 0 },
+            ios: ios(facts.objective(io.vm).target.ops, bytes),
+        });
+    }
+}
+
+impl Controller for Tuners {
+    fn interests(&self) -> Interests {
+        Interests::ARRIVED
+            .and(Interests::MERGED)
+            .and(Interests::ENDED)
+            .and(Interests::VMS)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        match *event {
+            Event::Arrived(request) | Event::Merged { by: request, .. } => {
+                self.asked(facts, request);
+            }
+            Event::Ended { io, outcome, .. } => self.ended(facts, io, outcome),
+            Event::VmAdded(vm) => self.promised(facts, vm, true, out),
+            Event::VmChanged(vm) => self.promised(facts, vm, false, out),
+            Event::VmRemoved(vm) => _ = self.removed(vm),
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        self.due.peek().map_or(Nanos::MAX, |(due, _)| due)
+    }
+
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+        while let Some((due, slot)) = self.due.peek() {
+            if due > facts.now() {
+                return;
+            }
+            let vm = facts.vm_at(slot);
+            let tuner = self.of(vm);
+            let next = tuner.and_then(|tuner| {
+                let next = tuner.tick(facts, vm);
+                tuner.turn(vm, out);
+                next
+            });
+            match next {
+                Some(next) => self.due.set(slot, next),
+                None => _ = self.due.remove(slot),
+            }
+        }
+    }
+
+    fn tuning(&self, facts: &Facts, vm: VmId) -> Option<Tuning> {
+        let tuner = self.vms.get(vm.index())?.as_ref()?;
+        Some(tuner.told(facts.now()))
+    }
+
+    fn export(&self, _facts: &Facts, vm: VmId) -> Option<Blob> {
+        self.vms.get(vm.index())?.as_ref()?.export()
+    }
+
+    fn import(&mut self, _facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        match self.of(vm) {
+            Some(tuner) => tuner.import(learnt),
+            None => Err(BlobError::Unwanted("the VM has no target")),
+        }
+    }
+
+    fn import_moved(&mut self, _facts: &Facts, vm: VmId, learnt: &Blob) -> Result<(), BlobError> {
+        match self.of(vm) {
+            Some(tuner) => tuner.import_moved(learnt),
+            None => Err(BlobError::Unwanted("the VM has no target")),
+        }
+    }
+
+    fn imported(&mut self, facts: &Facts, out: &mut Knobs) {
+        for (slot, tuner) in self.vms.iter_mut().enumerate() {
+            let Some(tuner) = tuner else { continue };
+            tuner.turn(facts.vm_at(slot), out);
+            if let Some(due) = tuner.due() {
+                self.due.set(slot, due);
+            }
+        }
+    }
+}

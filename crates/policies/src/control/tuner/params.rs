@@ -1,0 +1,289 @@
+//! The tuner's parameters, and what the registry knows of it.
+
+use super::Tuners;
+use super::target::TargetTerms;
+use super::throughput::Gains;
+use super::window::WindowTerms;
+use tidegate_base::precision::MILLION;
+use tidegate_base::time::Nanos;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use tidegate_core::roles::Controller;
+
+/// Parameters. Those in per cent or milliseconds are in the words of the paper's table I.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TunerParams {
+    /// The throttle holds targets at all times; or, as the paper has it, windows of two merge limits do.
+    pub paced: bool,
+    /// Paced: an I/O takes no longer than that of its target, where its merge limit is free to choose.
+    pub grain: Nanos,
+    /// MAX_ML: the largest merge limit in pages of 4 KiB, 1 to 4096; paced, it is the device's.
+    pub max_ml: u32,
+    /// The longest window, and the first, 1 ms to 1 minute.
+    pub window_max: Nanos,
+    /// The shortest.
+    pub window_min: Nanos,
+    /// UN_WIN: a range of windows no larger is exhausted.
+    pub window_step: Nanos,
+    /// T_ps in whole seconds, 1 to 600.
+    pub interval_s: u32,
+    /// BEST_V, per cent.
+    pub best_v: u64,
+    /// V above which windows are revised again, per cent.
+    pub worst_v: u64,
+    /// B_threshold, per cent.
+    pub threshold: u64,
+    /// U, per cent.
+    pub unsteady: u64,
+    /// Errors no larger change nothing, per cent; TA and TR.
+    pub tolerance: u64,
+    /// By how much TR's factor changes, per cent.
+    pub adjust_step: u64,
+    /// TR: what TA aims at is revised.
+    pub revise_target: bool,
+    /// SBR profiling before anything is tuned.
+    pub profiling: bool,
+    /// How much above the aim may pass while merge limits alternate, per cent; 0: as much as does.
+    pub headroom: u64,
+    /// The gains of PI throttling, in thousandths; that of the integral for each second.
+    pub pi: [u64; 2],
+}
+
+impl TunerParams {
+    pub(super) fn window_terms(&self) -> WindowTerms {
+        let ms = |span: Nanos| (span.0 / 1_000_000).max(1);
+        WindowTerms {
+            min: ms(self.window_min.min(self.window_max)),
+            max: ms(self.window_max),
+            undivided: ms(self.window_step),
+            best_v: of_percent(self.best_v),
+            threshold: of_percent(self.threshold),
+            unsteady: of_percent(self.unsteady),
+            worst_v: of_percent(self.worst_v),
+        }
+    }
+
+    pub(super) fn target_terms(&self) -> TargetTerms {
+        TargetTerms {
+            tolerance: of_percent(self.tolerance),
+            step: of_percent(self.adjust_step),
+            threshold: of_percent(self.threshold),
+        }
+    }
+
+    pub(super) fn gains(&self) -> Gains {
+        Gains {
+            proportional: self.pi[0],
+            integral: self.pi[1],
+        }
+    }
+}
+
+/// The place of `paced` among the choices of `tuner`.
+const PACED: u64 = 0;
+
+/// What says something of windows alone.
+const OF_WINDOWS: &[&str] = &[
+    "max_ml",
+    "window_max",
+    "window_min",
+    "window_step",
+    "best_v",
+    "worst_v",
+    "beta_threshold",
+    "unsteady",
+    "adjust_step",
+    "revise_target",
+    "profiling",
+    "headroom",
+    "pi_proportional",
+    "pi_integral",
+];
+
+/// The choice of `tuner` with which a parameter would say something, where it says nothing with the one that
+/// is made; `None`: it does, or is not the tuner's.
+pub(crate) fn would_need(params: &Params, name: &str) -> Option<&'static str> {
+    match params.find("tuner")? {
+        PACED => OF_WINDOWS.contains(&name).then_some("window"),
+        _ => (name == "grain").then_some("paced"),
+    }
+}
+
+fn of_percent(percent: u64) -> u64 {
+    percent * MILLION / 100
+}
+
+const fn count(
+    name: &'static str,
+    default: u64,
+    min: u64,
+    max: u64,
+    help: &'static str,
+) -> ParamInfo {
+    ParamInfo {
+        name,
+        kind: ParamKind::Count,
+        default,
+        min,
+        max,
+        help,
+    }
+}
+
+const fn window(name: &'static str, default_ms: u64, help: &'static str) -> ParamInfo {
+    ParamInfo {
+        name,
+        kind: ParamKind::Duration,
+        default: default_ms * 1_000_000,
+        min: 1_000_000,
+        max: 60_000_000_000,
+        help,
+    }
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "tuner",
+    summary: "merge limit and throttle by which each VM with a target comes to it, by feedback",
+    params: &[
+        ParamInfo::choice(
+            "tuner",
+            &["paced", "window"],
+            "how targets are held: paced at all times; or by windows of merge limits, which are searched",
+        ),
+        ParamInfo {
+            name: "grain",
+            kind: ParamKind::Duration,
+            default: 50_000_000,
+            min: 0,
+            max: 1_000_000_000,
+            help: "paced: so much of its target's time one I/O takes at most, unless only larger ones do enough",
+        },
+        count(
+            "max_ml",
+            11,
+            1,
+            4096,
+            "the largest merge limit, in pages of 4 KiB; paced, it is the device's",
+        ),
+        window(
+            "window_max",
+            1024,
+            "the longest time a tuning action holds, and the first",
+        ),
+        window("window_min", 32, "the shortest time a tuning action holds"),
+        window(
+            "window_step",
+            32,
+            "a range of windows no larger is not searched further",
+        ),
+        ParamInfo {
+            name: "statistical_interval",
+            kind: ParamKind::Duration,
+            default: 30_000_000_000,
+            min: 1_000_000_000,
+            max: 600_000_000_000,
+            help: "how often windows and aims are revised, in whole seconds of demand",
+        },
+        count(
+            "best_v",
+            5,
+            0,
+            100,
+            "V in per cent that is good enough for a window",
+        ),
+        count(
+            "worst_v",
+            20,
+            0,
+            1000,
+            "V in per cent above which windows are revised again",
+        ),
+        count(
+            "beta_threshold",
+            10,
+            1,
+            100,
+            "beta in per cent that is good enough for a window",
+        ),
+        count(
+            "unsteady",
+            3,
+            0,
+            100,
+            "V may rise by so many per cent and still be no worse",
+        ),
+        count(
+            "tolerance",
+            5,
+            1,
+            50,
+            "an error in per cent that changes nothing",
+        ),
+        count(
+            "adjust_step",
+            2,
+            1,
+            50,
+            "per cent by which the revision of the aim grows or shrinks",
+        ),
+        ParamInfo::flag(
+            "revise_target",
+            "what is aimed at is revised by the error that remains",
+        ),
+        ParamInfo {
+            name: "profiling",
+            kind: ParamKind::Flag,
+            default: 0,
+            min: 0,
+            max: 1,
+            help: "at the start every merge limit has a second unthrottled, and the range is known then",
+        },
+        count(
+            "headroom",
+            10,
+            0,
+            1000,
+            "per cent above the aim that may pass at any merge limit; 0: no ceiling",
+        ),
+        count(
+            "pi_proportional",
+            200,
+            0,
+            10_000,
+            "PI throttling: the proportional gain, in thousandths",
+        ),
+        count(
+            "pi_integral",
+            500,
+            0,
+            10_000,
+            "PI throttling: the integral gain for each second, in thousandths",
+        ),
+    ],
+    honours: Honours {
+        target: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let of = TunerParams {
+            paced: params.get("tuner") == PACED,
+            grain: Nanos(params.get("grain")),
+            max_ml: params.get("max_ml") as u32,
+            window_max: Nanos(params.get("window_max")),
+            window_min: Nanos(params.get("window_min")),
+            window_step: Nanos(params.get("window_step")),
+            interval_s: (params.get("statistical_interval") / 1_000_000_000) as u32,
+            best_v: params.get("best_v"),
+            worst_v: params.get("worst_v"),
+            threshold: params.get("beta_threshold"),
+            unsteady: params.get("unsteady"),
+            tolerance: params.get("tolerance"),
+            adjust_step: params.get("adjust_step"),
+            revise_target: params.get("revise_target") != 0,
+            profiling: params.get("profiling") != 0,
+            headroom: params.get("headroom"),
+            pi: [params.get("pi_proportional"), params.get("pi_integral")],
+        };
+        Box::new(Tuners::new(of, capacity.vms))
+    },
+};

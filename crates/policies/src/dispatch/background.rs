@@ -1,0 +1,308 @@
+//! Background tenants (a backup, a scrub) under dispatchers that know none: they have what the
+//! VMs leave.
+//!
+//! `Aside` stands around such a dispatcher while there are background tenants. The dispatcher
+//! hears of VMs alone; background units stand in an index of their own, in which they go in
+//! batches by address ([`Deadline`]).
+//!
+//! ```text
+//!   a background unit may go, with room for it among `background_depth` in flight, when
+//!     no VM has anything with the device or waiting that may go, and none had for
+//!     `background_grace` (a guest that has been answered often asks again at once)
+//!   or
+//!     VMs have I/Os with the device, none waits that may go, and going elsewhere costs the
+//!     device nothing (`positioning` is zero): then one is in flight beside theirs
+//!   or
+//!     nothing of the background has gone for `background_after`: then one I/O, before all VMs
+//! ```
+//!
+//! Each end of a VM's I/O begins the grace anew, however long the background has waited: pauses that
+//! are shorter are none, and only the third bounds what that costs it.
+//!
+//! The third keeps a saturated device from starving a backup for ever, and is what it may cost
+//! the VMs: with n units before it, a background unit is started within (n + 1) x
+//! `background_after`, and the times until the device has room.
+
+use crate::dispatch::deadline::{Deadline, DeadlineParams};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::request::{DeviceIo, Lane, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Capacity, ParamInfo, ParamKind, Params};
+use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Waits};
+use tidegate_core::starvation::Bound;
+
+/// When background I/Os go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackgroundParams {
+    /// In flight at most.
+    pub depth: u32,
+    /// How long VMs must have been quiet.
+    pub grace: Nanos,
+    /// One goes before all VMs when none has gone for so long; zero: never.
+    pub after: Nanos,
+}
+
+impl BackgroundParams {
+    /// Of a composition that has [`PARAMS`].
+    pub(crate) fn from_params(params: &Params) -> BackgroundParams {
+        BackgroundParams {
+            depth: params.get("background_depth") as u32,
+            grace: Nanos(params.get("background_grace")),
+            after: Nanos(params.get("background_after")),
+        }
+    }
+}
+
+/// What every composition has whose dispatcher knows no background tenants.
+pub(crate) static PARAMS: &[ParamInfo] = &[
+    ParamInfo {
+        name: "background_depth",
+        kind: ParamKind::Count,
+        default: 4,
+        min: 1,
+        max: 4096,
+        help: "background I/Os in flight at most",
+    },
+    ParamInfo {
+        name: "background_grace",
+        kind: ParamKind::Duration,
+        default: 2_000_000,
+        min: 0,
+        max: 1_000_000_000,
+        help: "the background waits until VMs were quiet for so long",
+    },
+    ParamInfo {
+        name: "background_after",
+        kind: ParamKind::Duration,
+        default: 500_000_000,
+        min: 0,
+        max: 3_600_000_000_000,
+        help: "a background I/O goes before all VMs when none went for so long; 0: never",
+    },
+];
+
+/// A dispatcher of VMs, and the background beside it.
+pub(crate) struct Aside {
+    vms: Box<dyn Dispatcher>,
+    hears: Interests,
+    params: BackgroundParams,
+    index: Deadline,
+    /// Background units in the index.
+    queued: u32,
+    /// Of those with the device.
+    in_flight: u32,
+    /// When VMs' last I/O went to the device or came back.
+    vms_active: Nanos,
+    /// When the background last went, or began to wait.
+    passed_over_since: Nanos,
+}
+
+impl Aside {
+    pub(crate) fn new(
+        vms: Box<dyn Dispatcher>,
+        params: BackgroundParams,
+        capacity: &Capacity,
+    ) -> Aside {
+        // Only the order matters here: when the background may go is decided above it.
+        let order = DeadlineParams {
+            expire: [Nanos::from_millis(500); 2],
+            fifo_batch: 16,
+            writes_starved: 2,
+        };
+        Aside {
+            hears: vms.interests(),
+            vms,
+            params,
+            index: Deadline::new(order, capacity),
+            queued: 0,
+            in_flight: 0,
+            vms_active: Nanos::ZERO,
+            passed_over_since: Nanos::ZERO,
+        }
+    }
+
+    fn of(&mut self, facts: &Facts, vm: VmId) -> &mut dyn Dispatcher {
+        if facts.is_background(vm) {
+            &mut self.index
+        } else {
+            &mut *self.vms
+        }
+    }
+
+    /// When the background goes before all VMs.
+    fn promoted_at(&self) -> Nanos {
+        match self.params.after {
+            Nanos::ZERO => Nanos::MAX,
+            after => self.passed_over_since + after,
+        }
+    }
+
+    /// When the background may go, if nothing happens before.
+    fn allowed_at(&self, facts: &Facts) -> Nanos {
+        let device = facts.device();
+        if self.in_flight >= self.params.depth {
+            return Nanos::MAX;
+        }
+        if device.in_flight == self.in_flight {
+            return self.vms_active + self.params.grace;
+        }
+        let beside = device.spec.positioning == Nanos::ZERO && self.in_flight == 0;
+        if beside { facts.now() } else { Nanos::MAX }
+    }
+
+    fn count(&mut self, facts: &Facts, io: &DeviceIo, change: i32) {
+        if facts.is_background(io.vm) {
+            self.in_flight = self.in_flight.wrapping_add_signed(change);
+            self.passed_over_since = facts.now();
+        } else {
+            self.vms_active = facts.now();
+        }
+    }
+}
+
+/// Whose event it is.
+fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
+    match *event {
+        Event::Arrived(unit)
+        | Event::Admitted(unit)
+        | Event::Cancelled(unit)
+        | Event::Advanced(unit) => Some(facts.vm_lane(unit).0),
+        Event::Merged { into, .. } => Some(facts.vm_lane(into).0),
+        Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
+        Event::Answered(done) => Some(done.vm),
+        Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => {
+            Some(vm)
+        }
+        Event::JobBegan(vm) | Event::JobAdmitted { vm, .. } | Event::JobEnded(vm) => Some(vm),
+        Event::IntervalEnded(_)
+        | Event::Peer { .. }
+        | Event::ProfileChanged
+        | Event::JobsChanged => None,
+    }
+}
+
+impl Dispatcher for Aside {
+    fn interests(&self) -> Interests {
+        (self.hears.and(self.index.interests()))
+            .and(Interests::STARTED)
+            .and(Interests::ENDED)
+            .and(Interests::INHERITED)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if facts.is_background(vm) {
+            if self.queued == 0 {
+                self.passed_over_since = facts.now();
+            }
+            self.queued += 1;
+        }
+        self.of(facts, vm).insert(facts, unit);
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if facts.is_background(vm) {
+            self.queued -= 1;
+        }
+        self.of(facts, vm).remove(facts, unit);
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+        self.of(facts, vm).gate(facts, vm, lane, open);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) | Event::Inherited(io) => self.count(facts, io, 1),
+            Event::Ended { io, .. } => self.count(facts, io, -1),
+            _ => {}
+        }
+        if tenant(facts, event).is_some_and(|vm| facts.is_background(vm)) {
+            if self.index.interests().has(event.interest()) {
+                self.index.on_event(facts, event);
+            }
+        } else if self.hears.has(event.interest()) {
+            self.vms.on_event(facts, event);
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        self.of(facts, vm).set(facts, vm, knob);
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        self.vms.waits()
+    }
+
+    fn serves_background(&self) -> bool {
+        true
+    }
+
+    fn depth(&self) -> u32 {
+        // The background comes beside the VMs' own only where they leave room.
+        self.vms.depth()
+    }
+
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        self.vms.starvation(device, profile)
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        if self.queued == 0 {
+            return self.vms.pick(facts);
+        }
+        let (now, promoted) = (facts.now(), self.promoted_at());
+        // A background whose gates are shut has nothing to be promoted, and its index says so.
+        if promoted <= now
+            && let pick @ Pick::Start { .. } = self.index.pick(facts)
+        {
+            return pick;
+        }
+        let promoted = if promoted <= now {
+            Nanos::MAX
+        } else {
+            promoted
+        };
+        let until = match facts.device().queued == self.queued {
+            true => Nanos::MAX,
+            false => match self.vms.pick(facts) {
+                Pick::Idle(until) => until,
+                Pick::Wait(until) => return Pick::Wait(until.min(promoted)),
+                start => return start,
+            },
+        };
+        let allowed = self.allowed_at(facts);
+        if allowed > now {
+            return Pick::Idle(until.min(allowed).min(promoted));
+        }
+        match self.index.pick(facts) {
+            Pick::Idle(due) => Pick::Idle(until.min(due)),
+            other => other,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let (vms, index) = (self.vms.footprint(), self.index.footprint());
+        Footprint {
+            vm: vms.vm + index.vm,
+            vm_cold: vms.vm_cold + index.vm_cold,
+            request: vms.request + index.request,
+        }
+    }
+
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+        match facts.is_background(vm) {
+            true => Consumed::default(),
+            false => self.vms.consumed(facts, vm),
+        }
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        if !facts.is_background(vm) {
+            self.vms.adopt(facts, vm, consumed);
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! BD-EDF: batch and delay in the order of deadlines; Flubber's latency control (sections 3.3
+//! and 3.4, algorithms 1 and 2).
+//!
+//! Classification (algorithm 1): a VM's unit enters the VM-EDF queue with the deadline start +
+//! objective - margin, where its start is its arrival, or with `deadline_from` its admission; a
+//! background tenant's enters the background queue, in the order of arrival; both also the sorted
+//! queue, by address.
+//!
+//! Batch and delay (algorithm 2), once the device can take an I/O. `latest` is the deadline of
+//! VM-EDF's head less the time of one transfer (`max_size` / `transfer_rate`); a unit is
+//! *suitable* that begins where the last I/O ended, else the nearest of the VM that had it:
+//!
+//! ```text
+//!            VM-EDF empty          now >= latest             wait over
+//!   room --+--------------> background    |                     |
+//!          |                batch         v                     |
+//!          +------------------------> VM-EDF's head <-----------+
+//!          |  now < latest                                      |
+//!          +---- a suitable unit waits -----> it goes           |
+//!          |                                   ^  comes         |
+//!          +---- none does: wait for one ------+----------------+
+//! ```
+//!
+//! A wait begins when an I/O ends, with VM-EDF not empty and nothing else in flight. It is for the
+//! VM whose I/O went last: one that may still enter, is there, is no background tenant, and whose
+//! lane of that I/O is open. It lasts until `latest` of whatever is VM-EDF's head then, and at most
+//! `max_wait`, where that is set. A flush of that VM in between begins the wait anew.
+//!
+//! Background units go while VM-EDF is empty, in batches of up to 16: the oldest, then each the
+//! next by address behind the one before. With `promote_background_after` the oldest goes before
+//! VMs once it has waited so long, and none went in that time: one I/O each such span.
+//! With `bound_waits` it goes in a moment that costs nobody his deadline, or else after twice that.
+//!
+//! Beyond the paper, each by a parameter of its own:
+//! - `bound_waits`: what a wait can save is one positioning, so none lasts longer than that takes
+//!   on average, and none is begun for a VM whose mean think time is above it. The mean is a
+//!   moving one of 1/8 of the newest, over the times from the end of a VM's I/O to its next request
+//!   that came while none of its own waited; one not observed yet is waited for. Where positioning
+//!   costs nothing (flash, or a device that nobody has described), a batch gains nothing either:
+//!   units go by their deadlines alone. And `latest` is earlier by what positioning may take beyond
+//!   the margin: twice its average, so that a promise holds for the 99th percentile, too.
+//! - `deep_queue`: more than one I/O in flight. A disk that reorders may serve what is due first
+//!   last of all, so a further I/O goes only if all those in flight and it, at one positioning and
+//!   their transfer each, would be done by the earliest deadline in flight or waiting. When
+//!   deadlines are near or past, this is a depth of one, in the order of deadlines. Background
+//!   units go one at a time there, and beside nothing else, for a VM's request that comes next
+//!   would have all of them before it. Where positioning costs nothing, neither does an order that
+//!   is not the device's own: its whole depth is used. Without the parameter it is one I/O at a
+//!   time, as the paper's disk has no say in the order.
+//!
+//! Readings, where the paper leaves room:
+//! - Its line that compares the wait's end with the time holds for units that are there already,
+//!   too: what is suitable goes ahead until `latest`, not until the deadline itself.
+//! - A VM without a latency is due after `default_latency`, and one without a reservation either
+//!   after `best_effort_latency`, as with `edf`.
+//! - `max_size` is the size of a request that nobody has seen yet. A suitable one that is there and
+//!   larger goes ahead only as long as its own transfer would end before the deadline.
+//! - The last request is the one that was dispatched last; flushes are none.
+//! - A unit that was chosen does not grow by what continues it: its time was reckoned as it was.
+//! - A unit is in its VM's order of arrival, and competes for VM-EDF's head as its VM's first.
+//!
+//! Starvation bound: from `latest` on a unit waits only for those in flight, those with an earlier
+//! deadline, flushes, and one promoted background unit each `promote_background_after`. Before it,
+//! others may pass, or the device wait. Background units have a bound only if they are promoted.
+
+mod background;
+mod device;
+mod part;
+mod sorted;
+
+use super::by_deadline::{ByDeadline, head_of, leads};
+use background::Background;
+use device::{InFlight, Thinking};
+pub(crate) use part::PART;
+use sorted::Sorted;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, Unit};
+use tidegate_core::part::Capacity;
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits};
+use tidegate_core::starvation::{Bound, Deadlines, Due};
+
+/// BD-EDF's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BdEdfParams {
+    /// Of VMs.
+    pub deadlines: Deadlines,
+    /// Bytes of the largest request; what it takes is left before a deadline.
+    pub max_size: u32,
+    /// Bytes a second of a transfer; 0: as the device says.
+    pub transfer_rate: u64,
+    /// A wait lasts at most so long; zero: until the deadline.
+    pub max_wait: Nanos,
+    /// How long a background unit may be passed over; zero: for ever.
+    pub promote_background_after: Nanos,
+    /// Wait no longer than positioning takes.
+    pub bound_waits: bool,
+    /// More than one I/O in flight where the device profits.
+    pub deep_queue: bool,
+}
+
+/// The I/O that was dispatched last.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    vm: VmId,
+    lane: Lane,
+    /// One past its last byte.
+    end: u64,
+}
+
+/// What was picked, to be booked once it starts.
+#[derive(Clone, Copy, Debug)]
+struct Picked {
+    unit: ReqId,
+    /// One past the unit's last byte.
+    end: u64,
+    due: Nanos,
+    suitable: bool,
+    /// Of a background unit: its place in its batch, from 1.
+    batch: u32,
+}
+
+/// The dispatcher.
+pub struct BdEdf {
+    params: BdEdfParams,
+    vm_edf: ByDeadline,
+    sorted: Sorted,
+    background: Background,
+    last: Option<Last>,
+    /// A wait may be begun, or goes on: since when it counts.
+    idle_since: Option<Nanos>,
+    waiting: bool,
+    waits: Waits,
+    in_flight: InFlight,
+    thinking: Thinking,
+    picked: Option<Picked>,
+}
+
+impl BdEdf {
+    /// Room for all the engine can hold.
+    pub fn new(params: BdEdfParams, capacity: &Capacity) -> BdEdf {
+        BdEdf {
+            params,
+            vm_edf: ByDeadline::new(capacity.vms, params.deadlines.from),
+            sorted: Sorted::new(capacity.requests),
+            background: Background::new(capacity.vms),
+            last: None,
+            idle_since: None,
+            waiting: false,
+            waits: Waits::default(),
+            in_flight: InFlight::new(),
+            thinking: Thinking::new(capacity.vms),
+            picked: None,
+        }
+    }
+
+    /// A VM's head, gates or objective may have changed.
+    fn rank(&mut self, facts: &Facts, vm: VmId) {
+        if facts.is_background(vm) {
+            return self.background.rank(facts, vm);
+        }
+        let deadlines = self.params.deadlines;
+        self.vm_edf
+            .rank(facts, vm, |start| deadlines.due(facts.objective(vm), start));
+        if self.vm_edf.is_empty() {
+            // Nobody is left whom a wait would hold back.
+            (self.waiting, self.idle_since) = (false, None);
+        }
+    }
+
+    /// Whether an I/O elsewhere takes the device longer.
+    fn seeks(&self, facts: &Facts) -> bool {
+        facts.device().spec.positioning > Nanos::ZERO
+    }
+
+    /// Whether anything is done for the sake of order; where not, the sorted queue is not kept.
+    fn batches(&self, facts: &Facts) -> bool {
+        self.seeks(facts) || !self.params.bound_waits
+    }
+
+    /// A VM's unit goes, if deadlines allow one more in flight. `due`: the earliest that waits.
+    fn start(&mut self, facts: &Facts, head: ReqId, due: Nanos, suitable: bool) -> Pick {
+        let unit = facts.unit(head);
+        if facts.device().in_flight > 0
+            && self.seeks(facts)
+            && !self
+                .in_flight
+                .leaves_room(&self.params, facts, due, unit.len)
+        {
+            return Pick::Idle(Nanos::MAX);
+        }
+        let deadlines = self.params.deadlines;
+        let own = match suitable {
+            true => deadlines.due(facts.objective(unit.vm), self.vm_edf.start(facts, &unit)),
+            false => due,
+        };
+        self.pick_unit(&unit, own, suitable, 0)
+    }
+
+    fn pick_unit(&mut self, unit: &Unit, due: Nanos, suitable: bool, batch: u32) -> Pick {
+        self.picked = Some(Picked {
+            unit: unit.id,
+            end: unit.addr + unit.len as u64,
+            due,
+            suitable,
+            batch,
+        });
+        Pick::Start {
+            head: unit.id,
+            // Deadlines are reckoned with what it takes.
+            max: unit.len,
+            held: Nanos::ZERO,
+        }
+    }
+
+    /// When the oldest background unit goes before VMs: when it is to, if it is back before what
+    /// is due at `due` has to go; else so much later again.
+    fn opportune(&self, facts: &Facts, due: Nanos, at: Nanos) -> Nanos {
+        if !self.params.bound_waits || !self.seeks(facts) {
+            return at;
+        }
+        let there = Nanos(2 * facts.device().spec.positioning.0);
+        let largest = facts.device().spec.max_io;
+        match facts.now() + there < self.latest(facts, due, largest) {
+            true => at,
+            false => at + self.params.promote_background_after,
+        }
+    }
+
+    fn pick_background(&mut self, facts: &Facts, promoted: bool) -> Pick {
+        // What comes of VMs next would have all of it before it.
+        if facts.device().in_flight > 0 && self.seeks(facts) {
+            return Pick::Idle(Nanos::MAX);
+        }
+        let on_from = self.last.filter(|_| !promoted).map(|last| last.end);
+        match self.background.next(facts, &mut self.sorted, on_from) {
+            Some((next, batch)) => self.pick_unit(&facts.unit(next), Nanos::MAX, false, batch),
+            None => Pick::Idle(Nanos::MAX),
+        }
+    }
+
+    /// Until when a transfer of so many bytes may go before what is due then.
+    fn latest(&self, facts: &Facts, due: Nanos, bytes: u32) -> Nanos {
+        let rare = match self.params.bound_waits {
+            true => 2 * facts.device().spec.positioning.0,
+            false => 0,
+        };
+        // What the margin leaves for the way to it is an average.
+        let more = Nanos(rare).since(self.params.deadlines.margin);
+        due - self.params.transfer(facts, bytes.into()) - more
+    }
+
+    /// While the earliest deadline leaves time: what is suitable, or the wait for it.
+    fn batch_or_delay(&mut self, facts: &Facts, due: Nanos, latest: Nanos) -> Option<Pick> {
+        let last = self.last.filter(|_| facts.now() < latest)?;
+        if let Some(unit) = self.sorted.suitable(facts, last.vm, last.end) {
+            let bytes = facts.unit(unit).len.max(self.params.max_size);
+            let fits = facts.now() < self.latest(facts, due, bytes);
+            return fits.then(|| self.start(facts, unit, due, true));
+        }
+        let until = self.wait_until(facts, last, latest)?;
+        self.waits.begun += u64::from(!self.waiting);
+        self.waiting = true;
+        Some(Pick::Wait(until))
+    }
+
+    /// Until when to wait for a suitable unit, if at all.
+    fn wait_until(&self, facts: &Facts, last: Last, latest: Nanos) -> Option<Nanos> {
+        let since = self.idle_since?;
+        let may_come = facts.may_enter(last.vm) && facts.gate_open(last.vm, last.lane);
+        if !may_come || facts.is_background(last.vm) || facts.device().in_flight > 0 {
+            return None;
+        }
+        let mut until = latest;
+        if self.params.max_wait > Nanos::ZERO {
+            until = until.min(since + self.params.max_wait);
+        }
+        if self.params.bound_waits {
+            let saves = facts.device().spec.positioning;
+            if self.thinking.longer_than(last.vm, saves) {
+                return None;
+            }
+            until = until.min(since + saves);
+        }
+        (until > facts.now()).then_some(until)
+    }
+
+    fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+        if io.op == Op::Flush {
+            self.in_flight.started(facts, io, Nanos::MAX);
+            return;
+        }
+        let picked = self.picked.take().expect("only what was picked starts");
+        self.in_flight.started(facts, io, picked.due);
+        self.waits.succeeded += u64::from(self.waiting && picked.suitable);
+        (self.waiting, self.idle_since) = (false, None);
+        self.background.started(facts.now(), picked.batch);
+        self.follow(io);
+        // What is left of it begins further on.
+        if io.addr + io.len as u64 != picked.end {
+            self.sorted.moved(facts, picked.unit);
+        }
+    }
+
+    fn follow(&mut self, io: &DeviceIo) {
+        self.last = Some(Last {
+            vm: io.vm,
+            lane: io.op.lane(),
+            end: io.addr + io.len as u64,
+        });
+    }
+
+    fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
+        self.in_flight.ended(facts, io);
+        self.thinking.ended(io.vm, facts.now());
+        if io.op != Op::Flush || self.last.is_some_and(|last| last.vm == io.vm) {
+            self.idle_since = (!self.vm_edf.is_empty()).then_some(facts.now());
+        }
+    }
+
+    /// In flight from before: as if it had come now.
+    fn inherited(&mut self, facts: &Facts, io: &DeviceIo) {
+        let due = match io.op == Op::Flush || facts.is_background(io.vm) {
+            true => Nanos::MAX,
+            false => self
+                .params
+                .deadlines
+                .due(facts.objective(io.vm), facts.now()),
+        };
+        self.in_flight.started(facts, io, due);
+        if io.op != Op::Flush {
+            self.follow(io);
+        }
+    }
+}
+
+impl Dispatcher for BdEdf {
+    fn interests(&self) -> Interests {
+        let thinking = match self.params.bound_waits {
+            true => Interests::ARRIVED,
+            false => Interests::NONE,
+        };
+        Interests::STARTED
+            .and(Interests::ENDED)
+            .and(Interests::INHERITED)
+            .and(Interests::MERGED)
+            .and(Interests::VMS)
+            .and(thinking)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        if self.batches(facts) {
+            self.sorted.insert(facts, unit);
+        }
+        if leads(facts, unit) {
+            self.rank(facts, facts.vm_lane(unit).0);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        if self.batches(facts) {
+            self.sorted.remove(facts, unit);
+        }
+        self.rank(facts, facts.vm_lane(unit).0);
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.rank(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Arrived(unit) => {
+                let most = Nanos(facts.device().spec.positioning.0.saturating_mul(2));
+                if most > Nanos::ZERO {
+                    self.thinking.arrived(facts, facts.vm_lane(unit).0, most);
+                }
+            }
+            Event::Started(io) => self.started(facts, io),
+            Event::Ended { io, .. } => self.ended(facts, io),
+            Event::Inherited(io) => self.inherited(facts, io),
+            Event::Merged { into, .. } => self.sorted.moved(facts, into),
+            Event::VmAdded(vm) => self.thinking.forget(vm),
+            Event::VmChanged(vm) => self.rank(facts, vm),
+            Event::VmRemoved(vm) => {
+                self.vm_edf.forget(vm);
+                self.background.forget(vm);
+                self.last = self.last.filter(|last| last.vm != vm);
+            }
+            _ => {}
+        }
+    }
+
+    fn serves_background(&self) -> bool {
+        true
+    }
+
+    fn starvation(&self, device: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        let rates = [self.params.transfer_rate, device.bytes_per_s];
+        let rate = rates.into_iter().find(|&rate| rate > 0);
+        let bytes = self.params.max_size as u64 * 1_000_000_000;
+        Bound::Deadline(Due {
+            deadlines: self.params.deadlines,
+            background_latency: None,
+            before: Some(Nanos(bytes.div_ceil(rate.unwrap_or(100_000_000)))),
+            promotes: self.params.promote_background_after > Nanos::ZERO,
+            may_drain: true,
+        })
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        if facts.device().in_flight > 0 && !self.params.deep_queue {
+            return Pick::Idle(Nanos::MAX);
+        }
+        let promote_after = self.params.promote_background_after;
+        let promotion = self.background.promotion(facts, promote_after);
+        let Some((due, vm)) = self.vm_edf.first(facts) else {
+            return self.pick_background(facts, promotion.is_some_and(|at| at <= facts.now()));
+        };
+        let promotion = promotion.map(|at| self.opportune(facts, due, at));
+        if promotion.is_some_and(|at| at <= facts.now()) {
+            return self.pick_background(facts, true);
+        }
+        if self.batches(facts) {
+            let latest = self.latest(facts, due, self.params.max_size);
+            if let Some(pick) = self.batch_or_delay(facts, due, latest) {
+                return match pick {
+                    Pick::Wait(until) => Pick::Wait(promotion.map_or(until, |at| until.min(at))),
+                    other => other,
+                };
+            }
+        }
+        self.start(facts, head_of(facts, vm), due, false)
+    }
+
+    fn waits(&self) -> Option<Waits> {
+        Some(self.waits)
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: ByDeadline::FOOTPRINT.vm + Background::BYTES_PER_VM + Thinking::BYTES_PER_VM,
+            request: Sorted::BYTES_PER_REQUEST,
+            ..Footprint::default()
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the registry knows of BD-EDF: its parameters, and how one is made of them.
+
+use super::{BdEdf, BdEdfParams};
+use crate::dispatch::by_deadline::{
+    BEST_EFFORT_LATENCY, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of,
+};
+use tidegate_base::time::Nanos;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::Dispatcher;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "bd-edf",
+    summary: "batches and waits between deadlines, for disks that seek",
+    params: PARAMS,
+    honours: Honours {
+        latency: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = BdEdfParams {
+            deadlines: deadlines_of(params),
+            max_size: params.get("max_size") as u32,
+            transfer_rate: params.get("transfer_rate"),
+            max_wait: Nanos(params.get("max_wait")),
+            promote_background_after: Nanos(params.get("promote_background_after")),
+            bound_waits: params.get("bound_waits") == 1,
+            deep_queue: params.get("deep_queue") == 1,
+        };
+        Box::new(BdEdf::new(params, capacity))
+    },
+};
+
+static PARAMS: &[ParamInfo] = &[
+    MARGIN,
+    DEADLINE_FROM,
+    DEFAULT_LATENCY,
+    BEST_EFFORT_LATENCY,
+    ParamInfo {
+        name: "max_size",
+        kind: ParamKind::Bytes,
+        default: 44 << 10,
+        min: 512,
+        max: 16 << 20,
+        help: "a transfer of this size is left before the earliest deadline",
+    },
+    ParamInfo {
+        name: "transfer_rate",
+        kind: ParamKind::Bytes,
+        default: 0,
+        min: 0,
+        max: 1 << 40,
+        help: "bytes a second of it; 0: as the device says, else 100 MB",
+    },
+    ParamInfo::span(
+        "max_wait",
+        0,
+        "a wait lasts at most so long; 0: until the deadline",
+    ),
+    ParamInfo::span(
+        "promote_background_after",
+        500_000_000,
+        "one background I/O goes first after so long without any; 0: never",
+    ),
+    ParamInfo::flag(
+        "bound_waits",
+        "wait no longer than positioning takes, nor for a VM that thinks longer",
+    ),
+    ParamInfo::flag(
+        "deep_queue",
+        "several I/Os in flight as far as deadlines allow; without: one",
+    ),
+];

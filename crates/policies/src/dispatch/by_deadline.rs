@@ -1,0 +1,141 @@
+//! What dispatchers of deadlines have in common: VMs in the order of their first unit's deadline.
+//!
+//! A VM's units have one objective, so their deadlines come in the order of their arrival, and
+//! only the first of each VM competes. An objective that changes at run time moves all of a VM's
+//! deadlines by the same span: its place alone has to be found again.
+
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::request::{ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::{Facts, Unit};
+use tidegate_core::part::{ParamInfo, ParamKind, Params};
+use tidegate_core::roles::Footprint;
+use tidegate_core::starvation::{DeadlineFrom, Deadlines};
+
+/// Deadlines of a composition that has the four parameters below.
+pub(super) fn deadlines_of(params: &Params) -> Deadlines {
+    Deadlines {
+        from: DeadlineFrom::from_word(params.get("deadline_from")),
+        margin: Nanos(params.get("margin")),
+        default_latency: Nanos(params.get("default_latency")),
+        best_effort_latency: Nanos(params.get("best_effort_latency")),
+    }
+}
+
+/// The paper's figure.
+pub(super) const MARGIN: ParamInfo = ParamInfo {
+    max: 1_000_000_000,
+    ..ParamInfo::span(
+        "margin",
+        9_000_000,
+        "a request is due so much before its VM's latency is over",
+    )
+};
+
+/// What the guest sees counts from there.
+pub(super) const DEADLINE_FROM: ParamInfo = ParamInfo {
+    name: "deadline_from",
+    kind: ParamKind::Choice(DeadlineFrom::WORDS),
+    default: DeadlineFrom::Arrival as u64,
+    min: 0,
+    max: DeadlineFrom::Admission as u64,
+    help: "from when on a latency counts: a request's arrival, or when credits let it in",
+};
+
+/// Later than any bound that the paper promises a VM, earlier than its background processes.
+pub(super) const DEFAULT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..ParamInfo::span(
+        "default_latency",
+        200_000_000,
+        "the latency of a VM that was promised a rate alone",
+    )
+};
+
+/// As Linux's deadline has for writes.
+pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
+    max: 5_000_000_000,
+    ..ParamInfo::span(
+        "best_effort_latency",
+        5_000_000_000,
+        "the latency of a VM that was promised nothing",
+    )
+};
+
+/// A place in the order: the deadline; arrival decides between equals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Due {
+    pub at: Nanos,
+    seq: u64,
+}
+
+/// VMs with a unit that may go, by the deadline of the first.
+#[derive(Debug)]
+pub(super) struct ByDeadline {
+    heads: IndexedHeap<Due>,
+    from: DeadlineFrom,
+}
+
+impl ByDeadline {
+    /// Memory a VM takes.
+    pub(super) const FOOTPRINT: Footprint = Footprint {
+        vm: IndexedHeap::<Due>::BYTES_PER_ID,
+        vm_cold: 0,
+        request: 0,
+    };
+
+    /// For so many VMs.
+    pub(super) fn new(vms: u32, from: DeadlineFrom) -> ByDeadline {
+        ByDeadline {
+            heads: IndexedHeap::with_capacity(vms as usize),
+            from,
+        }
+    }
+
+    /// From when on an admitted unit's deadline counts.
+    pub(super) fn start(&self, facts: &Facts, unit: &Unit) -> Nanos {
+        match self.from {
+            DeadlineFrom::Arrival => unit.arrived,
+            DeadlineFrom::Admission => unit.arrived + facts.held(unit.id),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// The earliest deadline, and whose.
+    pub(super) fn first(&self, facts: &Facts) -> Option<(Nanos, VmId)> {
+        let (due, vm) = self.heads.peek()?;
+        Some((due.at, facts.vm_at(vm)))
+    }
+
+    /// Finds a VM's place: its first unit, its gates or its objective changed. `due`: the
+    /// deadline of a unit that started then.
+    pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
+        match facts.head(vm) {
+            Some(head) => {
+                let unit = facts.unit(head);
+                let (at, seq) = (due(self.start(facts, &unit)), unit.seq);
+                self.heads.set(vm.index(), Due { at, seq });
+            }
+            None => self.forget(vm),
+        }
+    }
+
+    /// It has nothing that may go.
+    pub(super) fn forget(&mut self, vm: VmId) {
+        self.heads.remove(vm.index());
+    }
+}
+
+/// Whether a unit that comes may change which is its VM's first: only as first of its lane.
+pub(super) fn leads(facts: &Facts, unit: ReqId) -> bool {
+    let (vm, lane) = facts.vm_lane(unit);
+    facts.lane_head(vm, lane) == Some(unit)
+}
+
+/// The first unit of a VM that was found in an order of those that have one.
+pub(super) fn head_of(facts: &Facts, vm: VmId) -> ReqId {
+    facts.head(vm).expect("a VM in the order has a head")
+}

@@ -1,0 +1,269 @@
+//! The active queue: what it starts, whether it is waited for, and when its turn is over.
+
+use super::order::Backwards;
+use super::queue::{IDLE, Queue};
+use super::{Cfq, Picked};
+use tidegate_base::objective::Priority;
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::roles::Pick;
+
+/// A request so near to the head is as good as one that follows.
+const CLOSE: u64 = 4 << 20;
+
+/// The queue that has the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Active {
+    pub(super) queue: usize,
+    /// When its slice ends, once that is known.
+    pub(super) ends: Option<Nanos>,
+    /// When it began to run, once that is known.
+    pub(super) began: Nanos,
+    /// I/Os that have started in this slice.
+    pub(super) started: u32,
+    /// Asynchronous writes go on to this queue, once they have had an I/O.
+    pub(super) gives_way_to: Option<usize>,
+}
+
+impl Active {
+    /// Its slice runs from its first end on, or is what is left of another's.
+    pub(super) fn new(queue: usize, ends: Option<Nanos>) -> Active {
+        Active {
+            queue,
+            ends,
+            began: Nanos::ZERO,
+            started: 0,
+            gives_way_to: None,
+        }
+    }
+}
+
+/// What becomes of the active queue.
+pub(super) enum Turn {
+    /// It stays.
+    Stays(Pick),
+    /// It is another's turn. What is left of its slice, where that counts.
+    Over(Option<i64>),
+}
+
+impl Cfq {
+    /// What is left of the active queue's slice.
+    fn left(&self, facts: &Facts, active: Active) -> i64 {
+        match active.ends {
+            Some(ends) => ends.0 as i64 - facts.now().0 as i64,
+            None => self.slice(active.queue).0 as i64,
+        }
+    }
+
+    /// Whether a queue that has nothing to start may be waited for.
+    fn is_worth_waiting(&self, facts: &Facts, queue: usize) -> bool {
+        let (vm, of_queue) = (self.vm_of(facts, queue), &self.queues[queue]);
+        let spec = &facts.device().spec;
+        let seeks = spec.positioning > Nanos::ZERO || spec.depth == 1;
+        seeks
+            && self.params.slice_idle > Nanos::ZERO
+            && self.is_sync(queue)
+            && of_queue.class != Priority::Idle
+            && self.asks_soon(of_queue)
+            && facts.is_live(vm)
+            && facts.may_enter(vm)
+            && self.lanes(queue).iter().all(|&l| facts.gate_open(vm, l))
+    }
+
+    /// Whether its next request, or where seekers are grouped and it is the last of them that
+    /// of any, is to be expected within `slice_idle`.
+    fn asks_soon(&self, of_queue: &Queue) -> bool {
+        let soon = |mean: Option<Nanos>| mean.is_none_or(|mean| mean <= self.params.slice_idle);
+        let (rank, kind) = (of_queue.rank(), of_queue.kind);
+        match self.params.group_seekers {
+            false => soon(of_queue.think.mean()),
+            true if of_queue.idle_window => true,
+            true => self.trees.count(rank, kind) == 0 && soon(self.trees.thinks(rank, kind)),
+        }
+    }
+
+    /// Until when the active queue, which has nothing to start and nothing in flight, is waited
+    /// for.
+    fn idles_until(&self, facts: &Facts, active: Active) -> Option<Nanos> {
+        let of_queue = &self.queues[active.queue];
+        if of_queue.last_end == Nanos::MAX || !self.is_worth_waiting(facts, active.queue) {
+            return None;
+        }
+        let thinks = of_queue.think.mean().unwrap_or(Nanos::ZERO);
+        let fits = active.ends.is_none_or(|e| facts.now() + thinks <= e);
+        let until = of_queue.last_end + self.params.slice_idle;
+        fits.then(|| active.ends.map_or(until, |ends| until.min(ends)))
+    }
+
+    /// What the active queue does.
+    pub(super) fn turn(&mut self, facts: &Facts, active: Active) -> Turn {
+        let (queue, now) = (active.queue, facts.now());
+        let Queue {
+            in_flight, class, ..
+        } = self.queues[queue];
+        let idle = class == Priority::Idle;
+        let first = self.trees.first_rank();
+        if first.is_some_and(|rank| rank < self.queues[queue].rank()) {
+            return Turn::Over((!idle).then(|| self.left(facts, active)));
+        }
+        let most = self.params.most_async(class);
+        let written = !self.is_sync(queue) && first.is_some() && active.started >= most;
+        if written || active.ends.is_some_and(|ends| ends <= now) {
+            return Turn::Over(None);
+        }
+        if self.has_any(facts, queue) {
+            return Turn::Stays(self.start_or_wait(facts, active));
+        }
+        if first.is_none() {
+            return Turn::Stays(Pick::Idle(Nanos::MAX));
+        }
+        let idles_until = match in_flight {
+            0 => self.idles_until(facts, active),
+            _ => None,
+        };
+        if idles_until.is_none() {
+            self.note_fast_device(facts, active);
+        }
+        if in_flight > 0 && (idle || self.is_worth_waiting(facts, queue)) {
+            return Turn::Stays(Pick::Wait(active.ends.unwrap_or(Nanos::MAX)));
+        }
+        match idles_until {
+            None => Turn::Over(None),
+            Some(until) if until <= now => {
+                self.queues[queue].deep = false;
+                Turn::Over(Some(self.left(facts, active)))
+            }
+            Some(until) => Turn::Stays(Pick::Wait(until)),
+        }
+    }
+
+    /// A queue that seeks, and is waited for because it is deep, but ran dry before half its
+    /// slice: the device does not need to be kept for it.
+    fn note_fast_device(&mut self, facts: &Facts, active: Active) {
+        let of_queue = &mut self.queues[active.queue];
+        let early = active
+            .ends
+            .is_none_or(|ends| ends.since(facts.now()) > facts.now().since(active.began));
+        if of_queue.is_seeky() && of_queue.idle_window && early {
+            (of_queue.deep, of_queue.idle_window) = (false, false);
+        }
+    }
+
+    /// I/Os of the active queue in flight at most.
+    fn room(&self, facts: &Facts, active: Active) -> u32 {
+        let (queue, quantum) = (active.queue, self.params.quantum);
+        let of_queue = &self.queues[queue];
+        if of_queue.class == Priority::Idle {
+            return 1;
+        }
+        let alone = match self.is_sync(queue) {
+            true => self.trees.waiting_sync() == 0,
+            false => self.trees.waiting() == 0,
+        };
+        // Whether what it has in flight may last until its slice is over.
+        let lasts = Nanos(
+            self.params
+                .slice_idle
+                .0
+                .saturating_mul(of_queue.in_flight.into()),
+        );
+        match active.ends.is_none_or(|ends| facts.now() + lasts > ends) {
+            _ if alone => u32::MAX,
+            true => (quantum / 2).max(1),
+            false => quantum,
+        }
+    }
+
+    /// What the active queue starts next, if it may by now: synchronous and asynchronous I/Os
+    /// are not in flight together, where that would part what is waited for.
+    pub(super) fn start_or_wait(&mut self, facts: &Facts, active: Active) -> Pick {
+        let queue = active.queue;
+        let [sync, asynchronous] = self.flying;
+        let apart = match self.is_sync(queue) {
+            true => asynchronous == 0 || !self.is_worth_waiting(facts, queue),
+            false => sync == 0,
+        };
+        match apart && self.queues[queue].in_flight < self.room(facts, active) {
+            true => self.start(facts, active),
+            false => Pick::Wait(active.ends.unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    /// What the active queue starts: the oldest of those that have expired, once a slice, or
+    /// what its elevator comes to next.
+    fn start(&mut self, facts: &Facts, active: Active) -> Pick {
+        let (vm, lanes) = (self.vm_of(facts, active.queue), self.lanes(active.queue));
+        let expire = self.params.fifo_expire[!self.is_sync(active.queue) as usize];
+        let oldest = match lanes {
+            [lane] => facts.lane_head(vm, *lane),
+            _ => facts.head(vm),
+        };
+        let oldest = oldest
+            .filter(|_| active.started == 0)
+            .map(|head| head.index);
+        let expired = oldest.filter(|&o| self.order.entered(o) + expire <= facts.now());
+        let back = Backwards {
+            max: self.params.back_seek_max,
+            penalty: self.params.back_seek_penalty,
+        };
+        let position = self.queues[active.queue].position;
+        let next = || self.order.next(facts, vm, lanes, position, back);
+        let slot = expired.or_else(next).expect("the queue has something");
+        let head = facts.req_id(slot);
+        let unit = facts.unit(head);
+        self.picked = Some(Picked {
+            slot,
+            end: unit.addr + unit.len as u64,
+        });
+        Pick::Start {
+            head,
+            max: u32::MAX,
+            held: Nanos::ZERO,
+        }
+    }
+
+    /// A request came to `queue`, which may start: whether the active one gives way at once.
+    pub(super) fn preempt(&mut self, facts: &Facts, queue: usize, addr: u64) {
+        let Some(active) = self.active.filter(|active| active.queue != queue) else {
+            return;
+        };
+        let (of_active, of_new) = (&self.queues[active.queue], &self.queues[queue]);
+        if !self.is_sync(queue) || of_new.rank() > of_active.rank() || of_active.rank() == IDLE {
+            return;
+        }
+        if !self.is_sync(active.queue) {
+            let active = self.active.as_mut().expect("just seen");
+            active.gives_way_to.get_or_insert(queue);
+            return self.give_way(facts);
+        }
+        let dry = of_active.in_flight == 0 && !self.has_any(facts, active.queue);
+        let close = addr.abs_diff(facts.device().last_addr) <= CLOSE;
+        let idles = |until: Nanos| until > facts.now();
+        if dry && close && self.idles_until(facts, active).is_some_and(idles) {
+            self.replace(facts, active, queue, active.ends);
+        }
+    }
+
+    /// Asynchronous writes that were preempted go on to whom they give way to, once they have
+    /// had an I/O: a turn begins with one.
+    pub(super) fn give_way(&mut self, facts: &Facts) {
+        let Some(active) = self.active.filter(|active| active.started > 0) else {
+            return;
+        };
+        if let Some(queue) = active.gives_way_to {
+            self.replace(facts, active, queue, None);
+        }
+    }
+
+    /// A queue takes the active one's place, if it still has something to start.
+    fn replace(&mut self, facts: &Facts, active: Active, queue: usize, ends: Option<Nanos>) {
+        let left = self.left(facts, active);
+        self.expire(facts, Some(left));
+        let by = &self.queues[queue];
+        if by.in_tree {
+            let (rank, kind) = (by.rank(), by.kind);
+            self.trees.preempted(&self.params, facts.now(), rank, kind);
+            self.activate(queue, ends);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What CFQ books of what happens: I/Os, thoughts, VMs that come, change and go.
+
+use super::Cfq;
+use super::queue::{IDLE, Queue};
+use tidegate_base::objective::Priority;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+
+/// Think times above so many `slice_idle` count as that.
+const LONG_THOUGHT: u64 = 2;
+
+impl Cfq {
+    pub(super) fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+        if io.op == Op::Flush {
+            return;
+        }
+        let lane = io.op.lane();
+        let queue = self.queue_of(io.vm, lane);
+        let (picked, end) = (self.picked.take(), io.addr + io.len as u64);
+        self.queues[queue].in_flight += 1;
+        self.queues[queue].position = end;
+        self.flying[!self.is_sync(queue) as usize] += 1;
+        if let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) {
+            active.started += 1;
+        }
+        if self.idlers.contains(queue) {
+            self.idlers.set(queue, facts.now());
+        }
+        let picked = picked.expect("only what was picked starts");
+        // What is left of it begins further on.
+        if end < picked.end {
+            self.order.moved(io.vm, lane, picked.slot, end);
+        }
+    }
+
+    pub(super) fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
+        let queue = self.queue_of(io.vm, io.op.lane());
+        let now = facts.now();
+        if self.queues[queue].class != Priority::Idle {
+            self.asked = Some(now);
+        }
+        if io.op == Op::Flush {
+            return;
+        }
+        self.flying[!self.is_sync(queue) as usize] -= 1;
+        let slice = self.slice(queue);
+        let of_queue = &mut self.queues[queue];
+        of_queue.in_flight -= 1;
+        of_queue.last_end = now;
+        let (rank, kind) = (of_queue.rank(), of_queue.kind);
+        self.trees.ended((rank, kind), now);
+        let Some(active) = self.active.as_mut().filter(|a| a.queue == queue) else {
+            return;
+        };
+        let ends = active.ends;
+        if ends.is_none() {
+            let granted = self.trees.granted(&self.params, rank, slice);
+            (active.began, active.ends) = (now, Some(now + granted));
+        }
+        match ends {
+            _ if rank == IDLE => self.expire(facts, None),
+            Some(ends) if ends <= now => {
+                self.expire(facts, Some(ends.0 as i64 - now.0 as i64));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn arrived(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let (queue, now) = (self.queue_of(vm, lane), facts.now());
+        let slice_idle = self.params.slice_idle;
+        let long = Nanos(slice_idle.0.saturating_mul(LONG_THOUGHT));
+        let of_queue = &mut self.queues[queue];
+        if of_queue.last_end != Nanos::MAX {
+            of_queue
+                .think
+                .sample(now.since(of_queue.last_end).min(long));
+        }
+        if !self.params.group_seekers {
+            return;
+        }
+        let unit = facts.unit(unit);
+        let seeks = facts.device().spec.positioning > Nanos::ZERO;
+        of_queue.asks(unit.addr, unit.len as u64, seeks);
+        of_queue.weigh_idling(slice_idle);
+        let of_tree = (of_queue.rank(), of_queue.kind);
+        self.trees.asked(of_tree, now, long);
+    }
+
+    pub(super) fn queues_of(&self, vm: VmId) -> core::ops::Range<usize> {
+        let first = self.queue_of(vm, Lane::Read);
+        first..self.queue_of(vm, Lane::Write) + 1
+    }
+
+    pub(super) fn set_class(&mut self, facts: &Facts, vm: VmId, class: Priority, turned: bool) {
+        for queue in self.queues_of(vm) {
+            let in_tree = self.queues[queue].in_tree;
+            self.take_from_tree(queue);
+            let of_queue = &mut self.queues[queue];
+            (of_queue.class, of_queue.turned) = (class, turned);
+            if in_tree {
+                // It keeps its place in time.
+                self.put_in_tree(queue);
+            }
+            self.rank(facts, queue);
+        }
+    }
+
+    pub(super) fn vm_added(&mut self, facts: &Facts, vm: VmId) {
+        let class = self.class_of(facts, vm);
+        for queue in self.queues_of(vm) {
+            self.queues[queue] = Queue::new(class);
+        }
+    }
+
+    pub(super) fn vm_removed(&mut self, facts: &Facts, vm: VmId) {
+        for queue in self.queues_of(vm) {
+            if self.active.is_some_and(|a| a.queue == queue) {
+                self.active = None;
+            }
+            if let Some(active) = self.active.as_mut() {
+                // The next VM in this slot is another one.
+                active.gives_way_to.take_if(|to| *to == queue);
+            }
+            self.rank(facts, queue);
+        }
+    }
+}

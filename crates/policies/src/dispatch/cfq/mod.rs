@@ -1,0 +1,408 @@
+//! CFQ, completely fair queueing: time slices of the disk, by class and level of priority; what
+//! Linux had from 2.6 to 4.20. Parameters and classes are those of its documentation
+//! (Documentation/block/cfq-iosched.txt, ioprio.txt); the rules between them are stated here.
+//!
+//! A VM is what a process is there: it has a queue of its own, sorted by address. One queue at
+//! a time is *active* and has the device to itself for a slice of time.
+//!
+//! ```text
+//!   service tree: real time | best effort, by when they are due | idle
+//!        | the first                                    ^
+//!        v                                              | due again after the others' slices,
+//!   [ active ] -- its slice is used, it has nothing ----+ sooner or later by what is left of
+//!        |        more, or somebody preempts it           the slice or was overrun
+//!        v
+//!   first of a slice: its oldest, if expired; else the next in a one-way elevator
+//! ```
+//!
+//! - *Slice*: `slice_sync` at level 4, a fifth more for each level above and less for each
+//!   below: 180 ms at level 0, 40 ms at level 7. It runs from the first I/O of the queue that
+//!   ends while it is active.
+//! - *Place*: a queue that begins to wait is due at now + n (longest slice - its own), with n
+//!   others that wait or are served; less what its last slice left when it was preempted or
+//!   idled in vain, plus what an I/O overran it, at most one slice of its own either way.
+//! - *Depth*: at most `quantum` I/Os of the active queue in flight while others wait; half of it
+//!   until the first has ended, and when what is in flight, at `slice_idle` each, would outlast the
+//!   slice. No bound for a queue that is alone, or the only synchronous one.
+//! - *Idling*: an active queue that has nothing more keeps the device until what is in flight
+//!   has ended, and then for `slice_idle`: a guest that reads one thing after the other asks
+//!   for the next at once, and it lies next to the last. Not on flash (a device that takes no
+//!   time to go elsewhere, and more than one I/O), not for a VM whose mean time to think is
+//!   above `slice_idle` or the rest of its slice, not for asynchronous writes, for the idle
+//!   class, for a VM that is removed, held by a limit, or has no credit.
+//! - *Preemption*: by a higher class at once. A queue that is idled for gives way to a request
+//!   within 4 MiB of the head, which has only the rest of the slice: so two neighbours that take
+//!   turns cannot hold the device for longer than one. Asynchronous writes give way to
+//!   whatever else comes.
+//! - *Asynchronous writes* begin when nothing synchronous is in flight, and what is waited for
+//!   begins when none of them is; in a slice they have 2 `slice_async_rq` I/Os for each level from
+//!   their own to the lowest, while others wait.
+//! - *Seekers*, with `group_seekers` (Linux from 2.6.33 on: the sync-noidle tree): a VM that seeks
+//!   and is not deep, or thinks for long, is not waited for by itself. Such queues, the other
+//!   synchronous ones and the asynchronous ones each have a service tree a class, and turns by
+//!   their numbers within `target_latency`; of seekers the last that runs dry is waited for.
+//! - *Low latency*, with `low_latency` (from 2.6.32 on): slices shrink so that a class's busy
+//!   queues all have one within `target_latency`, but not below two `slice_idle`.
+//! - *The idle class* goes when the device is empty and nobody else has asked for
+//!   `idle_class_grace`, one I/O at a time.
+//!
+//! Readings, where Linux's does not fit or says nothing:
+//! - With `async_writes` each VM's writes have a queue of its own, not one a level shared by all:
+//!   here it is known whose a write is, and a shared queue would let one VM fill it. A guest's
+//!   direct writes are synchronous to the host, and so are all without it. Synchronous requests
+//!   preempt them after one I/O, not before it: else reads without end would starve them.
+//! - No groups, no merging of queues that work side by side. Without `group_seekers` a VM that
+//!   seeks is idled for like any other, as the last of its class is there.
+//! - Linux's eight levels of real time are one.
+//! - An elevator goes on from where its queue's last I/O ended; the expiry of the oldest counts
+//!   from when the scheduler got it. Overrunning counts for one slice at most.
+//!
+//! Starvation bound, among VMs of one class that nothing above keeps from being served, n others
+//! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after
+//! a VM began to wait come behind it; from then on each of the others has one slice at most
+//! before it, and with `async_writes` whoever preempts such writes one more; with `group_seekers`
+//! others of its kind may have `target_latency` behind each, or two `slice_idle` or 2 ms where that
+//! is longer. An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of
+//! the others, whoever they are.
+//! Best effort has no bound beneath a real-time VM that never stops: that is what the class is
+//! for.
+
+mod active;
+mod heard;
+mod order;
+mod params;
+mod queue;
+mod trees;
+
+pub use params::{BackgroundClass, CfqParams};
+pub(crate) use params::{PART, waives_priority};
+
+use active::{Active, Turn};
+use order::Order;
+use queue::{IDLE, Kind, Queue};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::objective::Priority;
+use tidegate_base::request::{Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::Capacity;
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::starvation::Bound;
+use trees::Trees;
+
+/// What was picked, to be booked once it starts.
+#[derive(Clone, Copy, Debug)]
+struct Picked {
+    slot: u32,
+    /// One past its last byte.
+    end: u64,
+}
+
+/// The dispatcher.
+pub struct Cfq {
+    params: CfqParams,
+    /// One a VM; with asynchronous writes two, by lane.
+    queues: Vec<Queue>,
+    order: Order,
+    /// Queues that have something to start, without the active one.
+    trees: Trees,
+    /// I/Os in flight, synchronous and asynchronous.
+    flying: [u32; 2],
+    /// Queues of the idle class that have something to start, by since when they wait.
+    idlers: IndexedHeap<Nanos>,
+    active: Option<Active>,
+    /// The last turn was that of an idle VM before its time.
+    favoured: bool,
+    picked: Option<Picked>,
+    /// When anybody above the idle class has asked for something, or had it, last.
+    asked: Option<Nanos>,
+}
+
+impl Cfq {
+    /// Room for all the engine can hold.
+    pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
+        let each = if params.async_writes { 2 } else { 1 };
+        let queues = capacity.vms as usize * each;
+        Cfq {
+            params,
+            queues: vec![Queue::new(Priority::DEFAULT); queues],
+            order: Order::new(capacity.vms as usize, capacity.requests as usize),
+            trees: Trees::new(queues, &params),
+            flying: [0; 2],
+            idlers: IndexedHeap::with_capacity(queues),
+            active: None,
+            favoured: false,
+            picked: None,
+            asked: None,
+        }
+    }
+
+    fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
+        match self.params.async_writes {
+            true => vm.index() * 2 + lane.index(),
+            false => vm.index(),
+        }
+    }
+
+    fn vm_of(&self, facts: &Facts, queue: usize) -> VmId {
+        facts.vm_at(if self.params.async_writes {
+            queue / 2
+        } else {
+            queue
+        })
+    }
+
+    fn lanes(&self, queue: usize) -> &'static [Lane] {
+        match (self.params.async_writes, queue % 2) {
+            (false, _) => &[Lane::Read, Lane::Write],
+            (true, 0) => &[Lane::Read],
+            (true, _) => &[Lane::Write],
+        }
+    }
+
+    fn is_sync(&self, queue: usize) -> bool {
+        !self.params.async_writes || queue.is_multiple_of(2)
+    }
+
+    fn slice(&self, queue: usize) -> Nanos {
+        let sync = self.is_sync(queue);
+        self.params.slice(sync, self.queues[queue].class)
+    }
+
+    /// Whether it has anything that may start.
+    fn has_any(&self, facts: &Facts, queue: usize) -> bool {
+        let vm = self.vm_of(facts, queue);
+        match self.params.async_writes {
+            false => facts.has_head(vm),
+            true => {
+                let lane = self.lanes(queue)[0];
+                facts.gate_open(vm, lane) && facts.lane_head(vm, lane).is_some()
+            }
+        }
+    }
+
+    fn class_of(&self, facts: &Facts, vm: VmId) -> Priority {
+        use BackgroundClass::*;
+        let background = facts.is_background(vm);
+        match self.params.background_class {
+            _ if !self.params.priorities => Priority::DEFAULT,
+            Idle if background => Priority::Idle,
+            BestEffort if background => Priority::DEFAULT,
+            Idle | BestEffort | AsNamed => facts.objective(vm).priority,
+        }
+    }
+
+    /// Keeps a queue's place in the service tree true.
+    fn rank(&mut self, facts: &Facts, queue: usize) {
+        let any = self.has_any(facts, queue);
+        if !any || self.queues[queue].class != Priority::Idle {
+            self.idlers.remove(queue);
+        } else if !self.idlers.contains(queue) {
+            self.idlers.set(queue, facts.now());
+        }
+        if self.active.is_some_and(|active| active.queue == queue) {
+            return;
+        }
+        match (any, self.queues[queue].in_tree) {
+            (true, false) => {
+                let others = self.trees.waiting() + self.active.is_some() as u64;
+                let behind = self.params.longest_slice() - self.slice(queue);
+                let offset = Nanos(others.saturating_mul(behind.0));
+                self.queues[queue].kind = self.kind_of(queue);
+                self.queues[queue].schedule(facts.now(), offset);
+                self.put_in_tree(queue);
+            }
+            (false, true) => self.take_from_tree(queue),
+            _ => {}
+        }
+    }
+
+    fn kind_of(&self, queue: usize) -> Kind {
+        match self.params.group_seekers && !self.queues[queue].idle_window {
+            _ if !self.is_sync(queue) => Kind::Async,
+            true => Kind::NoIdle,
+            false => Kind::Sync,
+        }
+    }
+
+    fn put_in_tree(&mut self, queue: usize) {
+        let of_queue = &mut self.queues[queue];
+        of_queue.in_tree = true;
+        self.trees.put(queue, of_queue.kind, of_queue.key());
+    }
+
+    fn take_from_tree(&mut self, queue: usize) {
+        let of_queue = &mut self.queues[queue];
+        if of_queue.in_tree {
+            of_queue.in_tree = false;
+            self.trees.take(queue, of_queue.kind, of_queue.rank());
+        }
+    }
+
+    fn activate(&mut self, queue: usize, ends: Option<Nanos>) {
+        self.take_from_tree(queue);
+        self.active = Some(Active::new(queue, ends));
+    }
+
+    /// The active queue's turn is over.
+    fn expire(&mut self, facts: &Facts, left: Option<i64>) {
+        let Some(Active { queue, .. }) = self.active.take() else {
+            return;
+        };
+        if let Some(left) = left {
+            let slice = self.slice(queue).0 as i64;
+            self.queues[queue].left = left.clamp(-slice, slice);
+        }
+        self.rank(facts, queue);
+    }
+
+    /// Whose turn is next, and whether it is that of an idle VM that has waited too long.
+    fn choose(&mut self, facts: &Facts) -> Result<(usize, bool), Pick> {
+        let Some(rank) = self.trees.first_rank() else {
+            return Err(Pick::Idle(Nanos::MAX));
+        };
+        let now = facts.now();
+        let overdue = match self.params.idle_overdue {
+            Nanos::ZERO => None,
+            after => self.idlers.peek().map(|(since, q)| (since + after, q)),
+        };
+        let due = match overdue {
+            // One between two turns of the others.
+            Some((due, queue)) if due <= now && !self.favoured => return Ok((queue, true)),
+            Some((due, _)) if due > now => due,
+            _ => Nanos::MAX,
+        };
+        let quiet_from = match self.asked {
+            Some(asked) if rank == IDLE => asked + self.params.idle_grace,
+            _ => Nanos::ZERO,
+        };
+        if rank == IDLE && facts.device().in_flight > 0 {
+            return Err(Pick::Wait(due));
+        }
+        if quiet_from > now {
+            return Err(Pick::Wait(quiet_from.min(due)));
+        }
+        let next = self.trees.next(&self.params, now);
+        Ok((next.expect("a class waits").1, false))
+    }
+}
+
+impl Dispatcher for Cfq {
+    fn interests(&self) -> Interests {
+        Interests::STARTED
+            .and(Interests::ENDED)
+            .and(Interests::INHERITED)
+            .and(Interests::ARRIVED)
+            .and(Interests::MERGED)
+            .and(Interests::ADVANCED)
+            .and(Interests::VMS)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let addr = facts.unit(unit).addr;
+        self.order.insert(facts.now(), vm, lane, unit.index, addr);
+        let queue = self.queue_of(vm, lane);
+        self.queues[queue].waiting += 1;
+        self.rank(facts, queue);
+        if !facts.gate_open(vm, lane) {
+            return;
+        }
+        if self.queues[queue].class != Priority::Idle {
+            self.asked = Some(facts.now());
+        }
+        self.preempt(facts, queue, addr);
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        self.order.remove(vm, lane, unit.index);
+        let queue = self.queue_of(vm, lane);
+        self.queues[queue].waiting -= 1;
+        self.rank(facts, queue);
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
+        self.rank(facts, self.queue_of(vm, lane));
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.started(facts, io),
+            Event::Ended { io, .. } => self.ended(facts, io),
+            Event::Inherited(io) if io.op != Op::Flush => {
+                let queue = self.queue_of(io.vm, io.op.lane());
+                self.queues[queue].in_flight += 1;
+                self.flying[!self.is_sync(queue) as usize] += 1;
+            }
+            Event::Arrived(unit) => self.arrived(facts, unit),
+            Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
+                let (vm, lane) = facts.vm_lane(unit);
+                let addr = facts.unit(unit).addr;
+                self.order.moved(vm, lane, unit.index, addr);
+            }
+            Event::VmAdded(vm) => self.vm_added(facts, vm),
+            Event::VmChanged(vm) if !self.queues[self.queue_of(vm, Lane::Read)].turned => {
+                let class = self.class_of(facts, vm);
+                self.set_class(facts, vm, class, false);
+            }
+            Event::VmRemoved(vm) => self.vm_removed(facts, vm),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        if let Knob::Class(class) = knob
+            && self.params.priorities
+        {
+            let class = match class {
+                Priority::BestEffort(level) => Priority::BestEffort(level.min(Priority::LEVEL_MAX)),
+                other => other,
+            };
+            self.set_class(facts, vm, class, true);
+        }
+    }
+
+    fn serves_background(&self) -> bool {
+        true
+    }
+
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        self.params.starvation()
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        self.give_way(facts);
+        if let Some(active) = self.active {
+            match self.turn(facts, active) {
+                Turn::Stays(pick) => return pick,
+                Turn::Over(left) => self.expire(facts, left),
+            }
+        }
+        match self.choose(facts) {
+            Ok((queue, favoured)) => {
+                self.favoured = favoured;
+                self.activate(queue, None);
+                let active = self.active.expect("just activated");
+                self.start_or_wait(facts, active)
+            }
+            Err(pick) => pick,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let queue = size_of::<Queue>() + IndexedHeap::<Nanos>::BYTES_PER_ID;
+        let (all, vms) = (
+            self.queues.len(),
+            if self.params.async_writes { 2 } else { 1 },
+        );
+        let tree = Trees::bytes(all, &self.params).div_ceil(all.max(1));
+        let order = Order::footprint();
+        Footprint {
+            vm: vms * (queue + tree) + order.vm,
+            ..order
+        }
+    }
+}

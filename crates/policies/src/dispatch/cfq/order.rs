@@ -1,0 +1,104 @@
+//! The order of addresses within a queue, and the age of what waits.
+
+use crate::treap::Treaps;
+use tidegate_base::request::{Lane, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::roles::Footprint;
+
+/// How far the head goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Backwards {
+    /// At most so many bytes.
+    pub(super) max: u64,
+    /// A byte back counts as so many ahead.
+    pub(super) penalty: u64,
+}
+
+/// What waits: a set by address for each lane of each VM.
+#[derive(Debug)]
+pub(super) struct Order {
+    sorted: Treaps,
+    /// By slot, when a unit came to the scheduler.
+    entered: Vec<Nanos>,
+}
+
+impl Order {
+    pub(super) fn new(vms: usize, requests: usize) -> Order {
+        Order {
+            sorted: Treaps::with_capacity(vms * Lane::ALL.len(), requests),
+            entered: vec![Nanos::ZERO; requests],
+        }
+    }
+
+    pub(super) fn insert(&mut self, now: Nanos, vm: VmId, lane: Lane, slot: u32, addr: u64) {
+        self.entered[slot as usize] = now;
+        self.sorted.insert(set_of(vm, lane), addr, slot as usize);
+    }
+
+    pub(super) fn remove(&mut self, vm: VmId, lane: Lane, slot: u32) {
+        let was = self.sorted.remove(set_of(vm, lane), slot as usize);
+        debug_assert!(was, "a unit that waits is in the order of addresses");
+    }
+
+    /// A unit's first byte may be another one than it was. It may still wait for admission.
+    pub(super) fn moved(&mut self, vm: VmId, lane: Lane, slot: u32, addr: u64) {
+        let known = self.sorted.key_of(slot as usize);
+        if known.is_some_and(|known| known != addr) {
+            self.remove(vm, lane, slot);
+            self.sorted.insert(set_of(vm, lane), addr, slot as usize);
+        }
+    }
+
+    /// When a unit came to the scheduler.
+    pub(super) fn entered(&self, slot: u32) -> Nanos {
+        self.entered[slot as usize]
+    }
+
+    /// What a one-way elevator at `position` takes next of these lanes of a VM, as far as their
+    /// gates are open: the nearest ahead, or one behind that is nearer even so; where neither is
+    /// within reach, the lowest.
+    pub(super) fn next(
+        &self,
+        facts: &Facts,
+        vm: VmId,
+        lanes: &[Lane],
+        position: u64,
+        back: Backwards,
+    ) -> Option<u32> {
+        let mut best: Option<(u64, u64, usize)> = None;
+        let mut lowest: Option<(u64, usize)> = None;
+        for &lane in lanes {
+            if !facts.gate_open(vm, lane) || facts.lane_head(vm, lane).is_none() {
+                continue;
+            }
+            let set = set_of(vm, lane);
+            let [behind, ahead] = self.sorted.around(set, position);
+            let ahead = ahead.map(|(addr, id)| (addr - position, 0, id));
+            let behind = behind.and_then(|(addr, id)| {
+                let distance = position - addr;
+                let cost = distance.saturating_mul(back.penalty);
+                (distance <= back.max).then_some((cost, 1, id))
+            });
+            let nearest = [best, ahead, behind].into_iter().flatten();
+            best = nearest.min_by_key(|&(cost, way, _)| (cost, way));
+            if best.is_none() {
+                lowest = [lowest, self.sorted.first(set)].into_iter().flatten().min();
+            }
+        }
+        let chosen = best.map(|(_, _, id)| id).or(lowest.map(|(_, id)| id));
+        chosen.map(|id| id as u32)
+    }
+
+    pub(super) fn footprint() -> Footprint {
+        Footprint {
+            vm: Lane::ALL.len() * Treaps::BYTES_PER_SET,
+            request: size_of::<Nanos>() + Treaps::BYTES_PER_ID,
+            ..Footprint::default()
+        }
+    }
+}
+
+fn set_of(vm: VmId, lane: Lane) -> usize {
+    vm.index() * Lane::ALL.len() + lane.index()
+}

@@ -1,0 +1,288 @@
+//! CFQ's parameters, and the lengths of slices that follow from them.
+
+use super::Cfq;
+use tidegate_base::objective::Priority;
+use tidegate_base::time::Nanos;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
+use tidegate_core::roles::Dispatcher;
+use tidegate_core::starvation::{Bound, Slices};
+
+/// A kind of workload has at least so long (Linux: `CFQ_MIN_TT`, two ticks).
+pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
+
+/// What class a background tenant has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackgroundClass {
+    /// The idle class.
+    Idle,
+    /// The middle of best effort, as a process under Linux has.
+    BestEffort,
+    /// Its objective's.
+    AsNamed,
+}
+
+impl BackgroundClass {
+    /// The configuration's words, in the order of the variants.
+    pub const WORDS: &[&str] = &["idle", "best-effort", "as-named"];
+
+    /// By its place among the words.
+    pub(crate) fn from_word(place: u64) -> BackgroundClass {
+        use BackgroundClass::*;
+        [Idle, BestEffort, AsNamed][place as usize]
+    }
+}
+
+/// CFQ's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CfqParams {
+    /// Time slice of a synchronous queue of level 4.
+    pub slice_sync: Nanos,
+    /// The same of an asynchronous one.
+    pub slice_async: Nanos,
+    /// How long an active queue is waited for.
+    pub slice_idle: Nanos,
+    /// I/Os of the active queue in flight at most, while others wait; half of it before the
+    /// first has ended and when the slice is nearly over.
+    pub quantum: u32,
+    /// I/Os of a slice of asynchronous writes while others wait: twice this for each level from
+    /// its own down to the lowest.
+    pub slice_async_rq: u32,
+    /// VMs that seek are not waited for one by one, but all of them together.
+    pub group_seekers: bool,
+    /// Slices are shorter when so many queues wait that one each takes longer than
+    /// `target_latency`.
+    pub low_latency: bool,
+    /// In it each queue of a class is to have its turn.
+    pub target_latency: Nanos,
+    /// After how long synchronous and asynchronous requests expire.
+    pub fifo_expire: [Nanos; 2],
+    /// How far back the elevator goes, in bytes.
+    pub back_seek_max: u64,
+    /// How many bytes ahead count as much as one back.
+    pub back_seek_penalty: u64,
+    /// VMs have classes; else all are in the middle of best effort.
+    pub priorities: bool,
+    /// Writes go in queues of their own, behind.
+    pub async_writes: bool,
+    /// Of background tenants.
+    pub background_class: BackgroundClass,
+    /// For so long nobody else has asked when the idle class goes.
+    pub idle_grace: Nanos,
+    /// An idle VM that waited so long has an I/O; zero: it has none.
+    pub idle_overdue: Nanos,
+}
+
+impl CfqParams {
+    /// A queue's time slice: a fifth of the base more for each level above 4, a fifth less for
+    /// each below.
+    pub(super) fn slice(&self, sync: bool, class: Priority) -> Nanos {
+        let level = level_of(class);
+        let base = if sync {
+            self.slice_sync
+        } else {
+            self.slice_async
+        };
+        Nanos(base.0 / 5 * (5 + MIDDLE as u64 - level as u64))
+    }
+
+    /// I/Os of asynchronous writes in a slice while others wait (`cfq_prio_to_maxrq`).
+    pub(super) fn most_async(&self, class: Priority) -> u32 {
+        2 * self.slice_async_rq * u32::from(LEVELS - level_of(class))
+    }
+
+    /// How long a queue may be passed over.
+    pub(super) fn starvation(&self) -> Bound {
+        let base = match self.async_writes {
+            true => self.slice_sync.max(self.slice_async),
+            false => self.slice_sync,
+        };
+        Bound::Slices(Slices {
+            longest: Nanos(base.0 / 5 * 9),
+            idle: self.slice_idle,
+            overdue: self.idle_overdue,
+            priorities: self.priorities,
+            background: match self.background_class {
+                BackgroundClass::Idle => Some(Priority::Idle),
+                BackgroundClass::BestEffort => Some(Priority::DEFAULT),
+                BackgroundClass::AsNamed => None,
+            },
+            by_lane: self.async_writes,
+            workload: match self.group_seekers {
+                true => self.longest_workload(),
+                false => Nanos::ZERO,
+            },
+        })
+    }
+
+    /// For how long queues of one kind of workload go on among themselves at most.
+    fn longest_workload(&self) -> Nanos {
+        let idles = self.slice_idle + self.slice_idle;
+        self.target_latency.max(idles).max(LEAST_TURN)
+    }
+
+    /// The longest slice of a synchronous queue: who has less is due later.
+    pub(super) fn longest_slice(&self) -> Nanos {
+        self.slice(true, Priority::BestEffort(0))
+    }
+}
+
+/// The level whose slice is the base.
+const MIDDLE: u8 = 4;
+/// How many there are.
+const LEVELS: u8 = Priority::LEVEL_MAX + 1;
+
+fn level_of(class: Priority) -> u8 {
+    match class {
+        Priority::BestEffort(level) => level,
+        Priority::RealTime | Priority::Idle => MIDDLE,
+    }
+}
+
+/// Whether these parameters, where a composition has them, take classes of priority away from
+/// the objectives of VMs, or of background tenants.
+pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
+    let class = params.find("background_class").filter(|_| background);
+    let named = |word| BackgroundClass::from_word(word) == BackgroundClass::AsNamed;
+    class.is_some_and(|word| !named(word)) || params.find("priorities") == Some(0)
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "cfq",
+    summary: "time slices of the disk, by class and level of priority",
+    params: PARAMS,
+    honours: Honours {
+        priority: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let duration = |name| Nanos(params.get(name));
+        let params = CfqParams {
+            slice_sync: duration("slice_sync"),
+            slice_async: duration("slice_async"),
+            slice_idle: duration("slice_idle"),
+            quantum: params.get("slice_depth") as u32,
+            slice_async_rq: params.get("slice_async_rq") as u32,
+            group_seekers: params.get("group_seekers") == 1,
+            low_latency: params.get("low_latency") == 1,
+            target_latency: duration("target_latency"),
+            fifo_expire: ["fifo_expire_sync", "fifo_expire_async"].map(duration),
+            back_seek_max: params.get("back_seek_max"),
+            back_seek_penalty: params.get("back_seek_penalty"),
+            priorities: params.get("priorities") == 1,
+            async_writes: params.get("async_writes") == 1,
+            background_class: BackgroundClass::from_word(params.get("background_class")),
+            idle_grace: duration("idle_class_grace"),
+            idle_overdue: duration("idle_class_overdue"),
+        };
+        Box::new(Cfq::new(params, capacity))
+    },
+};
+
+/// What Linux calls them, but for `slice_depth` (its `quantum`, which is deficit round robin's
+/// here) and the last five.
+static PARAMS: &[ParamInfo] = &[
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span("slice_sync", 100_000_000, "time slice of a VM at level 4")
+    },
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span("slice_async", 40_000_000, "the same of asynchronous writes")
+    },
+    ParamInfo {
+        max: 100_000_000,
+        ..ParamInfo::span(
+            "slice_idle",
+            8_000_000,
+            "how long a VM's next request is waited for",
+        )
+    },
+    ParamInfo {
+        name: "slice_depth",
+        kind: ParamKind::Count,
+        default: 8,
+        min: 1,
+        max: 4096,
+        help: "I/Os of one VM in flight at most while others wait",
+    },
+    ParamInfo {
+        name: "slice_async_rq",
+        kind: ParamKind::Count,
+        default: 2,
+        min: 1,
+        max: 100_000_000,
+        help: "I/Os of asynchronous writes in a slice: twice this a level from 7 up",
+    },
+    ParamInfo::flag(
+        "group_seekers",
+        "VMs that seek are waited for all together, not one by one",
+    ),
+    ParamInfo::flag(
+        "low_latency",
+        "slices are shorter where each VM's turn would take too long",
+    ),
+    ParamInfo {
+        min: 1_000_000,
+        max: 10_000_000_000,
+        ..ParamInfo::span(
+            "target_latency",
+            300_000_000,
+            "all VMs of a class are to have their turn in it",
+        )
+    },
+    ParamInfo::span(
+        "fifo_expire_sync",
+        125_000_000,
+        "a slice begins with what waited so long",
+    ),
+    ParamInfo::span(
+        "fifo_expire_async",
+        250_000_000,
+        "the same of asynchronous writes",
+    ),
+    ParamInfo {
+        name: "back_seek_max",
+        kind: ParamKind::Bytes,
+        default: 16 << 20,
+        min: 0,
+        max: 1 << 50,
+        help: "how far back the head goes for a request",
+    },
+    ParamInfo {
+        name: "back_seek_penalty",
+        kind: ParamKind::Count,
+        default: 2,
+        min: 1,
+        max: 1000,
+        help: "a byte back counts as so many ahead",
+    },
+    ParamInfo::flag(
+        "priorities",
+        "VMs have classes; without: all are best effort of level 4",
+    ),
+    ParamInfo {
+        default: 0,
+        ..ParamInfo::flag("async_writes", "writes wait in queues of their own, behind")
+    },
+    ParamInfo::choice(
+        "background_class",
+        BackgroundClass::WORDS,
+        "the class of background tenants",
+    ),
+    ParamInfo {
+        max: 1_000_000_000,
+        ..ParamInfo::span(
+            "idle_class_grace",
+            100_000_000,
+            "the idle class goes when nobody has asked for so long",
+        )
+    },
+    ParamInfo::span(
+        "idle_class_overdue",
+        5_000_000_000,
+        "an idle VM that waited so long has an I/O; 0: it has none",
+    ),
+];

@@ -1,0 +1,266 @@
+//! The service trees: the queues that wait, by class, by when they are due, and where seekers
+//! are grouped by kind of workload; whose turn the kinds have, and how long slices are for it.
+
+use super::params::{CfqParams, LEAST_TURN};
+use super::queue::{BEST_EFFORT, IDLE, Kind, Think, rank_of};
+use crate::tournament::Tournament;
+use tidegate_base::time::Nanos;
+
+/// Classes of priority.
+const CLASSES: usize = 3;
+
+/// How strongly a smaller number of busy queues counts in the average: a quarter.
+const SMALLER_WEIGHS: u64 = 4;
+
+/// The kind of workload that has its turn.
+#[derive(Clone, Copy, Debug)]
+struct Serving {
+    rank: u64,
+    kind: Kind,
+    expires: Nanos,
+}
+
+/// The service trees.
+#[derive(Debug)]
+pub(super) struct Trees {
+    /// One; or one a kind, and the idle class in that of `Sync`. That of a kind that there is not
+    /// has no room.
+    trees: Vec<Tournament>,
+    /// Queues in them, by class and kind.
+    counts: [[u64; Kind::ALL.len()]; CLASSES],
+    serving: Option<Serving>,
+    /// Busy queues of a class, an average that follows upwards at once.
+    busy: [u64; CLASSES],
+    /// How long those of a class and a kind take together from an end to the next request, and
+    /// when the last I/O of them ended ([`Nanos::MAX`]: none has).
+    thinks: [[Think; Kind::ALL.len()]; CLASSES],
+    last_end: [[Nanos; Kind::ALL.len()]; CLASSES],
+}
+
+/// Of how many queues each tree has room.
+fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
+    let asynchronous = if params.async_writes { queues } else { 0 };
+    let by_kind = [asynchronous, queues, queues];
+    let first = if params.group_seekers {
+        0
+    } else {
+        by_kind.len() - 1
+    };
+    by_kind.into_iter().skip(first)
+}
+
+impl Trees {
+    /// For so many queues.
+    pub(super) fn new(queues: usize, params: &CfqParams) -> Trees {
+        let trees = rooms(queues, params).map(Tournament::with_capacity);
+        Trees {
+            trees: trees.collect(),
+            counts: [[0; Kind::ALL.len()]; CLASSES],
+            serving: None,
+            busy: [0; CLASSES],
+            thinks: [[Think::UNKNOWN; Kind::ALL.len()]; CLASSES],
+            last_end: [[Nanos::MAX; Kind::ALL.len()]; CLASSES],
+        }
+    }
+
+    /// Memory of `queues` queues.
+    pub(super) fn bytes(queues: usize, params: &CfqParams) -> usize {
+        rooms(queues, params).map(Tournament::bytes).sum()
+    }
+
+    fn place(&self, rank: u64, kind: Kind) -> usize {
+        match (self.trees.len(), rank) {
+            (1, _) => 0,
+            (_, IDLE) => Kind::Sync as usize,
+            _ => kind as usize,
+        }
+    }
+
+    pub(super) fn put(&mut self, queue: usize, kind: Kind, key: u64) {
+        let rank = rank_of(key);
+        let place = self.place(rank, kind);
+        self.trees[place].set(queue, key);
+        self.counts[rank as usize][kind as usize] += 1;
+    }
+
+    /// It was put in with this kind, in a class of this rank.
+    pub(super) fn take(&mut self, queue: usize, kind: Kind, rank: u64) {
+        let place = self.place(rank, kind);
+        self.trees[place].remove(queue);
+        self.counts[rank as usize][kind as usize] -= 1;
+    }
+
+    /// How many queues of a class and a kind wait.
+    pub(super) fn count(&self, rank: u64, kind: Kind) -> u64 {
+        self.counts[rank as usize][kind as usize]
+    }
+
+    /// How many queues wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+
+    /// How many of them are synchronous.
+    pub(super) fn waiting_sync(&self) -> u64 {
+        let asynchronous = self.counts.iter().map(|of| of[Kind::Async as usize]);
+        self.waiting() - asynchronous.sum::<u64>()
+    }
+
+    fn busy_in(&self, rank: u64) -> u64 {
+        self.counts[rank as usize].iter().sum()
+    }
+
+    /// The highest class that waits.
+    pub(super) fn first_rank(&self) -> Option<u64> {
+        let ranks = self.counts.iter().map(|of| of.iter().any(|&n| n > 0));
+        ranks
+            .into_iter()
+            .position(|any| any)
+            .map(|rank| rank as u64)
+    }
+
+    /// Whose turn is next, with its rank: of the kind of workload that has its turn, or else of
+    /// the one whose first is due first, which then has its.
+    pub(super) fn next(&mut self, params: &CfqParams, now: Nanos) -> Option<(u64, usize)> {
+        let rank = self.first_rank()?;
+        if self.trees.len() == 1 || rank == IDLE {
+            let place = self.place(rank, Kind::Sync);
+            return self.trees[place].peek().map(|(_, queue)| (rank, queue));
+        }
+        let of_kind = |kind: Kind| {
+            let first = self.trees[kind as usize].peek();
+            first.filter(|&(key, _)| rank_of(key) == rank)
+        };
+        let goes_on = self.serving.filter(|s| s.rank == rank && now <= s.expires);
+        if let Some((_, queue)) = goes_on.and_then(|serving| of_kind(serving.kind)) {
+            return Some((rank, queue));
+        }
+        let firsts = Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((of_kind(kind)?, kind)));
+        let ((_, queue), kind) = firsts.min_by_key(|&((key, _), _)| key)?;
+        self.serve(params, now, rank, kind);
+        Some((rank, queue))
+    }
+
+    /// A queue has preempted, and its kind of workload has its turn.
+    pub(super) fn preempted(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
+        let goes_on = self
+            .serving
+            .is_some_and(|s| (s.rank, s.kind) == (rank, kind));
+        if self.trees.len() > 1 && !goes_on {
+            self.serve(params, now, rank, kind);
+        }
+    }
+
+    /// The turn of a kind of workload begins: of the target latency what its queues are of all
+    /// in the class.
+    fn serve(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
+        let target = params.target_latency.0;
+        let (count, busy) = (self.count(rank, kind), self.busy_in(rank).max(1));
+        let share = target * count / busy.max(self.busy[rank as usize]);
+        let turn = match kind {
+            Kind::Async => {
+                let all: u64 = self.counts.iter().map(|of| of[Kind::Async as usize]).sum();
+                let share = share.min(target * all / self.waiting().max(1));
+                let ratio = params.slice_async.0 as u128;
+                (share as u128 * ratio / params.slice_sync.0 as u128) as u64
+            }
+            Kind::NoIdle | Kind::Sync => share.max(params.slice_idle.0.saturating_mul(2)),
+        };
+        self.serving = Some(Serving {
+            rank,
+            kind,
+            expires: now + Nanos(turn.max(LEAST_TURN.0)),
+        });
+    }
+
+    /// A slice as it is granted: with `low_latency`, shorter where all busy queues of a class
+    /// would need more than the target latency for one each.
+    pub(super) fn granted(&mut self, params: &CfqParams, rank: u64, slice: Nanos) -> Nanos {
+        if !params.low_latency || rank > BEST_EFFORT {
+            return slice;
+        }
+        let (busy, known) = (self.busy_in(rank) + 1, self.busy[rank as usize]);
+        let average =
+            (busy.max(known) * (SMALLER_WEIGHS - 1) + busy.min(known) + SMALLER_WEIGHS / 2)
+                / SMALLER_WEIGHS;
+        self.busy[rank as usize] = average;
+        let (base, target) = (params.slice_sync.0 as u128, params.target_latency.0 as u128);
+        let (slice, expected) = (slice.0 as u128, base * average as u128);
+        if expected <= target {
+            return Nanos(slice as u64);
+        }
+        let least = slice.min(2 * params.slice_idle.0 as u128 * slice / base);
+        Nanos((slice * target / expected).max(least) as u64)
+    }
+
+    /// A queue has a request more; thoughts count for `longest` at most.
+    pub(super) fn asked(&mut self, (rank, kind): (u64, Kind), now: Nanos, longest: Nanos) {
+        let last_end = self.last_end[rank as usize][kind as usize];
+        if last_end != Nanos::MAX {
+            let thought = now.since(last_end).min(longest);
+            self.thinks[rank as usize][kind as usize].sample(thought);
+        }
+    }
+
+    pub(super) fn ended(&mut self, (rank, kind): (u64, Kind), now: Nanos) {
+        self.last_end[rank as usize][kind as usize] = now;
+    }
+
+    /// The mean time to think of all queues of a class and a kind.
+    pub(super) fn thinks(&self, rank: u64, kind: Kind) -> Option<Nanos> {
+        self.thinks[rank as usize][kind as usize].mean()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::cfq::BackgroundClass;
+    use tidegate_core::starvation::Bound;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    fn params(target_latency: Nanos, slice_idle: Nanos) -> CfqParams {
+        CfqParams {
+            slice_sync: MS,
+            slice_async: MS,
+            slice_idle,
+            quantum: 8,
+            slice_async_rq: 2,
+            group_seekers: true,
+            low_latency: false,
+            target_latency,
+            fifo_expire: [Nanos::ZERO; 2],
+            back_seek_max: 0,
+            back_seek_penalty: 1,
+            priorities: true,
+            async_writes: true,
+            background_class: BackgroundClass::Idle,
+            idle_grace: Nanos::ZERO,
+            idle_overdue: Nanos::ZERO,
+        }
+    }
+
+    #[test]
+    fn no_kind_of_workload_has_its_turn_for_longer_than_is_stated() {
+        let spans = [0, 1, 5, 100].map(Nanos::from_millis);
+        for (target, idle) in spans[1..].iter().flat_map(|t| spans.map(|idle| (*t, idle))) {
+            let params = params(target, idle);
+            let Bound::Slices(stated) = params.starvation() else {
+                panic!("CFQ is bounded by slices");
+            };
+            for kind in Kind::ALL {
+                let mut trees = Trees::new(2, &params);
+                trees.put(1, kind, BEST_EFFORT << 62);
+                assert_eq!(trees.next(&params, MS), Some((BEST_EFFORT, 1)));
+                let turn = trees.serving.expect("a turn began").expires.since(MS);
+                assert!(
+                    turn <= stated.workload,
+                    "{kind:?}, {target}, {idle}: {turn}"
+                );
+            }
+        }
+    }
+}

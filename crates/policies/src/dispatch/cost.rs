@@ -1,0 +1,478 @@
+//! What an I/O costs its VM, for the dispatchers that give VMs shares by weight.
+//!
+//! Four ways to count, by the parameter `cost`: bytes, requests, size classes, or the time that the
+//! device takes for an I/O of its kind when it is saturated (`device-time`), which is vFair's cost
+//! of an I/O (Lu et al., SoCC 2015, section 4.1): 1 / IOPS of the profile's curve for its direction,
+//! its place and its size.
+//!
+//! Costs are counted in points, so fine that virtual time, which is points by weight, keeps an order
+//! among 10,000 VMs of weight 10,000: 256 to a byte, 2^20 to a request, one to a picosecond.
+//!
+//! Readings of `device-time`:
+//! - An I/O is sequential when it begins where one of its VM's last 32 I/Os ended, in the order in
+//!   which they went to the device. What stands between of other VMs does not matter: a VM that
+//!   reads in sequence is charged as such, whoever it is beside. So who breaks whose sequence is
+//!   everybody's loss in proportion, not one VM's (vFair's BOPS).
+//! - What moves no data (flushes, discards, zeroing by the device's tables) costs a random write of
+//!   the smallest measured size, and is no part of a stream.
+//! - A longer I/O is never cheaper than a shorter one: where the measured curve falls, the cost
+//!   stays. An I/O costs 2^43 ps (8.8 s) at most.
+//! - A profile that is replaced counts from the next I/O on; what was charged by the one before stays
+//!   charged. One that is taken away goes on counting. Before there was any, each I/O costs the same,
+//!   2^20 ps; configuration and API do not let it come to that.
+
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::ends::Ends;
+use tidegate_base::request::{DeviceIo, Op};
+use tidegate_capacity::profile::{Access, Curve, Direction, Profile};
+use tidegate_core::facts::{Facts, Unit, moved};
+use tidegate_core::part::{ParamInfo, Params};
+use tidegate_core::roles::{Event, Interests, Knob};
+use tidegate_core::starvation::Cost;
+
+/// What an I/O costs its VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CostBy {
+    /// Its bytes, at least `cost_size`.
+    Bytes,
+    /// The guest requests it serves first.
+    Requests,
+    /// The multiples of `cost_size` it begins.
+    SizeClasses,
+    /// The device's time, by its profile.
+    DeviceTime,
+}
+
+impl CostBy {
+    /// The configuration's words, in the order of the variants.
+    pub const WORDS: &[&str] = &["bytes", "requests", "size-classes", "device-time"];
+
+    /// By its place among the words.
+    fn from_word(place: u64) -> CostBy {
+        [
+            CostBy::Bytes,
+            CostBy::Requests,
+            CostBy::SizeClasses,
+            CostBy::DeviceTime,
+        ][place as usize]
+    }
+
+    /// Its place among the words: the parameter's value.
+    pub(crate) const fn word(self) -> u64 {
+        self as u64
+    }
+
+    /// Where weights are allocations (up to 2^32), points are 2^so many times finer: a service moves
+    /// its VM on by hundreds of units of virtual time, not by less than one.
+    pub(super) const fn finer(self) -> u32 {
+        match self {
+            CostBy::Bytes | CostBy::DeviceTime => 12,
+            CostBy::Requests | CostBy::SizeClasses => 20,
+        }
+    }
+
+    /// By how many units of cost two units of virtual time of the largest allocation are apart.
+    pub(super) const fn allocated_rounding(self) -> u64 {
+        ((2 * Knob::MOST_ALLOCATION) >> (self.shift() + self.finer())) + 1
+    }
+
+    /// A unit of it is 2^so many points.
+    const fn shift(self) -> u32 {
+        match self {
+            CostBy::Bytes => 8,
+            CostBy::Requests | CostBy::SizeClasses => 20,
+            CostBy::DeviceTime => 0,
+        }
+    }
+}
+
+/// How a dispatcher counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CostParams {
+    /// By what.
+    pub by: CostBy,
+    /// The smallest cost in bytes, and the size of a size class.
+    pub size: u32,
+}
+
+impl CostParams {
+    /// The parameter that says by what.
+    pub(crate) const BY: ParamInfo =
+        ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM");
+
+    /// Below it an I/O takes a device about as long as one of this size does.
+    pub(crate) const SIZE: ParamInfo = ParamInfo {
+        name: "cost_size",
+        kind: tidegate_core::part::ParamKind::Bytes,
+        default: 16 << 10,
+        min: 512,
+        max: 16 << 20,
+        help: "an I/O costs at least so many bytes; the size of a size class",
+    };
+
+    pub(crate) fn from_params(params: &Params) -> CostParams {
+        CostParams {
+            by: CostBy::from_word(params.get(Self::BY.name)),
+            size: params.get(Self::SIZE.name) as u32,
+        }
+    }
+
+    /// Whether these values of a composition's parameters count the device's time.
+    pub(crate) fn need_profile(params: &Params) -> bool {
+        let by = params.find(Self::BY.name).map(CostBy::from_word);
+        by == Some(CostBy::DeviceTime)
+    }
+}
+
+/// No I/O costs more points, so that 32 of them by the least weight are far from virtual time's end.
+const LARGEST: u64 = 1 << 43;
+/// The fraction's bits of a slope, which is in picoseconds a byte.
+const SLOPE: u32 = 20;
+
+/// Between the sizes that were measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Segment {
+    from: u32,
+    cost: u64,
+    slope: u64,
+}
+
+/// A profile's curve as a cost: never falling, rounded up, without a division to look it up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct CostCurve(Box<[Segment]>);
+
+impl CostCurve {
+    fn of(curve: &Curve) -> CostCurve {
+        let mut highest = 1;
+        let rising = curve.points().iter().map(|&(size, time)| {
+            highest = time.clamp(highest, LARGEST);
+            (size, highest)
+        });
+        let rising: Vec<(u32, u64)> = rising.collect();
+        let slope = |low: (u32, u64), high: (u32, u64)| {
+            ((high.1 - low.1) << SLOPE).div_ceil(u64::from(high.0 - low.0))
+        };
+        // Beyond the last size the measured line goes on, where it does not fall; of a single one, from
+        // no bytes in no time.
+        let measured = |&(size, time): &(u32, u64)| (size, time.min(LARGEST));
+        let beyond = match curve.points() {
+            [.., low, high] if high.1 < low.1 => 0,
+            [.., low, high] => slope(measured(low), measured(high)),
+            all => all.first().map_or(0, |one| slope((0, 0), measured(one))),
+        };
+        let segments = rising.iter().enumerate().map(|(n, &low)| Segment {
+            from: low.0,
+            cost: low.1,
+            slope: rising.get(n + 1).map_or(beyond, |&high| slope(low, high)),
+        });
+        CostCurve(segments.collect())
+    }
+
+    fn flat(cost: u64) -> CostCurve {
+        let segment = Segment {
+            from: 1,
+            cost,
+            slope: 0,
+        };
+        CostCurve(Box::new([segment]))
+    }
+
+    #[inline]
+    fn cost(&self, bytes: u32) -> u64 {
+        let begun = self.0.iter().filter(|segment| segment.from <= bytes);
+        let Some(segment) = begun.count().checked_sub(1).map(|at| self.0[at]) else {
+            return self.0[0].cost;
+        };
+        let along = u128::from(segment.slope) * u128::from(bytes - segment.from);
+        let along = (along + ((1 << SLOPE) - 1)) >> SLOPE;
+        (u128::from(segment.cost) + along).min(LARGEST.into()) as u64
+    }
+}
+
+/// The four curves of a profile: reads, then writes; sequential, then random.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct DeviceTime([CostCurve; 4]);
+
+impl DeviceTime {
+    fn of(profile: Option<&Profile>) -> DeviceTime {
+        let Some(profile) = profile else {
+            return DeviceTime([(); 4].map(|()| CostCurve::flat(Profile::UNKNOWN_PS)));
+        };
+        let curve = |direction, access| CostCurve::of(profile.curve(direction, access));
+        DeviceTime([
+            curve(Direction::Read, Access::Sequential),
+            curve(Direction::Read, Access::Random),
+            curve(Direction::Write, Access::Sequential),
+            curve(Direction::Write, Access::Random),
+        ])
+    }
+
+    #[inline]
+    fn cost(&self, direction: Direction, access: Access, bytes: u32) -> u64 {
+        self.0[direction as usize * 2 + access as usize].cost(bytes)
+    }
+
+    fn flush(&self) -> u64 {
+        self.cost(Direction::Write, Access::Random, 0)
+    }
+
+    fn largest(&self, device: &DeviceSpec) -> u64 {
+        let of_curve = |curve: &CostCurve| curve.cost(device.max_io);
+        self.0.iter().map(of_curve).max().unwrap_or(LARGEST)
+    }
+}
+
+/// What I/Os cost, in points; follows VMs' streams where that depends on them.
+#[derive(Debug)]
+pub(super) struct CostModel {
+    params: CostParams,
+    time: DeviceTime,
+    /// By VM: where its last I/Os ended, and how many there were. Empty unless time counts.
+    streams: Vec<Ends>,
+    counts: Vec<u32>,
+}
+
+impl CostModel {
+    pub(super) fn new(params: CostParams, vms: usize) -> CostModel {
+        let vms = match params.by {
+            CostBy::DeviceTime => vms,
+            CostBy::Bytes | CostBy::Requests | CostBy::SizeClasses => 0,
+        };
+        CostModel {
+            params,
+            time: DeviceTime::of(None),
+            streams: vec![Ends::NONE; vms],
+            counts: vec![0; vms],
+        }
+    }
+
+    /// The events it needs, beside the starts of I/Os.
+    pub(super) fn interests(&self) -> Interests {
+        match self.params.by {
+            CostBy::DeviceTime => Interests::PROFILE.and(Interests::VMS),
+            CostBy::Bytes | CostBy::Requests | CostBy::SizeClasses => Interests::NONE,
+        }
+    }
+
+    /// To be told of them before its dispatcher acts on them.
+    pub(super) fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::ProfileChanged if facts.profile().is_some() => {
+                self.time = DeviceTime::of(facts.profile());
+            }
+            Event::VmAdded(vm) => {
+                if let Some(stream) = self.streams.get_mut(vm.index()) {
+                    *stream = Ends::NONE;
+                    self.counts[vm.index()] = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What an I/O that starts costs. To be asked once for each, in their order.
+    #[inline]
+    pub(super) fn charge(&mut self, facts: &Facts, io: &DeviceIo) -> u64 {
+        let bytes = moved(facts, io.op, io.len);
+        if self.params.by != CostBy::DeviceTime {
+            return self.counted(io.op, bytes, io.first_ops);
+        }
+        let cost = self.time(io.vm.index(), io.op, io.addr, bytes);
+        if bytes > 0 {
+            let count = &mut self.counts[io.vm.index()];
+            self.streams[io.vm.index()].push((*count).into(), io.addr + u64::from(bytes));
+            *count = count.wrapping_add(1);
+        }
+        cost
+    }
+
+    /// The same in points finer by so many bits, a part of a request by its part of the bytes: where
+    /// requests are counted, the others would have its parts go in a row once the first is paid for.
+    #[inline]
+    pub(super) fn charge_parts(&mut self, facts: &Facts, io: &DeviceIo, finer: u32) -> u64 {
+        if self.params.by != CostBy::Requests || io.len >= io.part_of {
+            return self.charge(facts, io) << finer;
+        }
+        let request = 1_u128 << (self.params.by.shift() + finer);
+        (request * u128::from(io.len) / u128::from(io.part_of)) as u64
+    }
+
+    /// What a unit's next I/O, no longer than `most` bytes, will cost at most.
+    #[inline]
+    pub(super) fn of_head(&self, facts: &Facts, unit: &Unit, most: u32) -> u64 {
+        let bytes = moved(facts, unit.op, unit.len.min(most));
+        match self.params.by {
+            CostBy::DeviceTime => self.time(unit.vm.index(), unit.op, unit.addr, bytes),
+            _ => self.counted(unit.op, bytes, unit.requests),
+        }
+    }
+
+    /// Bytes of an I/O, with what may go along with a unit, that cost no more than so many points, which
+    /// the unit's own do not. Where it is not bytes that count, the unit goes by itself.
+    #[inline]
+    pub(super) fn most_bytes(&self, unit: &Unit, points: u64) -> u32 {
+        match self.params.by {
+            _ if !unit.op.merges() => u32::MAX,
+            CostBy::Bytes => {
+                let bytes = points >> self.params.by.shift();
+                u32::try_from(bytes).unwrap_or(u32::MAX).max(unit.len)
+            }
+            _ => unit.len,
+        }
+    }
+
+    #[inline]
+    fn counted(&self, op: Op, bytes: u32, requests: u32) -> u64 {
+        let size = self.params.size;
+        let units = match self.params.by {
+            CostBy::Requests if op != Op::Flush => requests,
+            // Flushes that joined go as one.
+            CostBy::Requests => 1,
+            CostBy::SizeClasses if bytes > size => bytes.div_ceil(size),
+            CostBy::SizeClasses => 1,
+            CostBy::Bytes | CostBy::DeviceTime => bytes.max(size),
+        };
+        u64::from(units) << self.params.by.shift()
+    }
+
+    #[inline]
+    fn time(&self, vm: usize, op: Op, addr: u64, bytes: u32) -> u64 {
+        if bytes == 0 {
+            return self.time.flush();
+        }
+        let access = match self.streams[vm].meet(addr) {
+            true => Access::Sequential,
+            false => Access::Random,
+        };
+        self.time.cost(Direction::of(op), access, bytes)
+    }
+
+    /// What `bytes` are worth where a parameter names an amount of service in them: that many; the
+    /// requests of `cost_size` that they are; or the time of a random read of so many.
+    pub(super) fn worth(&self, bytes: u32, device: &DeviceSpec) -> u64 {
+        Self::worth_by(&self.params, &self.time, bytes, device)
+    }
+
+    fn worth_by(params: &CostParams, time: &DeviceTime, bytes: u32, device: &DeviceSpec) -> u64 {
+        let units = match params.by {
+            CostBy::Bytes => bytes.into(),
+            CostBy::Requests | CostBy::SizeClasses => bytes.div_ceil(params.size).into(),
+            // Not so little that the largest I/O would take its VM more than a thousand turns.
+            CostBy::DeviceTime => (time.cost(Direction::Read, Access::Random, bytes))
+                .max(time.largest(device).div_ceil(1024)),
+        };
+        units << params.by.shift()
+    }
+
+    /// What a flush costs, and all that moves no data.
+    #[inline]
+    pub(super) fn flush(&self) -> u64 {
+        match self.params.by {
+            CostBy::DeviceTime => self.time.flush(),
+            _ => self.counted(Op::Flush, 0, 1),
+        }
+    }
+
+    /// No I/O costs more.
+    #[inline]
+    pub(super) fn largest(&self, device: &DeviceSpec) -> u64 {
+        match self.params.by {
+            CostBy::DeviceTime => self.time.largest(device),
+            by => Self::stated_by(&self.params, &self.time, device).largest(device) << by.shift(),
+        }
+    }
+
+    /// The cost as bounds on starvation are stated in it, with such a profile.
+    pub(super) fn stated(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Cost {
+        Self::stated_by(&self.params, &DeviceTime::of(profile), device)
+    }
+
+    fn stated_by(params: &CostParams, time: &DeviceTime, device: &DeviceSpec) -> Cost {
+        let size = params.size.into();
+        match params.by {
+            CostBy::Bytes => Cost::Bytes { least: size },
+            CostBy::Requests => Cost::Requests,
+            CostBy::SizeClasses => Cost::Classes { size },
+            CostBy::DeviceTime => Cost::DeviceTime {
+                flush: time.flush(),
+                largest: time.largest(device),
+            },
+        }
+    }
+
+    /// [`CostModel::worth`] in the units of [`CostModel::stated`].
+    pub(super) fn stated_worth(
+        &self,
+        bytes: u32,
+        device: &DeviceSpec,
+        profile: Option<&Profile>,
+    ) -> u64 {
+        let time = DeviceTime::of(profile);
+        Self::worth_by(&self.params, &time, bytes, device) >> self.params.by.shift()
+    }
+
+    /// Bytes a VM takes in it.
+    pub(super) fn bytes_per_vm(&self) -> usize {
+        match self.streams.is_empty() {
+            true => 0,
+            false => size_of::<Ends>() + size_of::<u32>(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_base::random::SplitMix64;
+
+    fn curve(points: &[(u32, u64)]) -> Curve {
+        let points: Vec<_> = points
+            .iter()
+            .map(|&(s, ps)| (s, 1e12 / ps as f64))
+            .collect();
+        Curve::new(&points).expect("sizes and times are in range")
+    }
+
+    #[test]
+    fn costs_never_fall_and_are_no_less_than_the_time() {
+        for seed in 0..2000 {
+            let mut random = SplitMix64::new(seed);
+            let mut points: Vec<(u32, u64)> = (0..random.below(6) + 1)
+                .map(|_| {
+                    let size = 1 << random.below(20);
+                    let time = 1 << random.below(36);
+                    (512 + random.below(size) as u32, 1 + random.below(time))
+                })
+                .collect();
+            points.sort_unstable();
+            points.dedup_by_key(|point| point.0);
+            let (curve, rising) = (curve(&points), points.windows(2).all(|p| p[0].1 <= p[1].1));
+            let costs = CostCurve::of(&curve);
+            let mut before = 0;
+            for bytes in (0..200).map(|n| n * 7919) {
+                let (cost, time) = (costs.cost(bytes), curve.time_ps(bytes));
+                assert!(cost >= before, "{points:?}: falls at {bytes}");
+                assert!(cost >= time.min(LARGEST), "{points:?}: {cost} at {bytes}");
+                // Rounded up, by less than a picosecond for each MiB and one.
+                let near = cost <= time.min(LARGEST) + 3;
+                assert!(near || !rising, "{points:?}: {cost} at {bytes}, not {time}");
+                before = cost;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_measured_costs_what_was_measured() {
+        let points = [
+            (4096, 5_434_000_000),
+            (65536, 5_966_000_000),
+            (1 << 20, 14_091_000_000),
+        ];
+        let costs = CostCurve::of(&curve(&points));
+        for (size, time) in points {
+            assert_eq!(costs.cost(size), time);
+        }
+        assert_eq!(costs.cost(0), points[0].1);
+        assert_eq!(costs.cost(u32::MAX), LARGEST);
+    }
+}

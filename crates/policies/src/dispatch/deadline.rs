@@ -1,0 +1,456 @@
+//! Deadline: batches in the order of addresses, and a soft deadline for every unit; what
+//! Linux's mq-deadline does (its documentation: deadline-iosched).
+//!
+//! Reads and writes (all that changes the disk) are looked at apart. Each direction knows its
+//! units by address and by the time they have waited. A batch is up to `fifo_batch` I/Os of one
+//! direction, each the next at or behind the address of the one before.
+//!
+//! ```text
+//!            next by address in this direction, and the batch is not full
+//!            +-------+
+//!            v       |         else: which direction?
+//!        [ batch ] --+------>  reads, if any wait; but writes, if they have been passed over
+//!            ^                 `writes_starved` times, or are alone
+//!            |                     |
+//!            |   the next by address behind the last I/O of that direction; but where none
+//!            +---  is, or the oldest has expired, the oldest
+//! ```
+//!
+//! Expiry is looked at between batches only: a batch is the price of order.
+//!
+//! The order of addresses is a [`Forest`] over all units. The oldest of a direction is the
+//! oldest of its lanes' heads, kept in a heap; so a lane whose gate shuts leaves the order of
+//! age at once. From the order of addresses its units are moved aside only when they are come
+//! across, and put back when the gate opens: the head at once, then two for each that goes.
+//! So an opening or a dispatch costs O(log n) however many units a lane holds, a shut lane is
+//! never searched twice, and one that a limit opens for a unit at a time gives them in the
+//! order of arrival, as a limit in front of the scheduler would.
+//!
+//! Readings, where Linux's does not fit or says nothing:
+//! - A unit's time counts from its arrival, its admission, or its lane's gate opening, the
+//!   latest: time that a limit or credits held it is not the scheduler's to make good.
+//! - Units at one address go in the order of their slots.
+//! - The parts of a large request count as I/Os of their own, as Linux splits before it sorts.
+//! - `writes_starved` is at least 1: with 0 reads would starve while any write waits.
+//! - No I/O priorities and no tags held back from asynchronous requests: an engine's VMs have
+//!   no classes, and queues of their own. Front merges are the engine's.
+//! - Flushes pass by (the engine's express lane) and count in no batch.
+//!
+//! Starvation bound: a unit that has expired, with n I/Os to do for it and those of its
+//! direction whose time counts from before, is started within `fifo_batch` x (n + n /
+//! `writes_starved`, rounded up) I/Os if it reads, and `fifo_batch` x n (1 + `writes_starved`)
+//! if it writes. Before it expires there is no bound but that time.
+
+use crate::tree::Forest;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, NIL};
+use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
+use tidegate_core::starvation::{Bound, Expiry};
+
+/// Deadline's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeadlineParams {
+    /// After how long reads and writes expire.
+    pub expire: [Nanos; 2],
+    /// I/Os in a batch at most.
+    pub fifo_batch: u32,
+    /// Batches of reads that may pass waiting writes over.
+    pub writes_starved: u32,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "deadline",
+    summary: "batches in the order of addresses, begun with the oldest once it has expired",
+    params: &[
+        ParamInfo::span(
+            "read_expire",
+            500_000_000,
+            "a read that waited so long goes first",
+        ),
+        ParamInfo::span(
+            "write_expire",
+            5_000_000_000,
+            "a write that waited so long goes first",
+        ),
+        ParamInfo {
+            name: "fifo_batch",
+            kind: ParamKind::Count,
+            default: 16,
+            min: 1,
+            max: 65_536,
+            help: "I/Os in a batch at most; expiry is looked at between batches",
+        },
+        ParamInfo {
+            name: "writes_starved",
+            kind: ParamKind::Count,
+            default: 2,
+            min: 1,
+            max: 65_536,
+            help: "batches of reads that may go before writes that wait",
+        },
+    ],
+    honours: Honours::NONE,
+    build: |params, capacity| {
+        let params = DeadlineParams {
+            expire: ["read_expire", "write_expire"].map(|name| Nanos(params.get(name))),
+            fifo_batch: params.get("fifo_batch") as u32,
+            writes_starved: params.get("writes_starved") as u32,
+        };
+        Box::new(Deadline::new(params, capacity))
+    },
+};
+
+/// Instead of a slot's neighbour aside: it is in the order of addresses, or not here at all.
+const SORTED: u32 = NIL - 1;
+const OUT: u32 = NIL - 2;
+
+/// A request's slot: where the unit of its name stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its key in the order of addresses.
+    addr: u64,
+    /// When it came to the scheduler.
+    entered: Nanos,
+    /// Neighbours aside; or [`SORTED`], or [`OUT`].
+    next: u32,
+    prev: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LaneState {
+    /// When its gate opened last.
+    opened: Nanos,
+    /// Its units aside, in no order.
+    aside: u32,
+    /// The unit by which it stands in the order of age.
+    head: u32,
+}
+
+const EMPTY: LaneState = LaneState {
+    opened: Nanos::ZERO,
+    aside: NIL,
+    head: NIL,
+};
+
+/// A place in the order of age; arrival decides between equals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Age {
+    since: Nanos,
+    seq: u64,
+}
+
+/// What was picked, to be booked once it starts.
+#[derive(Clone, Copy, Debug)]
+struct Picked {
+    slot: u32,
+    /// One past its last byte.
+    end: u64,
+    direction: Lane,
+    /// `starved` from here on, when a batch begins with it.
+    begins: Option<u32>,
+}
+
+/// The dispatcher.
+pub struct Deadline {
+    params: DeadlineParams,
+    places: Vec<Place>,
+    lanes: Vec<LaneState>,
+    /// Units of open lanes, and of shut ones that nobody came across, by address; a set a
+    /// direction.
+    sorted: Forest<u64>,
+    /// VMs whose lane is open and holds units, by the age of the first; a heap a direction.
+    by_age: [IndexedHeap<Age>; 2],
+    /// Of the batch that goes on.
+    direction: Lane,
+    batch: u32,
+    /// Batches of reads since writes were passed over first.
+    starved: u32,
+    /// Where each direction's last I/O began.
+    position: [u64; 2],
+    picked: Option<Picked>,
+    /// The unit that a regulator just let in.
+    admitted: Option<ReqId>,
+}
+
+impl Deadline {
+    /// Room for all the engine can hold.
+    pub fn new(params: DeadlineParams, capacity: &Capacity) -> Deadline {
+        let (vms, requests) = (capacity.vms as usize, capacity.requests as usize);
+        let place = Place {
+            addr: 0,
+            entered: Nanos::ZERO,
+            next: OUT,
+            prev: NIL,
+        };
+        Deadline {
+            params,
+            places: vec![place; requests],
+            lanes: vec![EMPTY; vms * Lane::ALL.len()],
+            sorted: Forest::with_capacity(Lane::ALL.len(), requests),
+            by_age: Lane::ALL.map(|_| IndexedHeap::with_capacity(vms)),
+            direction: Lane::Write,
+            batch: 0,
+            starved: 0,
+            position: [0; 2],
+            picked: None,
+            admitted: None,
+        }
+    }
+
+    fn sort(&mut self, lane: Lane, slot: u32, addr: u64) {
+        self.places[slot as usize].addr = addr;
+        self.places[slot as usize].next = SORTED;
+        self.sorted.insert(lane.index(), addr, slot as usize);
+    }
+
+    fn unsort(&mut self, lane: Lane, slot: u32) {
+        let addr = self.places[slot as usize].addr;
+        let was = self.sorted.remove(lane.index(), addr, slot as usize);
+        debug_assert!(was, "a sorted unit is in the order of addresses");
+    }
+
+    fn put_aside(&mut self, of: usize, slot: u32) {
+        let next = self.lanes[of].aside;
+        self.lanes[of].aside = slot;
+        self.places[slot as usize].next = next;
+        self.places[slot as usize].prev = NIL;
+        if next != NIL {
+            self.places[next as usize].prev = slot;
+        }
+    }
+
+    fn take_from_aside(&mut self, of: usize, slot: u32) {
+        let Place { next, prev, .. } = self.places[slot as usize];
+        match prev {
+            NIL => self.lanes[of].aside = next,
+            p => self.places[p as usize].next = next,
+        }
+        if next != NIL {
+            self.places[next as usize].prev = prev;
+        }
+    }
+
+    /// Back into the order of addresses.
+    fn put_back(&mut self, facts: &Facts, vm: VmId, lane: Lane, slot: u32) {
+        self.take_from_aside(lane_of(vm, lane), slot);
+        let unit = facts.unit(facts.req_id(slot));
+        self.sort(lane, slot, unit.addr);
+    }
+
+    /// Keeps a lane's place in the order of age true.
+    fn rank(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
+        let open = facts.gate_open(vm, lane);
+        let head = facts.lane_head(vm, lane).filter(|_| open);
+        let of = lane_of(vm, lane);
+        let heap = &mut self.by_age[lane.index()];
+        match head {
+            Some(head) => {
+                let entered = self.places[head.index()].entered;
+                let since = entered.max(self.lanes[of].opened);
+                let seq = facts.seq(head);
+                heap.set(vm.index(), Age { since, seq });
+            }
+            None => {
+                heap.remove(vm.index());
+            }
+        }
+        self.lanes[of].head = head.map_or(NIL, |h| h.index);
+    }
+
+    /// The first unit of an open lane at or behind where the direction's last I/O began.
+    fn next_by_address(&mut self, facts: &Facts, direction: Lane) -> Option<u32> {
+        let from = self.position[direction.index()];
+        loop {
+            let (_, slot) = self.sorted.first_from(direction.index(), from)?;
+            let slot = slot as u32;
+            let (vm, lane) = facts.vm_lane(facts.req_id(slot));
+            if facts.gate_open(vm, lane) {
+                return Some(slot);
+            }
+            self.unsort(lane, slot);
+            self.put_aside(lane_of(vm, lane), slot);
+        }
+    }
+
+    /// Which direction the next batch has, and `starved` from then on.
+    fn next_direction(&self) -> Option<(Lane, u32)> {
+        let [reads, writes] = [0, 1].map(|l: usize| !self.by_age[l].is_empty());
+        match (reads, writes) {
+            (true, true) if self.starved >= self.params.writes_starved => Some((Lane::Write, 0)),
+            (true, true) => Some((Lane::Read, self.starved + 1)),
+            (true, false) => Some((Lane::Read, self.starved)),
+            (false, true) => Some((Lane::Write, 0)),
+            (false, false) => None,
+        }
+    }
+
+    /// What a new batch begins with.
+    fn first_of_batch(&mut self, facts: &Facts, direction: Lane) -> u32 {
+        let oldest = self.by_age[direction.index()].peek();
+        let (age, vm) = oldest.expect("the direction was chosen because something waits");
+        let expires = age.since + self.params.expire[direction.index()];
+        let next = match expires > facts.now() {
+            true => self.next_by_address(facts, direction),
+            false => None,
+        };
+        next.unwrap_or_else(|| self.lanes[lane_of(facts.vm_at(vm), direction)].head)
+    }
+
+    fn started(&mut self, facts: &Facts, io: &DeviceIo) {
+        if io.op == Op::Flush {
+            return;
+        }
+        let picked = self.picked.take().expect("only what was picked starts");
+        if let Some(starved) = picked.begins {
+            self.starved = starved;
+            self.batch = 0;
+        }
+        let lane = picked.direction;
+        self.direction = lane;
+        self.batch += 1;
+        self.position[lane.index()] = io.addr;
+        // What is left of it begins further on.
+        if io.addr + (io.len as u64) < picked.end {
+            self.moved(facts, picked.slot, lane);
+        }
+    }
+
+    /// A unit's first byte is another one than it was.
+    fn moved(&mut self, facts: &Facts, slot: u32, lane: Lane) {
+        let place = &self.places[slot as usize];
+        let addr = facts.unit(facts.req_id(slot)).addr;
+        if place.next == SORTED && place.addr != addr {
+            self.unsort(lane, slot);
+            self.sort(lane, slot, addr);
+        }
+    }
+}
+
+fn lane_of(vm: VmId, lane: Lane) -> usize {
+    vm.index() * Lane::ALL.len() + lane.index()
+}
+
+impl Dispatcher for Deadline {
+    fn interests(&self) -> Interests {
+        Interests::STARTED
+            .and(Interests::MERGED)
+            .and(Interests::ADVANCED)
+            .and(Interests::ADMITTED)
+            .and(Interests::VMS)
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let known = facts.unit(unit);
+        let held = self.admitted.take() == Some(unit);
+        let entered = if held { facts.now() } else { known.arrived };
+        self.places[unit.index()].entered = entered;
+        if facts.gate_open(vm, lane) {
+            self.sort(lane, unit.index, known.addr);
+        } else {
+            self.put_aside(lane_of(vm, lane), unit.index);
+        }
+        if facts.lane_head(vm, lane) == Some(unit) {
+            self.rank(facts, vm, lane);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, lane) = facts.vm_lane(unit);
+        let of = lane_of(vm, lane);
+        match self.places[unit.index()].next {
+            SORTED => self.unsort(lane, unit.index),
+            _ => self.take_from_aside(of, unit.index),
+        }
+        self.places[unit.index()].next = OUT;
+        if self.lanes[of].head == unit.index {
+            self.rank(facts, vm, lane);
+        }
+        for _ in 0..2 {
+            let aside = self.lanes[of].aside;
+            if aside != NIL && facts.gate_open(vm, lane) {
+                self.put_back(facts, vm, lane, aside);
+            }
+        }
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, open: bool) {
+        if open {
+            self.lanes[lane_of(vm, lane)].opened = facts.now();
+            if let Some(head) = facts.lane_head(vm, lane)
+                && !matches!(self.places[head.index()].next, SORTED | OUT)
+            {
+                self.put_back(facts, vm, lane, head.index);
+            }
+        }
+        self.rank(facts, vm, lane);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.started(facts, io),
+            Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
+                let (_, lane) = facts.vm_lane(unit);
+                self.moved(facts, unit.index, lane);
+            }
+            Event::Admitted(unit) => self.admitted = Some(unit),
+            Event::VmAdded(vm) => {
+                for lane in Lane::ALL {
+                    self.lanes[lane_of(vm, lane)] = EMPTY;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        Bound::Age(Expiry {
+            after: self.params.expire,
+            batch: self.params.fifo_batch.into(),
+            writes_starved: self.params.writes_starved.into(),
+        })
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let goes_on = match self.batch < self.params.fifo_batch {
+            true => self.next_by_address(facts, self.direction),
+            false => None,
+        };
+        let (slot, direction, begins) = match (goes_on, self.next_direction()) {
+            (Some(slot), _) => (slot, self.direction, None),
+            (None, Some((direction, starved))) => {
+                let slot = self.first_of_batch(facts, direction);
+                (slot, direction, Some(starved))
+            }
+            (None, None) => return Pick::Idle(Nanos::MAX),
+        };
+        let head = facts.req_id(slot);
+        let unit = facts.unit(head);
+        self.picked = Some(Picked {
+            slot,
+            end: unit.addr + unit.len as u64,
+            direction,
+            begins,
+        });
+        Pick::Start {
+            head,
+            max: u32::MAX,
+            held: Nanos::ZERO,
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let lane = size_of::<LaneState>() + IndexedHeap::<Age>::BYTES_PER_ID;
+        Footprint {
+            vm: Lane::ALL.len() * lane,
+            request: size_of::<Place>() + Forest::<u64>::BYTES_PER_ENTRY,
+            ..Footprint::default()
+        }
+    }
+}

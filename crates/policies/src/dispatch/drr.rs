@@ -1,0 +1,406 @@
+//! Deficit round robin over VMs (Shreedhar, Varghese: Efficient fair queueing using deficit
+//! round robin, SIGCOMM 1995, ToN 1996), in bytes unless `cost` says otherwise.
+//!
+//! In every round each VM that waits has one turn: its deficit grows by its quantum, and it is
+//! served while its head costs no more than its deficit. What is left stays for its next turn;
+//! a VM with nothing left to serve leaves the round, and its deficit is lost.
+//!
+//! ```text
+//!   round r        r + 1            r + 2     ...                  r + 63
+//!  [ A* C ]       [ B D ]            [ ]                            [ E ]
+//!    ^ on its turn  ^ had theirs, or woke                             ^ its head costs more than
+//!                     in this round                                     62 quanta from here
+//! ```
+//!
+//! The paper is O(1) only where a quantum covers the largest packet: with less, turns come and
+//! go in which nobody can be served. Such quanta would be a mebibyte and more here. So a VM
+//! whose head costs k quanta more than its deficit is put straight into the round where it
+//! will be covered, on a wheel of 64 rounds, and rounds in which nobody has a turn are passed
+//! over: the order is the paper's, and a pick looks at one VM, or at one more for each turn
+//! that ends.
+//!
+//! Readings, where the paper leaves room:
+//! - A VM's quantum is `quantum` x weight / 2^s, where 2^s is the largest power of two not
+//!   above any weight of a VM that waits, looked at when a round begins: the lightest gets
+//!   between one and two quanta, whatever the scale of the weights.
+//! - An I/O costs its bytes, at least `cost_size`, for a device pays for each I/O, too, not
+//!   only for its bytes. 16 KiB is where seek-free devices begin to be bound by bytes. What
+//!   moves no data (discards, zeroing where the device does it by itself) costs `cost_size`.
+//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is what its bytes are worth
+//!   in that: the requests of `cost_size` that they are, begun ones whole; or the device's time for a
+//!   random read of so many, but no less than a 1024th of the time that the largest I/O can take.
+//! - A flush does not wait for its turn (the engine's express lane). It costs `cost_size`, and
+//!   may leave its VM in debt, by at most a quantum or `cost_size`: idle VMs keep that.
+//! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew
+//!   by merging while it waited is looked at again on its turn. What continues it goes along only as
+//!   far as the deficit covers it, and not at all where it is not bytes that count.
+//! - A VM whose gates are shut has left the round like one with nothing waiting.
+//!
+//! Bounds, with Q a VM's quantum as above and C the largest cost of an I/O of it:
+//! - Fairness: while both wait and s stays, VMs i and j are served costs that differ, each by
+//!   weight, by at most `quantum`/2^s + C(i)/w(i) + C(j)/w(j).
+//! - Starvation: from the moment a VM i waits until it is served, each other VM j is served at
+//!   most (R + 1) Q(j) + C(j), where R = (C(i) + i's debt) / Q(i), rounded up. Where s changes
+//!   meanwhile, with the smallest Q(i) and the largest Q(j), and R + 1 more for each change.
+
+use super::cost::{CostModel, CostParams};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, NIL, Unit};
+use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
+
+/// DRR's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DrrParams {
+    /// What the lightest VM may spend a round, in bytes; see `CostModel::worth`.
+    pub quantum: u32,
+    /// What an I/O costs.
+    pub cost: CostParams,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "drr",
+    summary: "shares by weight in turns",
+    params: &[
+        ParamInfo {
+            name: "quantum",
+            kind: ParamKind::Bytes,
+            default: 64 << 10,
+            min: 16 << 10,
+            max: 16 << 20,
+            help: "what the lightest VM may spend in a turn",
+        },
+        CostParams::BY,
+        CostParams::SIZE,
+    ],
+    honours: Honours {
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = DrrParams {
+            quantum: params.get("quantum") as u32,
+            cost: CostParams::from_params(params),
+        };
+        Box::new(Drr::new(params, capacity))
+    },
+};
+
+/// Rounds on the wheel: as many as a word has bits.
+const ROUNDS: u32 = u64::BITS;
+
+/// Powers of two up to the largest weight.
+const SCALES: usize = Objective::MAX_WEIGHT.ilog2() as usize + 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// Nothing to serve: in no round.
+    Out,
+    /// In a round's list.
+    Waits,
+    /// First of this round's list, its quantum granted.
+    Has,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    /// What it may still spend; below zero, what its flushes owe.
+    deficit: i64,
+    weight: u32,
+    /// Neighbours in its round's list.
+    next: u32,
+    prev: u32,
+    /// The round's place on the wheel.
+    slot: u8,
+    turn: Turn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    first: u32,
+    last: u32,
+}
+
+/// The dispatcher.
+pub struct Drr {
+    params: DrrParams,
+    cost: CostModel,
+    /// What the parameter of that name is worth; 0 until the first VM comes.
+    quantum: u64,
+    queues: Vec<Queue>,
+    wheel: [Round; ROUNDS as usize],
+    /// A bit for each place on the wheel with VMs in it.
+    occupied: u64,
+    /// This round's place on the wheel.
+    now: u32,
+    /// s, as it was when this round began.
+    scale: u32,
+    /// How many of the VMs in rounds have weights from 2^n to 2^(n + 1).
+    scales: [u32; SCALES],
+}
+
+impl Drr {
+    /// Room for all the engine can hold.
+    pub fn new(params: DrrParams, capacity: &Capacity) -> Drr {
+        let queue = Queue {
+            deficit: 0,
+            weight: Objective::DEFAULT_WEIGHT,
+            next: NIL,
+            prev: NIL,
+            slot: 0,
+            turn: Turn::Out,
+        };
+        let empty = Round {
+            first: NIL,
+            last: NIL,
+        };
+        Drr {
+            params,
+            cost: CostModel::new(params.cost, capacity.vms as usize),
+            quantum: 0,
+            queues: vec![queue; capacity.vms as usize],
+            wheel: [empty; ROUNDS as usize],
+            occupied: 0,
+            now: 0,
+            scale: 0,
+            scales: [0; SCALES],
+        }
+    }
+
+    fn set_quantum(&mut self, facts: &Facts) {
+        let device = &facts.device().spec;
+        self.quantum = self.cost.worth(self.params.quantum, device);
+    }
+
+    fn quantum(&self, vm: usize) -> i64 {
+        ((self.quantum * self.queues[vm].weight as u64) >> self.scale) as i64
+    }
+
+    /// What a unit's next I/O will cost, at most, by itself.
+    fn cost_of_head(&self, facts: &Facts, unit: &Unit) -> i64 {
+        let largest = facts.largest_io(unit.vm);
+        self.cost.of_head(facts, unit, largest) as i64
+    }
+
+    /// Puts a VM behind all others of the round that is so many rounds away.
+    fn put(&mut self, vm: usize, rounds: u32) {
+        let slot = (self.now + rounds) % ROUNDS;
+        let round = &mut self.wheel[slot as usize];
+        let last = round.last;
+        round.last = vm as u32;
+        match last {
+            NIL => round.first = vm as u32,
+            last => self.queues[last as usize].next = vm as u32,
+        }
+        self.occupied |= 1 << slot;
+        let queue = &mut self.queues[vm];
+        queue.next = NIL;
+        queue.prev = last;
+        queue.slot = slot as u8;
+        queue.turn = Turn::Waits;
+    }
+
+    /// Takes a VM out of its round's list.
+    fn take(&mut self, vm: usize) {
+        let Queue {
+            next, prev, slot, ..
+        } = self.queues[vm];
+        let round = &mut self.wheel[slot as usize];
+        match prev {
+            NIL => round.first = next,
+            p => self.queues[p as usize].next = next,
+        }
+        match next {
+            NIL => round.last = prev,
+            n => self.queues[n as usize].prev = prev,
+        }
+        if round.first == NIL {
+            self.occupied &= !(1 << slot);
+        }
+    }
+
+    fn join(&mut self, vm: usize) {
+        self.scales[self.queues[vm].weight.ilog2() as usize] += 1;
+        self.put(vm, 1);
+    }
+
+    /// Its deficit is lost, what it owes is not.
+    fn leave(&mut self, vm: usize) {
+        if self.queues[vm].turn == Turn::Out {
+            return;
+        }
+        self.take(vm);
+        let queue = &mut self.queues[vm];
+        queue.turn = Turn::Out;
+        queue.deficit = queue.deficit.min(0);
+        self.scales[queue.weight.ilog2() as usize] -= 1;
+    }
+
+    /// The VM's head, weight or gates changed.
+    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+        let out = self.queues[vm.index()].turn == Turn::Out;
+        match (out, facts.head(vm).is_some()) {
+            (true, true) => self.join(vm.index()),
+            (false, false) => self.leave(vm.index()),
+            (true, false) | (false, true) => {}
+        }
+    }
+
+    /// On to the next round that has anyone in it; false when there is none.
+    fn next_round(&mut self) -> bool {
+        if self.occupied == 0 {
+            return false;
+        }
+        let ahead = self.occupied.rotate_right(self.now).trailing_zeros();
+        self.now = (self.now + ahead) % ROUNDS;
+        let least = self.scales.iter().position(|&vms| vms > 0);
+        self.scale = least.expect("a VM in a round counts") as u32;
+        true
+    }
+
+    /// The VM's turn is over: its next is in the first round that will cover its head. What it
+    /// is granted on the way there is booked now, at this round's scale.
+    fn end_turn(&mut self, vm: usize, cost: i64) {
+        self.take(vm);
+        let quantum = self.quantum(vm);
+        let missing = cost - self.queues[vm].deficit;
+        let rounds = if missing <= quantum {
+            1
+        } else {
+            let needed = (missing as u64).div_ceil(quantum as u64);
+            needed.min(ROUNDS as u64 - 1) as i64
+        };
+        self.queues[vm].deficit += (rounds - 1) * quantum;
+        self.put(vm, rounds as u32);
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let vm = io.vm.index();
+        let cost = self.cost.charge(facts, io) as i64;
+        let quantum = self.quantum(vm);
+        let queue = &mut self.queues[vm];
+        let before = queue.deficit;
+        queue.deficit -= cost;
+        if io.op == Op::Flush {
+            let most = quantum.max(cost);
+            queue.deficit = queue.deficit.max(-most).min(before);
+        }
+        // Where that was its last unit, `remove` comes next.
+    }
+
+    fn set_weight(&mut self, vm: usize, weight: u32) {
+        let queue = &mut self.queues[vm];
+        if queue.turn != Turn::Out {
+            self.scales[queue.weight.ilog2() as usize] -= 1;
+            self.scales[weight.ilog2() as usize] += 1;
+        }
+        queue.weight = weight;
+    }
+}
+
+impl Dispatcher for Drr {
+    fn interests(&self) -> Interests {
+        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
+    }
+
+    fn by_lane(&self) -> bool {
+        true
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if self.queues[vm.index()].turn == Turn::Out {
+            self.refresh(facts, vm);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if facts.head(vm).is_none() {
+            self.leave(vm.index());
+        }
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.cost.on_event(facts, event);
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::ProfileChanged => self.set_quantum(facts),
+            Event::VmAdded(vm) => {
+                self.set_quantum(facts);
+                self.set_weight(vm.index(), facts.objective(vm).weight);
+                self.queues[vm.index()].deficit = 0;
+                self.refresh(facts, vm);
+            }
+            Event::VmChanged(vm) => self.set_weight(vm.index(), facts.objective(vm).weight),
+            Event::VmRemoved(vm) => self.leave(vm.index()),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, _facts: &Facts, vm: VmId, knob: Knob) {
+        if let Knob::Weight(weight) = knob {
+            self.set_weight(vm.index(), weight.clamp(1, Objective::MAX_WEIGHT));
+        }
+    }
+
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let cost = self.cost.stated(device, profile);
+        Bound::Shares(Shares {
+            cost,
+            largest: cost.largest(device),
+            weights: Weights::Objectives,
+            lead: Lead::Turns {
+                quantum: (self.cost).stated_worth(self.params.quantum, device, profile),
+            },
+        })
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        loop {
+            let first = self.wheel[self.now as usize].first;
+            if first == NIL {
+                if self.next_round() {
+                    continue;
+                }
+                return Pick::Idle(Nanos::MAX);
+            }
+            let vm = first as usize;
+            let head = facts
+                .head(facts.vm_at(vm))
+                .expect("a VM in a round has a head");
+            if self.queues[vm].turn == Turn::Waits {
+                self.queues[vm].turn = Turn::Has;
+                self.queues[vm].deficit += self.quantum(vm);
+            }
+            let unit = facts.unit(head);
+            let (cost, deficit) = (self.cost_of_head(facts, &unit), self.queues[vm].deficit);
+            if cost <= deficit {
+                return Pick::Start {
+                    head,
+                    max: self.cost.most_bytes(&unit, deficit as u64),
+                    held: Nanos::ZERO,
+                };
+            }
+            self.end_turn(vm, cost);
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: size_of::<Queue>(),
+            vm_cold: self.cost.bytes_per_vm(),
+            ..Footprint::default()
+        }
+    }
+}

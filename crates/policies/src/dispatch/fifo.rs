@@ -1,0 +1,253 @@
+//! First in, first out over all VMs: what a device without a scheduler does.
+//!
+//! One list in the order of arrival. A unit whose lane's gate is shut is moved aside when it
+//! reaches the front, to its lane's own list; once the gate opens, lanes with units set aside
+//! compete with the list's front by arrival. Each unit is moved at most once a shutting, so a
+//! pick is O(1) while nothing is gated and O(log lanes) otherwise.
+//!
+//! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
+
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::request::{Lane, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, NIL};
+use tidegate_core::part::{Capacity, Honours, PartInfo};
+use tidegate_core::roles::{Dispatcher, Footprint, Pick};
+use tidegate_core::starvation::Bound;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "fifo",
+    summary: "in the order of arrival",
+    params: &[],
+    honours: Honours::NONE,
+    build: |_, capacity| Box::new(Fifo::new(capacity)),
+};
+
+/// Neighbours in a list: 8 bytes, for these are touched in the order of arrival, long after
+/// they were written.
+#[derive(Clone, Copy)]
+struct Link {
+    next: u32,
+    prev: u32,
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: List = List {
+    head: NIL,
+    tail: NIL,
+};
+
+/// The dispatcher.
+pub struct Fifo {
+    links: Vec<Link>,
+    main: List,
+    /// The last arrival that ever stood in `main`: what comes later belongs at its end.
+    newest: Option<u64>,
+    /// Units set aside, and whether a unit is; nothing looks there while there are none.
+    aside_units: u32,
+    is_aside: Vec<bool>,
+    aside: Vec<List>,
+    /// Lanes with units set aside whose gate is open, by the arrival of the first.
+    reopened: IndexedHeap<u64>,
+}
+
+impl Fifo {
+    /// Room for all the engine can hold.
+    pub fn new(capacity: &Capacity) -> Fifo {
+        let lanes = capacity.vms as usize * Lane::ALL.len();
+        let link = Link {
+            next: NIL,
+            prev: NIL,
+        };
+        Fifo {
+            links: vec![link; capacity.requests as usize],
+            main: EMPTY,
+            newest: None,
+            aside_units: 0,
+            is_aside: vec![false; capacity.requests as usize],
+            aside: vec![EMPTY; lanes],
+            reopened: IndexedHeap::with_capacity(lanes),
+        }
+    }
+
+    /// Puts `slot` at the end of `main`, where almost every unit belongs.
+    fn append(&mut self, slot: u32) {
+        let last = core::mem::replace(&mut self.main.tail, slot);
+        self.links[slot as usize] = Link {
+            next: NIL,
+            prev: last,
+        };
+        match last {
+            NIL => self.main.head = slot,
+            last => self.links[last as usize].next = slot,
+        }
+    }
+
+    /// Puts `slot` where its arrival belongs: at the end, or after a failure in company near the
+    /// front.
+    fn link(&mut self, facts: &Facts, mut list: List, slot: u32) -> List {
+        let seq = seq(facts, slot);
+        let mut next = NIL;
+        if list.tail != NIL && self::seq(facts, list.tail) > seq {
+            next = list.head;
+            while self::seq(facts, next) < seq {
+                next = self.links[next as usize].next;
+            }
+        }
+        let prev = match next {
+            NIL => list.tail,
+            next if next == list.head => NIL,
+            next => self.links[next as usize].prev,
+        };
+        self.links[slot as usize] = Link { next, prev };
+        match prev {
+            NIL => list.head = slot,
+            p => self.links[p as usize].next = slot,
+        }
+        match next {
+            NIL => list.tail = slot,
+            n => self.links[n as usize].prev = slot,
+        }
+        list
+    }
+
+    /// A first unit's `prev` means nothing: to write it would mean to wait for its line.
+    fn unlink(&mut self, mut list: List, slot: u32) -> List {
+        let Link { next, prev } = self.links[slot as usize];
+        let first = list.head == slot;
+        if first {
+            list.head = next;
+        } else {
+            self.links[prev as usize].next = next;
+        }
+        if next == NIL {
+            list.tail = if first { NIL } else { prev };
+        } else if !first {
+            self.links[next as usize].prev = prev;
+        }
+        list
+    }
+
+    /// Keeps the lane's place among the reopened ones true.
+    fn rank_lane(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
+        let index = lane_index(vm, lane);
+        match self.aside[index].head {
+            head if head != NIL && facts.gate_open(vm, lane) => {
+                self.reopened.set(index, seq(facts, head));
+            }
+            _ => {
+                self.reopened.remove(index);
+            }
+        }
+    }
+
+    /// A pick where gates are, or may be, shut.
+    #[inline(never)]
+    fn pick_among_gates(&mut self, facts: &Facts) -> Pick {
+        loop {
+            let front = self.main.head;
+            if let Some((arrived, index)) = self.reopened.peek()
+                && (front == NIL || arrived < seq(facts, front))
+            {
+                return start(facts.req_id(self.aside[index].head));
+            }
+            if front == NIL {
+                return Pick::Idle(Nanos::MAX);
+            }
+            let head = facts.req_id(front);
+            if facts.may_go(head) {
+                return start(head);
+            }
+            let (vm, lane) = facts.vm_lane(head);
+            self.set_aside(facts, front, lane_index(vm, lane));
+        }
+    }
+
+    /// The unit at the front waits at a shut gate: out of the others' way.
+    fn set_aside(&mut self, facts: &Facts, front: u32, index: usize) {
+        self.main = self.unlink(self.main, front);
+        self.aside_units += 1;
+        self.is_aside[front as usize] = true;
+        self.aside[index] = self.link(facts, self.aside[index], front);
+    }
+}
+
+fn lane_index(vm: VmId, lane: Lane) -> usize {
+    vm.index() * Lane::ALL.len() + lane.index()
+}
+
+/// A waiting unit's place in the order of arrival.
+fn seq(facts: &Facts, slot: u32) -> u64 {
+    facts.seq(facts.req_id(slot))
+}
+
+fn start(head: ReqId) -> Pick {
+    Pick::Start {
+        head,
+        max: u32::MAX,
+        held: Nanos::ZERO,
+    }
+}
+
+impl Dispatcher for Fifo {
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let seq = Some(facts.seq(unit));
+        if seq > self.newest {
+            self.newest = seq;
+            self.append(unit.index);
+        } else {
+            self.main = self.link(facts, self.main, unit.index);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        if self.aside_units == 0 || !self.is_aside[unit.index()] {
+            self.main = self.unlink(self.main, unit.index);
+            return;
+        }
+        let (vm, lane) = facts.vm_lane(unit);
+        let index = lane_index(vm, lane);
+        self.aside_units -= 1;
+        self.is_aside[unit.index()] = false;
+        self.aside[index] = self.unlink(self.aside[index], unit.index);
+        self.rank_lane(facts, vm, lane);
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, lane: Lane, _open: bool) {
+        if self.aside_units > 0 {
+            self.rank_lane(facts, vm, lane);
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let lane = size_of::<List>() + IndexedHeap::<u64>::BYTES_PER_ID;
+        Footprint {
+            vm: Lane::ALL.len() * lane,
+            request: size_of::<Link>() + size_of::<bool>(),
+            ..Footprint::default()
+        }
+    }
+
+    fn starvation(&self, _device: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        Bound::Arrival
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let front = self.main.head;
+        if self.aside_units == 0 && front != NIL {
+            let head = facts.req_id(front);
+            if facts.may_go(head) {
+                return start(head);
+            }
+        }
+        self.pick_among_gates(facts)
+    }
+}

@@ -1,0 +1,245 @@
+//! Lottery scheduling (Waldspurger, Weihl: Lottery scheduling: flexible proportional-share
+//! resource management, OSDI 1994), of I/Os.
+//!
+//! Each VM that waits holds tickets. For each I/O one ticket is drawn, each as likely as any
+//! other, and its holder's head goes. Nothing is remembered of earlier draws, so there is
+//! nothing to be unfair about: a VM that waits has its chance in every draw.
+//!
+//! ```text
+//!   weight          100          200     300
+//!   last I/O        64 KiB       16      16
+//!   tickets       |##|##################|############################|
+//!                         ^ drawn: its holder's head goes
+//! ```
+//!
+//! A VM's share of the draws is its share of the device only where all I/Os cost the same. So a
+//! winner holds *compensation tickets* (section 4.5) until it wins again: having used a fraction
+//! f of a quantum, it holds 1/f times its tickets. A quantum is here what the largest I/O costs;
+//! f is then at most 1, as in the paper. A VM that was served c waits for c / weight draws of
+//! the others', in the mean, whatever the sizes: shares of cost go by weight.
+//!
+//! Readings, where the paper leaves room:
+//! - An I/O costs its bytes, at least `cost_size`. What moves no data costs `cost_size`. Each
+//!   part of a large request is drawn for by itself.
+//! - A VM that has just come counts as if its last I/O had been a smallest one. In the paper it
+//!   holds its plain tickets, as if it had used a whole quantum: beside VMs of small I/Os, whose
+//!   tickets are compensated 64 times over, it would wait for its first win as long as they take
+//!   for one largest I/O each.
+//! - One that was idle holds the tickets it left with: it has saved up one win, and no more.
+//! - A flush takes no draw (the engine's express lane). It adds `cost_size` to what its VM was
+//!   served last, up to 32 of them in all, and so takes tickets away until the next win.
+//! - Tickets are a weight divided by a cost, times 2^32: only their proportions matter.
+//! - A VM whose gates are shut takes no part.
+//!
+//! Bounds. With v a VM's tickets, V those of all that wait, p = v/V in each draw:
+//! - Of n draws with p the same it wins n p in the mean, with a variance of n p (1 - p).
+//! - Starvation: that a VM takes part in draws and wins none has the probability of the product
+//!   of all 1 - p, less than e^-(sum of p). So it is passed over while that sum is at most 45:
+//!   for longer with a probability below 2^-64.
+
+use super::cost::CostParams;
+use crate::fenwick::Fenwick;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_base::random::SplitMix64;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, moved};
+use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::starvation::{Bound, Cost, Draws};
+
+/// Lottery's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LotteryParams {
+    /// The smallest cost of an I/O, in bytes.
+    pub cost_size: u32,
+    /// Where the draws begin: the same seed and the same load make the same draws.
+    pub seed: u64,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "lottery",
+    summary: "shares by weight, by drawing tickets",
+    params: &[
+        CostParams::SIZE,
+        ParamInfo {
+            name: "seed",
+            kind: ParamKind::Count,
+            default: 1,
+            min: 0,
+            max: u32::MAX as u64,
+            help: "the same seed draws the same tickets",
+        },
+    ],
+    honours: Honours {
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = LotteryParams {
+            cost_size: params.get("cost_size") as u32,
+            seed: params.get("seed"),
+        };
+        Box::new(Lottery::new(params, capacity))
+    },
+};
+
+/// So many of a VM's flushes at most take tickets away from it.
+const FLUSHES: u32 = 32;
+
+/// A ticket for each 2^-32 of weight by byte: below 2^37 a VM, so all together below 2^64.
+const SCALE: u32 = 32;
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    weight: u32,
+    /// Cost of what it won last, and of its flushes since.
+    served: u32,
+}
+
+impl Holder {
+    fn tickets(self) -> u64 {
+        ((self.weight as u64) << SCALE) / self.served as u64
+    }
+}
+
+/// The dispatcher.
+pub struct Lottery {
+    params: LotteryParams,
+    random: SplitMix64,
+    holders: Vec<Holder>,
+    /// The tickets of those who wait.
+    tickets: Fenwick,
+    /// Who has won, until it is served: a unit may have to be split first, and a winner who then
+    /// had to draw again would be the poorer for it.
+    winner: Option<usize>,
+}
+
+impl Lottery {
+    /// Room for all the engine can hold.
+    pub fn new(params: LotteryParams, capacity: &Capacity) -> Lottery {
+        let vms = capacity.vms as usize;
+        let holder = Holder {
+            weight: Objective::DEFAULT_WEIGHT,
+            served: params.cost_size,
+        };
+        Lottery {
+            params,
+            random: SplitMix64::new(params.seed),
+            holders: vec![holder; vms],
+            tickets: Fenwick::with_capacity(vms),
+            winner: None,
+        }
+    }
+
+    /// The VM's tickets or gates changed, or whether it has anything that waits.
+    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+        let tickets = match facts.has_head(vm) {
+            true => self.holders[vm.index()].tickets(),
+            false => 0,
+        };
+        self.tickets.set(vm.index(), tickets);
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let cost = moved(facts, io.op, io.len).max(self.params.cost_size);
+        let served = &mut self.holders[io.vm.index()].served;
+        if io.op == Op::Flush {
+            let most = (*served).max(FLUSHES * self.params.cost_size);
+            *served = served.saturating_add(cost).min(most);
+        } else {
+            *served = cost;
+            self.winner = None;
+        }
+        self.refresh(facts, io.vm);
+    }
+
+    fn set_weight(&mut self, facts: &Facts, vm: VmId, weight: u32) {
+        self.holders[vm.index()].weight = weight;
+        self.refresh(facts, vm);
+    }
+
+    fn draw(&mut self) -> Option<usize> {
+        let total = self.tickets.total();
+        (total > 0).then(|| self.tickets.find(self.random.below(total)))
+    }
+}
+
+impl Dispatcher for Lottery {
+    fn interests(&self) -> Interests {
+        Interests::STARTED.and(Interests::VMS)
+    }
+
+    fn by_lane(&self) -> bool {
+        true
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if self.tickets.get(vm.index()) == 0 {
+            self.refresh(facts, vm);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        self.refresh(facts, vm);
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) => {
+                self.holders[vm.index()].served = self.params.cost_size;
+                self.set_weight(facts, vm, facts.objective(vm).weight);
+            }
+            Event::VmChanged(vm) => self.set_weight(facts, vm, facts.objective(vm).weight),
+            Event::VmRemoved(vm) => self.tickets.set(vm.index(), 0),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        if let Knob::Weight(weight) = knob {
+            self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+        }
+    }
+
+    fn starvation(&self, device: &DeviceSpec, _: Option<&Profile>) -> Bound {
+        let least = self.params.cost_size.into();
+        Bound::Draws(Draws {
+            least,
+            largest: Cost::Bytes { least }.largest(device),
+            flushes: FLUSHES.into(),
+        })
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let stands = self.winner.filter(|&vm| self.tickets.get(vm) > 0);
+        self.winner = stands.or_else(|| self.draw());
+        match self.winner {
+            Some(vm) => Pick::Start {
+                head: facts
+                    .head(facts.vm_at(vm))
+                    .expect("a VM with tickets has a head"),
+                max: u32::MAX,
+                held: Nanos::ZERO,
+            },
+            None => Pick::Idle(Nanos::MAX),
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: size_of::<Holder>() + Fenwick::BYTES_PER_SLOT,
+            ..Footprint::default()
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a VM is served before shares by weight count: its reservation and, where targets are floors, its
+//! target. So a target that a tuner holds by throttling from above is not taken away from below.
+//!
+//! The floor lies a tenth above the target, as the throttle makes good what came late at no more than that;
+//! else what a VM lost to a stall would only come back out of its share. It does not get a tenth more for
+//! it: on average its throttle lets no more than the target pass, and what does not ask is not served.
+
+use tidegate_base::objective::{Objective, OpsRate, Rate};
+use tidegate_base::pace::repaid;
+use tidegate_core::part::{ParamInfo, Params};
+
+/// Whether a target is a floor, too.
+pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {
+    default: 0,
+    ..ParamInfo::flag(
+        "target_floor",
+        "a target is a floor, too, with a tenth more for what came late: for those that throttle to it",
+    )
+};
+
+/// Whether these parameters have floors under targets.
+pub(crate) fn under_targets(params: &Params) -> bool {
+    params.find(TARGET_FLOOR.name) == Some(1)
+}
+
+/// What a VM is served first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Floor {
+    /// As much as that.
+    pub rate: Rate,
+    /// Its IOPS count device I/Os, as the throttle to a target does, and not guest requests.
+    pub counts_ios: bool,
+}
+
+impl Floor {
+    /// Of both the larger: an objective's reservation is no larger than its target in what both name, so
+    /// only bytes are to be compared. What only one names is its own.
+    pub(super) fn of(objective: &Objective, under_target: bool) -> Floor {
+        let Objective {
+            reservation,
+            target,
+            ..
+        } = *objective;
+        if !under_target {
+            return Floor {
+                rate: reservation,
+                counts_ios: false,
+            };
+        }
+        let ops = target.ops.map(|ops| OpsRate {
+            per_s: repaid(ops.per_s),
+            ..ops
+        });
+        let rate = Rate {
+            ops: ops.or(reservation.ops),
+            bytes_per_s: target.bytes_per_s.map(repaid).max(reservation.bytes_per_s),
+        };
+        Floor {
+            rate,
+            counts_ios: target.ops.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promised(reservation: Rate, target: Rate) -> Objective {
+        let objective = Objective {
+            reservation,
+            target,
+            ..Objective::default()
+        };
+        objective.validate().expect("no contradiction");
+        objective
+    }
+
+    #[test]
+    fn a_floor_is_the_larger_of_reservation_and_target_in_what_each_names() {
+        let bytes = Rate::bytes;
+        let both = |per_s, bytes_per_s| Rate {
+            bytes_per_s: Some(bytes_per_s),
+            ..Rate::iops(per_s)
+        };
+        for (reservation, target, rate, counts_ios) in [
+            (bytes(10), Rate::NONE, bytes(10), false),
+            (Rate::NONE, bytes(1000), bytes(1100), false),
+            (bytes(1000), bytes(1000), bytes(1100), false),
+            (Rate::iops(50), bytes(1000), both(50, 1100), false),
+            (bytes(1000), Rate::iops(50), both(55, 1000), true),
+            (Rate::iops(50), both(70, 300), both(77, 330), true),
+            (Rate::NONE, Rate::NONE, Rate::NONE, false),
+        ] {
+            let objective = promised(reservation, target);
+            let floor = Floor::of(&objective, true);
+            assert_eq!(floor, Floor { rate, counts_ios }, "{objective:?}");
+            let plain = Floor::of(&objective, false);
+            assert_eq!((plain.rate, plain.counts_ios), (reservation, false));
+        }
+    }
+
+    #[test]
+    fn the_size_that_counts_as_one_stays_the_targets() {
+        let ops = OpsRate {
+            per_s: 1 << 30,
+            norm: Some(1 << 30),
+        };
+        let target = Rate {
+            ops: Some(ops),
+            bytes_per_s: None,
+        };
+        let floor = Floor::of(&promised(Rate::NONE, target), true);
+        let found = floor.rate.ops.expect("a floor in IOPS");
+        assert_eq!((found.per_s, found.norm), (1_181_116_007, Some(1 << 30)));
+    }
+}

@@ -1,0 +1,315 @@
+//! SFQ(D): start-time fair queueing with up to D I/Os outstanding (Goyal, Vin, Cheng, SIGCOMM
+//! 1996; Jin, Chase, Kaur: Interposed proportional sharing, SIGMETRICS 2004).
+//!
+//! Each VM carries one tag in virtual time. While it waits that is its head's start tag; while
+//! it does not, the finish tag of what it was served last.
+//!
+//! ```text
+//!  head comes:    tag = max(v, tag)              v: start tag of the last I/O dispatched
+//!  pick:          the smallest tag, while fewer than D I/Os are outstanding
+//!  dispatched:    v = tag;  tag += cost / weight
+//!  nothing waits and nothing is outstanding: v = the largest finish tag given out
+//! ```
+//!
+//! The papers tag each request at its arrival. For a VM that already waits this gives the
+//! finish tag of the request before it, for v never passes the tag of a VM that waits. So one
+//! tag for the head is the same order, and a service is what moves it: a start tag does not
+//! depend on its own request's size, so nothing is recomputed when the head grows by merging,
+//! leaves in parts or is split, and each part is charged when it starts.
+//!
+//! Readings, where the papers leave room:
+//! - The cost of an I/O is, by the parameter `cost`: `bytes`, at least `cost_size`; `requests`:
+//!   one for each guest request at its first service; `size-classes`: one for every `cost_size`
+//!   begun; `device-time`: the device's time for one of its kind (see [`cost`](super::cost)). What
+//!   moves no data costs as the smallest I/O does.
+//! - D counts everything outstanding, flushes and what another policy left in flight included.
+//! - A flush does not wait for its turn (the engine's express lane). It moves its VM's tag as a
+//!   small I/O would, to at most 32 of them ahead of v: a debt, but not one without end.
+//! - A weight that changes scales what its VM is ahead of v, so that it counts at once.
+//! - Where a controller allocates rates to VMs (vFair), a VM's weight is its allocation and not its
+//!   objective's, so that the cost of a request weighs 1 / allocation. One that is counted out
+//!   (allocation 0) keeps the last it had.
+//! - A VM whose gates are shut is as one with nothing waiting: it saves nothing up.
+//!
+//! Bounds, with c the largest cost of an I/O of a VM and w its weight:
+//! - Fairness: over any interval in which both wait, the costs dispatched for VMs i and j, each
+//!   by weight, differ by at most c(i)/w(i) + c(j)/w(j), and the costs completed by at most
+//!   (D + 1) times that.
+//! - Starvation: from the moment a VM i waits until it is picked, another VM j is dispatched at
+//!   most c(j) + w(j) a(i)/w(i), where a(i) is the cost of i's last I/O, or of 32 flushes if it
+//!   flushed and that is more. While weights change, w(j)/w(i) is the largest it was meanwhile: a
+//!   change leaves what a VM is ahead of v as it is, in cost.
+
+use super::cost::{CostBy, CostModel, CostParams};
+use super::virtual_time::{ByTag, Flow, Virtual};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
+
+/// SFQ(D)'s parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SfqParams {
+    /// I/Os outstanding at most; 0: as many as the device takes.
+    pub depth: u32,
+    /// What an I/O costs.
+    pub cost: CostParams,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "sfq",
+    summary: "shares by weight, fair from one request to the next",
+    params: &[
+        ParamInfo {
+            name: "depth",
+            kind: ParamKind::Count,
+            default: 0,
+            min: 0,
+            max: 4096,
+            help: "I/Os outstanding at most; 0: as many as the device takes",
+        },
+        CostParams::BY,
+        CostParams::SIZE,
+    ],
+    honours: Honours {
+        weight: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = SfqParams {
+            depth: params.get("depth") as u32,
+            cost: CostParams::from_params(params),
+        };
+        Box::new(Sfq::new(params, capacity))
+    },
+};
+
+/// A VM's flushes take its tag so many of their cost ahead of v at most.
+const FLUSHES_AHEAD: u64 = 32;
+
+/// No I/Os cost as much: a tag further ahead is so old that virtual time has gone round.
+const BEYOND: u64 = 1 << 50;
+
+/// The dispatcher.
+pub struct Sfq {
+    depth: u32,
+    cost: CostModel,
+    by: CostBy,
+    /// Weights are allocations.
+    allocated: bool,
+    /// Costs are in points finer by so many bits.
+    finer: u32,
+    flows: Vec<Flow>,
+    /// VMs that wait, by their heads' start tags.
+    waiting: ByTag,
+    /// v.
+    clock: Virtual,
+    /// The largest finish tag given out.
+    latest: Virtual,
+}
+
+impl Sfq {
+    /// Room for all the engine can hold.
+    pub fn new(params: SfqParams, capacity: &Capacity) -> Sfq {
+        let vms = capacity.vms as usize;
+        let flow = Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT);
+        Sfq {
+            depth: params.depth,
+            cost: CostModel::new(params.cost, vms),
+            by: params.cost.by,
+            allocated: capacity.allocated,
+            finer: if capacity.allocated {
+                params.cost.by.finer()
+            } else {
+                0
+            },
+            flows: vec![flow; vms],
+            waiting: ByTag::with_capacity(vms),
+            clock: Virtual(0),
+            latest: Virtual(0),
+        }
+    }
+
+    /// A VM's head came: idle time earned it nothing.
+    fn wake(&mut self, facts: &Facts, vm: usize) {
+        if self.waiting.first().is_none() && facts.device().in_flight == 0 {
+            // A busy period is over; in the next one everybody starts even.
+            self.set_clock(self.clock.max(self.latest));
+        }
+        let flow = &mut self.flows[vm];
+        if flow.tag < self.clock || flow.tag > self.clock.plus(BEYOND) {
+            flow.join(self.clock);
+        }
+        self.waiting.set(vm, flow.tag);
+    }
+
+    fn set_clock(&mut self, clock: Virtual) {
+        self.clock = clock;
+        self.waiting.follow(clock);
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let vm = io.vm.index();
+        let cost = match self.allocated {
+            true => self.cost.charge_parts(facts, io, self.finer),
+            false => self.cost.charge(facts, io),
+        };
+        let flow = &mut self.flows[vm];
+        if io.op == Op::Flush {
+            let before = flow.tag.max(self.clock);
+            flow.tag = before;
+            flow.spend(cost);
+            let most = self.clock.plus(FLUSHES_AHEAD * cost / flow.weight as u64);
+            flow.tag = flow.tag.min(most).max(before);
+        } else {
+            let start = flow.tag;
+            flow.spend(cost);
+            self.set_clock(start);
+        }
+        let tag = self.flows[vm].tag;
+        self.latest = self.latest.max(tag);
+        // Where that was its last unit, `remove` comes next.
+        if self.waiting.contains(vm) {
+            self.waiting.set(vm, tag);
+        }
+    }
+
+    /// The VM's head, weight or gates changed otherwise than by a service.
+    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+        let index = vm.index();
+        match (self.waiting.contains(index), facts.head(vm).is_some()) {
+            (true, true) => self.waiting.set(index, self.flows[index].tag),
+            (true, false) => self.waiting.remove(index),
+            (false, true) => self.wake(facts, index),
+            (false, false) => {}
+        }
+    }
+
+    fn set_weight(&mut self, facts: &Facts, vm: VmId, weight: u32) {
+        self.flows[vm.index()].set_weight(weight, self.clock);
+        self.refresh(facts, vm);
+    }
+}
+
+impl Dispatcher for Sfq {
+    fn interests(&self) -> Interests {
+        (Interests::STARTED.and(Interests::VMS)).and(self.cost.interests())
+    }
+
+    fn by_lane(&self) -> bool {
+        true
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if !self.waiting.contains(vm.index()) {
+            self.refresh(facts, vm);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.vm_lane(unit);
+        if facts.head(vm).is_none() {
+            self.waiting.remove(vm.index());
+        }
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        self.cost.on_event(facts, event);
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) => {
+                let weight = match self.allocated {
+                    true => Knob::LEAST_ALLOCATION as u32,
+                    false => facts.objective(vm).weight,
+                };
+                self.flows[vm.index()] = Flow::new(self.clock, weight);
+                self.refresh(facts, vm);
+            }
+            Event::VmChanged(vm) if !self.allocated => {
+                self.set_weight(facts, vm, facts.objective(vm).weight);
+            }
+            Event::VmRemoved(vm) => self.waiting.remove(vm.index()),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        match knob {
+            Knob::Weight(weight) if !self.allocated => {
+                self.set_weight(facts, vm, weight.clamp(1, Objective::MAX_WEIGHT));
+            }
+            Knob::Allocation(rate @ 1..) if self.allocated => {
+                let rate = rate.clamp(Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION);
+                self.set_weight(facts, vm, rate as u32);
+            }
+            _ => {}
+        }
+    }
+
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let cost = self.cost.stated(device, profile);
+        let largest = cost.largest(device);
+        let (weights, rounding) = match self.allocated {
+            true => {
+                let rounding = self.by.allocated_rounding();
+                (Weights::Allocations { rounding }, rounding)
+            }
+            false => (Weights::Objectives, cost.rounding()),
+        };
+        Bound::Shares(Shares {
+            cost,
+            largest,
+            weights,
+            lead: Lead::Ahead {
+                ahead: largest.max(FLUSHES_AHEAD * cost.flush()),
+                once: largest + rounding,
+            },
+        })
+    }
+
+    fn may_hold(&self) -> bool {
+        self.depth > 0
+    }
+
+    fn depth(&self) -> u32 {
+        match self.depth {
+            0 => u32::MAX,
+            depth => depth,
+        }
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        // Room beyond D is not left on purpose: to this policy the device is so deep.
+        let full = self.depth > 0 && facts.device().in_flight >= self.depth;
+        match self.waiting.first() {
+            Some((_, vm)) if !full => Pick::Start {
+                head: facts
+                    .head(facts.vm_at(vm))
+                    .expect("a VM that waits has a head"),
+                max: u32::MAX,
+                held: Nanos::ZERO,
+            },
+            _ => Pick::Idle(Nanos::MAX),
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let vms = self.flows.len();
+        Footprint {
+            vm: size_of::<Flow>() + ByTag::bytes(vms).div_ceil(vms.max(1)),
+            vm_cold: self.cost.bytes_per_vm(),
+            ..Footprint::default()
+        }
+    }
+}

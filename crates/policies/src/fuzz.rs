@@ -1,0 +1,586 @@
+//! Body of the fuzz target `operations`: anything a driver may do, in any order, against a
+//! model that knows only what was promised to it. `tests/engine_invariants.rs` runs the same.
+//!
+//! The model keeps what every accepted request is still owed, and panics at the first call
+//! that breaks a promise of [`tidegate_core::engine`]. When the operations are over faults stop, and
+//! everything must drain.
+
+mod choices;
+mod jobs;
+mod model;
+
+use choices::{objective, policy};
+use jobs::Jobs;
+use model::Model;
+use tidegate_base::learnt::Blob;
+use tidegate_base::request::{ClientId, DiskId, IoError, Op, Request, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+
+/// The device's block in every run.
+const BLOCK: u32 = 4096;
+/// Large enough for a discard of [`u32::MAX`] bytes.
+const DISK_SIZE: u64 = 8 << 30;
+
+/// Something a driver does. Small numbers name things there are, modulo how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the engine's own words")]
+pub enum Operation {
+    AddVm {
+        objective: u8,
+    },
+    RemoveVm {
+        vm: u8,
+    },
+    AddDisk {
+        vm: u8,
+        read_only: bool,
+    },
+    RemoveDisk {
+        disk: u8,
+    },
+    /// Longer or shorter, and where it is or elsewhere.
+    ResizeDisk {
+        disk: u8,
+        size: u8,
+        place: u8,
+    },
+    Connect {
+        disk: u8,
+    },
+    Disconnect {
+        client: u8,
+    },
+    Request {
+        client: u8,
+        kind: u8,
+        size: u8,
+        place: u8,
+    },
+    Complete {
+        io: u8,
+        error: u8,
+    },
+    Step {
+        size: u8,
+    },
+    Timeout,
+    Dispatch {
+        at_most: u8,
+    },
+    SetObjective {
+        vm: u8,
+        objective: u8,
+    },
+    Swap {
+        policy: u8,
+    },
+    /// What was learnt last, of any VM, with some bits of a byte turned.
+    Import {
+        vm: u8,
+        byte: u8,
+        bits: u8,
+    },
+    /// In place of one that it has.
+    BeginJob {
+        vm: u8,
+        size: u8,
+        time: u8,
+    },
+    EndJob {
+        vm: u8,
+    },
+    /// What was learnt last of the device, with some bits of a byte turned.
+    ImportBandwidths {
+        byte: u8,
+        bits: u8,
+    },
+}
+
+impl From<[u8; 5]> for Operation {
+    fn from([what, a, b, c, d]: [u8; 5]) -> Operation {
+        match what % 32 {
+            0 => Operation::AddVm { objective: a },
+            1 if b < 64 => Operation::RemoveVm { vm: a },
+            2 => Operation::AddDisk {
+                vm: a,
+                read_only: b < 32,
+            },
+            1 | 3 => Operation::Connect { disk: a },
+            4 if b < 128 => Operation::Disconnect { client: a },
+            4 if b < 160 => Operation::RemoveDisk { disk: a },
+            5 => Operation::SetObjective {
+                vm: a,
+                objective: b,
+            },
+            6 => Operation::Swap { policy: a },
+            7 if d < 64 => Operation::Import {
+                vm: a,
+                byte: b,
+                bits: c,
+            },
+            4 | 7 if d < 160 => Operation::ResizeDisk {
+                disk: a,
+                size: b,
+                place: c,
+            },
+            7 => Operation::Timeout,
+            8..=11 => Operation::Step { size: a },
+            12..=15 => Operation::Dispatch { at_most: a },
+            16..=20 => Operation::Complete { io: a, error: b },
+            31 => match d {
+                0..=159 => Operation::BeginJob {
+                    vm: a,
+                    size: b,
+                    time: c,
+                },
+                160..=207 => Operation::EndJob { vm: a },
+                _ => Operation::ImportBandwidths { byte: b, bits: c },
+            },
+            _ => Operation::Request {
+                client: a,
+                kind: b,
+                size: c,
+                place: d,
+            },
+        }
+    }
+}
+
+/// What the engine is made for in one run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// I/Os in flight, modulo 8.
+    pub depth: u8,
+    /// Largest I/O in blocks, modulo 16.
+    pub blocks: u8,
+    /// Merge limit in blocks, modulo 24: 0 is off, much may lie above the largest I/O.
+    pub merge: u8,
+    /// Tight bounds on requests, and whether zeroes are written out.
+    pub bounds: u8,
+    /// The first policy.
+    pub policy: u8,
+}
+
+/// Reads a setup and operations from bytes, and runs them.
+pub fn operations(data: &[u8]) {
+    let Some((&[depth, blocks, merge, bounds, policy], rest)) = data.split_first_chunk() else {
+        return;
+    };
+    let (chunks, _) = rest.as_chunks::<5>();
+    let operations: Vec<Operation> = chunks.iter().map(|&c| Operation::from(c)).collect();
+    run(
+        Setup {
+            depth,
+            blocks,
+            merge,
+            bounds,
+            policy,
+        },
+        &operations,
+    );
+}
+
+/// Runs the operations, then drains. Panics when a promise is broken.
+pub fn run(setup: Setup, operations: &[Operation]) {
+    let mut driver = Driver::new(setup);
+    for &operation in operations {
+        driver.act(operation);
+        driver.check();
+    }
+    driver.drain();
+}
+
+struct Driver {
+    engine: Engine,
+    model: Model,
+    now: Nanos,
+    vms: Vec<VmId>,
+    disks: Vec<DiskId>,
+    clients: Vec<ClientId>,
+    /// Where the last request on a disk, by its place in `disks`, began and ended.
+    last: Vec<(u64, u64)>,
+    disks_made: u64,
+    tag: u64,
+    /// What was exported last.
+    learnt: Vec<u8>,
+    jobs: Jobs,
+}
+
+impl Setup {
+    fn config(self) -> EngineConfig {
+        let tight = self.bounds.is_multiple_of(3);
+        EngineConfig {
+            device: DeviceSpec {
+                depth: 1 + self.depth as u32 % 8,
+                physical_block: BLOCK,
+                max_io: BLOCK * (1 + self.blocks as u32 % 16),
+                zeroes_are_writes: self.bounds.is_multiple_of(2),
+                positioning: Nanos(self.bounds as u64 % 7 * 500_000),
+                bytes_per_s: self.bounds as u64 % 5 * 30_000_000,
+            },
+            max_requests: if tight { 12 } else { 200 },
+            max_pending_per_vm: if tight { 5 } else { 100 },
+            merge_limit: BLOCK * (self.merge as u32 % 24),
+            max_vms: 4,
+        }
+    }
+}
+
+impl Driver {
+    fn new(setup: Setup) -> Driver {
+        let config = setup.config();
+        let engine = Engine::new(config, &policy(setup.policy));
+        let mut driver = Driver {
+            engine: engine.expect("the configuration is in range"),
+            model: Model::new(config),
+            now: Nanos(setup.bounds as u64 * 1_000_003),
+            vms: Vec::new(),
+            learnt: Vec::new(),
+            jobs: Jobs::default(),
+            disks: Vec::new(),
+            clients: Vec::new(),
+            last: Vec::new(),
+            disks_made: 0,
+            tag: 0,
+        };
+        // Two VMs to begin with: one has two disks that touch, and two clients of the first.
+        for objective in [setup.policy, setup.depth] {
+            driver.add_vm(objective);
+        }
+        for (disk, vm) in [0, 0, 1].into_iter().enumerate() {
+            driver.add_disk(vm, false);
+            driver.connect(disk);
+        }
+        driver.connect(0);
+        driver
+    }
+
+    fn act(&mut self, operation: Operation) {
+        match operation {
+            Operation::AddVm { objective } => self.add_vm(objective),
+            Operation::RemoveVm { vm } => {
+                let Some(&vm) = at(&self.vms, vm) else { return };
+                let live = self.model.remove_vm(vm);
+                self.jobs.cancel(vm);
+                assert_eq!(self.engine.remove_vm(self.now, vm).is_ok(), live);
+            }
+            Operation::AddDisk { vm, read_only } if !self.vms.is_empty() => {
+                self.add_disk(vm as usize % self.vms.len(), read_only);
+            }
+            Operation::Connect { disk } if !self.disks.is_empty() => {
+                self.connect(disk as usize % self.disks.len());
+            }
+            Operation::AddDisk { .. } | Operation::Connect { .. } => {}
+            Operation::RemoveDisk { disk } => {
+                let Some(&disk) = at(&self.disks, disk) else {
+                    return;
+                };
+                let there = self.model.remove_disk(disk);
+                assert_eq!(self.engine.remove_disk(self.now, disk).is_ok(), there);
+            }
+            Operation::ResizeDisk { disk, size, place } => self.resize_disk(disk, size, place),
+            Operation::Disconnect { client } => {
+                let Some(&client) = at(&self.clients, client) else {
+                    return;
+                };
+                self.model.disconnect(client);
+                self.engine.handle_disconnect(self.now, client);
+            }
+            Operation::Request {
+                client,
+                kind,
+                size,
+                place,
+            } => {
+                self.request(client, kind, size, place);
+            }
+            Operation::Complete { io, error } => self.complete(io, error),
+            Operation::Step { size } => {
+                // From nanoseconds to a second, roughly by powers of two.
+                let odd = 1 + (size as u64 >> 5);
+                self.now += Nanos(odd << (size % 32).min(27));
+            }
+            Operation::Timeout => self.timeout(),
+            Operation::Dispatch { at_most } => {
+                let all = at_most >= 64;
+                let most = if all {
+                    u32::MAX
+                } else {
+                    at_most as u32 % 4 + 1
+                };
+                self.dispatch(most);
+            }
+            Operation::SetObjective { vm, objective: n } => {
+                let Some(&vm) = at(&self.vms, vm) else { return };
+                let set = self.engine.set_objective(self.now, vm, &objective(n));
+                assert_eq!(set.is_ok(), self.model.is_live(vm));
+            }
+            Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
+            Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
+            Operation::BeginJob { vm, size, time } => self.begin_job(vm, size, time),
+            Operation::EndJob { vm } => self.end_job(vm),
+            Operation::ImportBandwidths { byte, bits } => self.import_bandwidths(byte, bits),
+        }
+    }
+
+    fn import(&mut self, vm: u8, byte: u8, bits: u8) {
+        let Some(&vm) = at(&self.vms, vm) else { return };
+        let exported = self.engine.export_learnt(vm);
+        assert_eq!(exported.is_ok(), self.model.is_live(vm));
+        if let Ok(Some(blob)) = exported {
+            self.learnt = blob.as_bytes().to_vec();
+        }
+        let mut bytes = self.learnt.clone();
+        if let Some(byte) = bytes.get_mut(byte as usize) {
+            *byte ^= bits;
+        }
+        let whole = bytes == self.learnt;
+        let blob = Blob::from_bytes(bytes);
+        let refused = match byte % 2 {
+            0 => self.engine.import_learnt(self.now, [(vm, &blob)]),
+            _ => self.engine.import_moved(self.now, [(vm, &blob)]),
+        };
+        let again = self.engine.export_learnt(vm);
+        if refused.is_empty() && whole {
+            assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
+        }
+    }
+
+    fn add_vm(&mut self, n: u8) {
+        let (now, objective) = (self.now, &objective(n));
+        let added = match n {
+            192.. => self.engine.add_background(now, objective),
+            _ => self.engine.add_vm(now, objective),
+        };
+        let added = added.ok();
+        if let (192.., Some(vm)) = (n, added) {
+            self.jobs.add_background(vm);
+        }
+        self.model.add_vm(added);
+        self.vms.extend(added);
+    }
+
+    fn add_disk(&mut self, vm: usize, read_only: bool) {
+        let vm = self.vms[vm];
+        let spec = DiskSpec {
+            base: self.disks_made * DISK_SIZE,
+            size: DISK_SIZE,
+            read_only,
+        };
+        let disk = self.engine.add_disk(vm, spec).ok();
+        assert_eq!(disk.is_some(), self.model.is_live(vm));
+        let Some(disk) = disk else { return };
+        self.disks_made += 1;
+        self.model.add_disk(disk, vm, spec);
+        self.disks.push(disk);
+        self.last.push((0, 0));
+    }
+
+    fn resize_disk(&mut self, disk: u8, size: u8, place: u8) {
+        let Some(&disk) = at(&self.disks, disk) else {
+            return;
+        };
+        let size = match size {
+            // Most of what waits reaches beyond such an end.
+            0..=127 => BLOCK as u64 / 2 * size as u64,
+            128..=191 => DISK_SIZE / 2,
+            _ => DISK_SIZE,
+        };
+        let base = match place {
+            0..=127 => self.model.spec(disk).base,
+            // Here only a disk of less than two blocks ends within 64 bits.
+            128..=135 => u64::MAX / BLOCK as u64 * BLOCK as u64 - BLOCK as u64,
+            _ => {
+                self.disks_made += 1;
+                (self.disks_made - 1) * DISK_SIZE
+            }
+        };
+        let taken = self.model.resize_disk(disk, base, size);
+        let resized = self.engine.resize_disk(self.now, disk, base, size);
+        assert_eq!(resized.is_ok(), taken, "{disk:?}: {size} bytes at {base}");
+    }
+
+    fn connect(&mut self, disk: usize) {
+        let disk = self.disks[disk];
+        let client = self.engine.connect(disk).ok();
+        assert_eq!(client.is_some(), self.model.disk_is_live(disk));
+        let Some(client) = client else { return };
+        self.model.connect(client, disk);
+        self.clients.push(client);
+    }
+
+    fn request(&mut self, client: u8, kind: u8, size: u8, place: u8) {
+        let Some(&client) = at(&self.clients, client) else {
+            return;
+        };
+        let disk = self
+            .disks
+            .iter()
+            .position(|&d| d == self.model.disk_of(client));
+        let disk = disk.expect("a client has a disk");
+        let (begin, end) = self.last[disk];
+        let disk_size = self.model.spec(self.disks[disk]).size;
+        // Mostly reads and writes, so that many can merge.
+        let op = match kind % 16 {
+            0..=5 => Op::Read,
+            6..=11 => Op::Write,
+            12 | 13 => Op::Flush,
+            14 => Op::Discard,
+            _ => Op::WriteZeroes,
+        };
+        let len = match size {
+            0 => 0,
+            // In one piece; as a read it would be a million.
+            1 if op == Op::Discard => u32::MAX,
+            1..=160 => BLOCK / 2 * (1 + size as u32 % 4),
+            161..=220 => BLOCK * (1 + size as u32 % 40),
+            _ => 1 + size as u32 * 977,
+        };
+        let offset = match place {
+            0 => u64::MAX - size as u64,
+            1 => disk_size.saturating_sub(len as u64 / 2),
+            // The last bytes of a disk, and the first of the one behind it.
+            2..=16 => disk_size.saturating_sub(len as u64),
+            17..=32 => 0,
+            33..=128 => end,
+            129..=190 => begin.wrapping_sub(len as u64).min(DISK_SIZE),
+            _ => place as u64 % 8 * 16 * BLOCK as u64,
+        };
+        let flush = op == Op::Flush;
+        self.tag += 1;
+        let request = Request {
+            op,
+            offset: if flush { 0 } else { offset },
+            len: if flush { 0 } else { len },
+            fua: kind >= 192,
+            keep_allocated: kind % 64 == 31,
+            tag: self.tag,
+        };
+        let said = self.engine.room(self.now, client);
+        let bounds = self.model.room(client);
+        assert!(
+            said <= bounds,
+            "{said} requests beyond the bounds of {bounds}"
+        );
+        let vm = self.model.vm_of(client);
+        if bounds > 0 && self.model.is_live(vm) {
+            let part = self.engine.holdings(vm).slots_part;
+            let left = part.saturating_sub(self.model.inside(vm).into());
+            assert!(
+                u64::from(said) >= left.min(bounds.into()),
+                "a part is not lent"
+            );
+        }
+        let expected = self.model.refusal(client, &request, said);
+        let taken = self.engine.handle_request(self.now, client, request);
+        assert_eq!(taken.err(), expected, "{request:?}");
+        if expected.is_none() {
+            self.model.accepted(self.now, client, &request);
+            if !flush {
+                self.last[disk] = (offset, offset + len as u64);
+            }
+        }
+    }
+
+    fn complete(&mut self, io: u8, error: u8) {
+        let Some(id) = self.model.in_flight(io) else {
+            return;
+        };
+        let outcome = match error {
+            0..=31 => Err(IoError::Io),
+            32..=47 => Err(IoError::NoSpace),
+            _ => Ok(()),
+        };
+        self.model.ended(id, outcome);
+        self.engine.handle_completion(self.now, id, outcome);
+    }
+
+    fn dispatch(&mut self, most: u32) {
+        for _ in 0..most {
+            let Some(io) = self.engine.poll_dispatch(self.now) else {
+                return self.check_wake_up();
+            };
+            let segments: Vec<_> = self.engine.io_segments(io.id).collect();
+            self.model.started(&io, &segments);
+        }
+    }
+
+    /// Nothing more goes now: then something must be in flight or due, or nothing waits.
+    fn check_wake_up(&self) {
+        let next = self.engine.next_timeout();
+        // A policy may keep to a smaller depth of its own; 0 is the device's.
+        let depths = self.engine.policy().params().iter().copied();
+        let own = depths.filter(|(info, depth)| info.name == "depth" && *depth > 0);
+        let depth = own
+            .map(|(_, depth)| depth as u32)
+            .fold(self.engine.config().device.depth, u32::min);
+        let in_flight = self.engine.facts().in_flight;
+        // These may go on when an I/O ends only: deadlines leave no room for another beside it,
+        // or the device is one VM's for a time.
+        let (_, _, dispatcher) = self.engine.policy().parts();
+        let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
+        // Credits may wait for the end of what is in flight; what was let in may not.
+        let facts = self.engine.view();
+        let held = in_flight > 0 && !facts.vms().any(|vm| facts.has_head(vm));
+        if self.model.anything_waits() && !full {
+            assert!(
+                next.is_some() || held,
+                "requests wait, the device has room, and no wake-up is set"
+            );
+        }
+        assert!(
+            next.is_none_or(|t| t > self.now),
+            "a wake-up at {next:?} was not served"
+        );
+    }
+
+    fn timeout(&mut self) {
+        if let Some(due) = self.engine.next_timeout() {
+            self.now = self.now.max(due);
+        }
+        self.engine.handle_timeout(self.now);
+    }
+
+    /// What holds after every call.
+    fn check(&mut self) {
+        while let Some(done) = self.engine.poll_done() {
+            let len = self.model.answered(self.now, &done);
+            self.jobs.answered(&done, len);
+        }
+        self.model.check(&self.engine.facts());
+        self.jobs.check(&mut self.engine, self.now, &self.vms);
+        for &vm in &self.vms {
+            if self.model.is_live(vm) {
+                assert_eq!(self.engine.in_flight(vm), self.model.vm_in_flight(vm));
+                assert_eq!(self.engine.pending(vm), self.model.vm_waiting(vm));
+            }
+        }
+    }
+
+    /// Faults stop: everything must drain.
+    fn drain(&mut self) {
+        for _ in 0..20_000 {
+            self.dispatch(u32::MAX);
+            while self.model.in_flight(0).is_some() {
+                self.now += Nanos(1000);
+                self.complete(0, u8::MAX);
+                self.check();
+            }
+            if self.model.is_empty() {
+                assert!(self.engine.is_idle());
+                return;
+            }
+            self.dispatch(u32::MAX);
+            self.check();
+            if self.model.in_flight(0).is_none() {
+                self.timeout();
+            }
+        }
+        panic!("it does not drain");
+    }
+}
+
+fn at<T>(all: &[T], n: u8) -> Option<&T> {
+    all.get(n as usize % all.len().max(1))
+}

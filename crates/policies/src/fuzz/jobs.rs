@@ -1,0 +1,130 @@
+//! Jobs of VMs: begun, replaced, cancelled, done by what is answered; and what was learnt of the device while they ran.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{BLOCK, Driver, at};
+use tidegate_base::learnt::Blob;
+use tidegate_base::request::{Done, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::{JobEnd, JobOutcome, JobSpec};
+use tidegate_core::engine::Engine;
+
+/// A job that runs: what it has, and what of it was answered well.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    bytes: u64,
+    moved: u64,
+}
+
+/// What every job is owed: one end, and to be told of until then.
+#[derive(Default)]
+pub(super) struct Jobs {
+    running: BTreeMap<VmId, Running>,
+    ended: VecDeque<(VmId, JobOutcome, Running)>,
+    background: Vec<VmId>,
+    /// What was exported last.
+    learnt: Vec<u8>,
+}
+
+impl Jobs {
+    /// A tenant has come that may have no job.
+    pub(super) fn add_background(&mut self, vm: VmId) {
+        self.background.push(vm);
+    }
+
+    /// A VM's job is over, if it has one.
+    pub(super) fn cancel(&mut self, vm: VmId) -> bool {
+        let was = self.running.remove(&vm);
+        let end = was.map(|was| (vm, JobOutcome::Cancelled, was));
+        self.ended.extend(end);
+        was.is_some()
+    }
+
+    /// A request of so many bytes was answered.
+    pub(super) fn answered(&mut self, done: &Done, len: u32) {
+        if !done.op.merges() || done.outcome.is_err() {
+            return;
+        }
+        let Some(job) = self.running.get_mut(&done.vm) else {
+            return;
+        };
+        job.moved += u64::from(len);
+        if job.moved >= job.bytes {
+            let job = *job;
+            self.running.remove(&done.vm);
+            self.ended.push_back((done.vm, JobOutcome::Done, job));
+        }
+    }
+
+    /// What holds after every call, once all answers were taken.
+    pub(super) fn check(&mut self, engine: &mut Engine, now: Nanos, vms: &[VmId]) {
+        while let Some(end) = engine.poll_job_end() {
+            let JobEnd {
+                vm, job, outcome, ..
+            } = end;
+            let owed = self.ended.pop_front().expect("one end each");
+            assert_eq!((vm, outcome), (owed.0, owed.1));
+            assert_eq!((job.bytes, job.moved), (owed.2.bytes, owed.2.moved));
+            assert_eq!(end.late, end.ended.since(job.due()));
+        }
+        assert!(
+            self.ended.is_empty(),
+            "ends were not told: {:?}",
+            self.ended
+        );
+        for &vm in vms {
+            let status = engine.job(now, vm);
+            let expected = self.running.get(&vm);
+            let told = status.map(|status| (status.job.bytes, status.job.moved));
+            assert_eq!(told, expected.map(|job| (job.bytes, job.moved)), "{vm:?}");
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn begin_job(&mut self, vm: u8, size: u8, time: u8) {
+        let Some(&vm) = at(&self.vms, vm) else { return };
+        let most = |n: u8, unit: u64| match n {
+            u8::MAX => u64::MAX,
+            n => u64::from(n) * unit,
+        };
+        let spec = JobSpec {
+            bytes: most(size, u64::from(BLOCK) / 2),
+            deadline: Nanos(most(time, 20_000_000)),
+        };
+        let is_one = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
+        let may = self.model.is_live(vm) && !self.jobs.background.contains(&vm);
+        let begun = self.engine.begin_job(self.now, vm, &spec);
+        assert_eq!(begun.is_ok(), is_one && may, "{spec:?}: {begun:?}");
+        if let Ok(status) = begun {
+            self.jobs.cancel(vm);
+            assert_eq!((status.job.bytes, status.job.moved), (spec.bytes, 0));
+            let (bytes, moved) = (spec.bytes, 0);
+            self.jobs.running.insert(vm, Running { bytes, moved });
+        }
+    }
+
+    pub(super) fn end_job(&mut self, vm: u8) {
+        let Some(&vm) = at(&self.vms, vm) else { return };
+        let ended = self.engine.end_job(self.now, vm);
+        assert_eq!(ended.is_ok(), self.model.is_live(vm));
+        if let Ok(end) = ended {
+            assert_eq!(end.is_some(), self.jobs.cancel(vm));
+        }
+    }
+
+    /// What was learnt last of the device, with some bits of a byte turned.
+    pub(super) fn import_bandwidths(&mut self, byte: u8, bits: u8) {
+        if let Some(blob) = self.engine.export_bandwidths() {
+            self.jobs.learnt = blob.as_bytes().to_vec();
+        }
+        let mut bytes = self.jobs.learnt.clone();
+        if let Some(byte) = bytes.get_mut(usize::from(byte)) {
+            *byte ^= bits;
+        }
+        let whole = !bytes.is_empty() && bytes == self.jobs.learnt;
+        let taken = self.engine.import_bandwidths(&Blob::from_bytes(bytes));
+        assert!(taken.is_ok() || !whole, "its own is refused: {taken:?}");
+        self.engine.say_best_bandwidth(u64::from(bits) * 1_000_000);
+    }
+}

@@ -1,0 +1,553 @@
+//! What the engine owes: every accepted request, every I/O in flight.
+
+use super::BLOCK;
+use std::collections::BTreeMap;
+use tidegate_base::request::{ClientId, DeviceIo, DiskId, Done, IoError, IoId, Op, Outcome};
+use tidegate_base::request::{Request, Segment, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::engine::{DeviceFacts, DiskSpec, EngineConfig, Refusal};
+
+/// An accepted request that is not answered yet.
+struct Owed {
+    client: ClientId,
+    disk: DiskId,
+    vm: VmId,
+    op: Op,
+    addr: u64,
+    len: u32,
+    fua: bool,
+    keep_allocated: bool,
+    arrived: Nanos,
+    /// Its client vanished.
+    gone: bool,
+    /// It was served, at least in part: charged.
+    served: bool,
+    /// It failed in company, and goes again once nothing of it is in flight.
+    again: bool,
+    /// It does, and shall not have company.
+    alone: bool,
+    /// Ranges that the device has moved, or shall again with all the others.
+    handed: Vec<(u32, u32)>,
+    /// I/Os in flight that carry it.
+    outstanding: u32,
+    /// Its own errors.
+    errors: Vec<IoError>,
+    /// A flush whose device flush is in flight or has ended.
+    flushed: bool,
+}
+
+struct Flight {
+    io: DeviceIo,
+    /// Requests it carries, and which of their bytes.
+    parts: Vec<(u64, u32, u32)>,
+}
+
+struct Disk {
+    vm: VmId,
+    spec: DiskSpec,
+    /// It was not removed by itself; it may have gone with its VM.
+    live: bool,
+}
+
+struct Client {
+    disk: DiskId,
+    vm: VmId,
+    connected: bool,
+}
+
+pub(super) struct Model {
+    config: EngineConfig,
+    owed: BTreeMap<u64, Owed>,
+    flights: BTreeMap<IoId, Flight>,
+    /// VMs there are; false: removed, and not empty yet.
+    vms: BTreeMap<VmId, bool>,
+    disks: BTreeMap<DiskId, Disk>,
+    /// How many were held at a time.
+    most_disks: usize,
+    clients: BTreeMap<ClientId, Client>,
+}
+
+impl Model {
+    pub(super) fn new(config: EngineConfig) -> Model {
+        Model {
+            config,
+            owed: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            vms: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            most_disks: 0,
+            clients: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn add_vm(&mut self, vm: Option<VmId>) {
+        let room = self.vms.len() < self.config.max_vms as usize;
+        assert_eq!(
+            vm.is_some(),
+            room,
+            "a VM fits while fewer than max_vms are there"
+        );
+        if let Some(vm) = vm {
+            assert!(self.vms.insert(vm, true).is_none(), "a handle names one VM");
+        }
+    }
+
+    /// Returns whether there was such a VM.
+    pub(super) fn remove_vm(&mut self, vm: VmId) -> bool {
+        let live = self.is_live(vm);
+        if live {
+            self.vms.insert(vm, false);
+            for client in self.clients.values_mut().filter(|c| c.vm == vm) {
+                client.connected = false;
+            }
+            self.owed
+                .values_mut()
+                .filter(|o| o.vm == vm)
+                .for_each(|o| o.gone = true);
+        }
+        live
+    }
+
+    pub(super) fn is_live(&self, vm: VmId) -> bool {
+        self.vms.get(&vm) == Some(&true)
+    }
+
+    pub(super) fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
+        let live = true;
+        let new = Disk { vm, spec, live };
+        assert!(
+            self.disks.insert(disk, new).is_none(),
+            "a handle names one disk"
+        );
+        // Those that went are held by their requests only: else places are used again.
+        let asked = |disk: DiskId| self.owed.values().any(|o| o.disk == disk);
+        let held = |disk: &&DiskId| self.has_disk(**disk) || asked(**disk);
+        self.most_disks = self.most_disks.max(self.disks.keys().filter(held).count());
+        assert!(
+            disk.index() < self.most_disks,
+            "{disk:?}, and never were more than {} held: a place is lost",
+            self.most_disks
+        );
+    }
+
+    /// A removed VM keeps its disks until its last request is out.
+    fn has_disk(&self, disk: DiskId) -> bool {
+        let there = |d: &Disk| d.live && self.vms.contains_key(&d.vm);
+        self.disks.get(&disk).is_some_and(there)
+    }
+
+    pub(super) fn disk_is_live(&self, disk: DiskId) -> bool {
+        self.has_disk(disk) && self.is_live(self.disks[&disk].vm)
+    }
+
+    /// As it was last, where it has gone.
+    pub(super) fn spec(&self, disk: DiskId) -> DiskSpec {
+        self.disks[&disk].spec
+    }
+
+    /// Returns whether there was such a disk.
+    pub(super) fn remove_disk(&mut self, disk: DiskId) -> bool {
+        let there = self.has_disk(disk);
+        if there {
+            self.disks.get_mut(&disk).expect("it is there").live = false;
+            for client in self.clients.values_mut().filter(|c| c.disk == disk) {
+                client.connected = false;
+            }
+            let theirs = self.owed.values_mut().filter(|o| o.disk == disk);
+            theirs.for_each(|o| o.gone = true);
+        }
+        there
+    }
+
+    /// Returns whether there is such a disk and may be such a range.
+    pub(super) fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
+        if !self.has_disk(disk) || size == 0 || base.checked_add(size).is_none() {
+            return false;
+        }
+        let spec = &mut self.disks.get_mut(&disk).expect("it is there").spec;
+        let before = spec.base;
+        (spec.base, spec.size) = (base, size);
+        let of_disk = |o: &&mut Owed| o.disk == disk && o.op != Op::Flush;
+        for owed in self.owed.values_mut().filter(of_disk) {
+            owed.addr = owed.addr.wrapping_sub(before).wrapping_add(base);
+        }
+        let cut: Vec<u64> = (self.owed.iter())
+            .filter(|(tag, o)| o.disk == disk && self.waits(**tag, o) && o.is_beyond(base, size))
+            .map(|(&tag, _)| tag)
+            .collect();
+        for tag in cut {
+            let owed = self.owed.get_mut(&tag).expect("seen above");
+            owed.errors.push(IoError::BeyondEnd);
+        }
+        true
+    }
+
+    pub(super) fn connect(&mut self, client: ClientId, disk: DiskId) {
+        let new = Client {
+            disk,
+            vm: self.disks[&disk].vm,
+            connected: true,
+        };
+        assert!(
+            self.clients.insert(client, new).is_none(),
+            "a handle names one client"
+        );
+    }
+
+    pub(super) fn disk_of(&self, client: ClientId) -> DiskId {
+        self.clients[&client].disk
+    }
+
+    pub(super) fn disconnect(&mut self, client: ClientId) {
+        self.clients.get_mut(&client).expect("known").connected = false;
+        self.owed
+            .values_mut()
+            .filter(|o| o.client == client)
+            .for_each(|o| o.gone = true);
+    }
+
+    pub(super) fn vm_of(&self, client: ClientId) -> VmId {
+        self.clients[&client].vm
+    }
+
+    /// Requests of a VM inside the engine.
+    pub(super) fn inside(&self, vm: VmId) -> u32 {
+        self.owed.values().filter(|o| o.vm == vm).count() as u32
+    }
+
+    /// Room within the bounds of the configuration.
+    pub(super) fn room(&self, client: ClientId) -> u32 {
+        let client = &self.clients[&client];
+        if !client.connected {
+            return 0;
+        }
+        let of_vm = self.inside(client.vm);
+        let in_all = self.owed.len() as u32;
+        (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
+    }
+
+    /// Outcome that the model expects of a request, given the room that the engine has said there is.
+    pub(super) fn refusal(
+        &self,
+        client: ClientId,
+        request: &Request,
+        said: u32,
+    ) -> Option<Refusal> {
+        let known = &self.clients[&client];
+        if !known.connected {
+            return Some(Refusal::NotConnected);
+        }
+        let spec = &self.disks[&known.disk].spec;
+        let end = request.offset.saturating_add(request.len as u64);
+        if request.op != Op::Flush {
+            if request.len == 0 {
+                return Some(Refusal::Empty);
+            }
+            if end > spec.size {
+                let (offset, size) = (request.offset, spec.size);
+                return Some(Refusal::OutOfRange { offset, end, size });
+            }
+            if spec.read_only && request.op != Op::Read {
+                return Some(Refusal::ReadOnly);
+            }
+        }
+        (said == 0).then_some(Refusal::Full)
+    }
+
+    pub(super) fn accepted(&mut self, now: Nanos, client: ClientId, request: &Request) {
+        let known = &self.clients[&client];
+        let owed = Owed {
+            client,
+            disk: known.disk,
+            vm: known.vm,
+            op: request.op,
+            addr: self.disks[&known.disk].spec.base + request.offset,
+            len: request.len,
+            fua: request.fua && !matches!(request.op, Op::Read | Op::Flush),
+            keep_allocated: request.keep_allocated,
+            arrived: now,
+            gone: false,
+            served: false,
+            again: false,
+            alone: false,
+            handed: Vec::new(),
+            outstanding: 0,
+            errors: Vec::new(),
+            flushed: false,
+        };
+        self.owed.insert(request.tag, owed);
+    }
+
+    /// The `n`th I/O in flight.
+    pub(super) fn in_flight(&self, n: u8) -> Option<IoId> {
+        self.flights
+            .keys()
+            .nth(n as usize % self.flights.len().max(1))
+            .copied()
+    }
+
+    pub(super) fn started(&mut self, io: &DeviceIo, segments: &[Segment]) {
+        assert_eq!(io.vm, self.disks[&io.disk].vm, "the disk is the VM's");
+        let parts = if io.op == Op::Flush {
+            self.flush_started(io, segments)
+        } else {
+            self.data_started(io, segments)
+        };
+        let (mut first_ops, mut first_bytes) = (0, 0);
+        for &(tag, ..) in &parts {
+            let owed = self.owed.get_mut(&tag).expect("checked above");
+            if !owed.served {
+                owed.served = true;
+                first_ops += 1;
+                first_bytes += owed.len as u64;
+            }
+            owed.outstanding += 1;
+        }
+        assert_eq!(
+            (io.first_ops, io.first_bytes),
+            (first_ops, first_bytes),
+            "charged once: {io:?}"
+        );
+        assert!(
+            self.flights
+                .insert(io.id, Flight { io: *io, parts })
+                .is_none()
+        );
+        assert!(
+            self.flights.len() <= self.config.device.depth as usize,
+            "beyond the depth"
+        );
+    }
+
+    fn flush_started(&mut self, io: &DeviceIo, segments: &[Segment]) -> Vec<(u64, u32, u32)> {
+        assert!(io.len == 0 && segments.is_empty());
+        let on_disk = |f: &&Flight| f.io.op == Op::Flush && f.io.disk == io.disk;
+        assert_eq!(
+            self.flights.values().filter(on_disk).count(),
+            0,
+            "one flush a disk"
+        );
+        let mut parts = Vec::new();
+        for (&tag, owed) in &mut self.owed {
+            if owed.op == Op::Flush && owed.disk == io.disk && !owed.flushed {
+                owed.flushed = true;
+                parts.push((tag, 0, 0));
+            }
+        }
+        assert!(!parts.is_empty(), "a flush that nobody asked for");
+        parts
+    }
+
+    fn data_started(&self, io: &DeviceIo, segments: &[Segment]) -> Vec<(u64, u32, u32)> {
+        let writes = io.op == Op::WriteZeroes && self.config.device.zeroes_are_writes;
+        if writes || matches!(io.op, Op::Read | Op::Write) {
+            assert!(io.len <= self.config.device.max_io, "{io:?}");
+        }
+        assert!(segments.len() == 1 || io.op.merges(), "{io:?} never merges");
+        assert_eq!(io.offset, io.addr - self.disks[&io.disk].spec.base);
+        let mut addr = io.addr;
+        let mut parts = Vec::new();
+        for (n, segment) in segments.iter().enumerate() {
+            let owed = &self.owed[&segment.tag];
+            assert_eq!((owed.client, owed.op), (segment.client, io.op));
+            assert_eq!(
+                (owed.disk, owed.vm),
+                (io.disk, io.vm),
+                "company of one disk"
+            );
+            assert_eq!((owed.fua, owed.keep_allocated), (io.fua, io.keep_allocated));
+            assert!(
+                !owed.gone,
+                "a request of a vanished client went to the device"
+            );
+            assert!(
+                owed.errors.is_empty(),
+                "a request that failed asks for no more"
+            );
+            assert_eq!(owed.addr + segment.offset as u64, addr, "contiguous");
+            let end = segment
+                .offset
+                .checked_add(segment.len)
+                .expect("inside its request");
+            assert!(
+                segment.len > 0 && end <= owed.len,
+                "{segment:?} inside its request"
+            );
+            // The first may have begun before, the last go on later.
+            let begins = n == 0 || segment.offset == 0;
+            let ends = n + 1 == segments.len() || end == owed.len;
+            assert!(
+                segments.len() == 1 || (begins && ends && !owed.alone && !owed.again),
+                "company: {segment:?}"
+            );
+            let on_block = |at: u32| (owed.addr + at as u64).is_multiple_of(BLOCK as u64);
+            assert!(
+                segment.offset == 0 || on_block(segment.offset),
+                "{segment:?}"
+            );
+            assert!(
+                end == owed.len || on_block(end),
+                "splits end on blocks: {segment:?}"
+            );
+            addr += segment.len as u64;
+            parts.push((segment.tag, segment.offset, end));
+        }
+        assert_eq!(addr, io.addr + io.len as u64, "the segments are the I/O");
+        parts
+    }
+
+    pub(super) fn ended(&mut self, id: IoId, outcome: Outcome) {
+        let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
+        let company = parts.len() > 1 && io.op != Op::Flush;
+        for (tag, from, to) in parts {
+            let owed = self
+                .owed
+                .get_mut(&tag)
+                .expect("not answered while in flight");
+            owed.outstanding -= 1;
+            match outcome {
+                Ok(()) => owed.hand(from, to),
+                Err(_) if company => {
+                    owed.hand(from, to);
+                    owed.again = true;
+                }
+                Err(error) => owed.errors.push(error),
+            }
+            let over = owed.gone || !owed.errors.is_empty();
+            if owed.again && owed.outstanding == 0 && !over {
+                owed.handed.clear();
+                (owed.again, owed.alone) = (false, true);
+                let spec = &self.disks[&owed.disk].spec;
+                if owed.is_beyond(spec.base, spec.size) {
+                    owed.errors.push(IoError::BeyondEnd);
+                }
+            }
+        }
+    }
+
+    /// Returns how many bytes it was of.
+    pub(super) fn answered(&mut self, now: Nanos, done: &Done) -> u32 {
+        let owed = self
+            .owed
+            .remove(&done.tag)
+            .expect("answered once, and only what was asked");
+        assert_eq!(
+            (done.client, done.vm, done.op),
+            (owed.client, owed.vm, owed.op)
+        );
+        assert_eq!(
+            owed.outstanding, 0,
+            "answered while the device has its memory"
+        );
+        match done.outcome {
+            Ok(()) => assert!(owed.is_complete(), "success before every byte was done"),
+            Err(IoError::Cancelled) => assert!(owed.gone, "cancelled for no reason"),
+            Err(error) => assert!(owed.errors.contains(&error), "somebody else's error"),
+        }
+        assert!(
+            done.outcome.is_err() || owed.errors.is_empty(),
+            "an error was swallowed"
+        );
+        assert_eq!(
+            done.account.total(),
+            now.since(owed.arrived),
+            "{:?}",
+            done.account
+        );
+        let vm = owed.vm;
+        self.forget_vm(vm);
+        owed.len
+    }
+
+    fn forget_vm(&mut self, vm: VmId) {
+        if self.vms.get(&vm) == Some(&false) && self.owed.values().all(|o| o.vm != vm) {
+            self.vms.remove(&vm);
+        }
+    }
+
+    /// What holds between any two calls, once all answers were taken.
+    pub(super) fn check(&mut self, facts: &DeviceFacts) {
+        let leaving: Vec<VmId> = self.vms.iter().filter(|v| !v.1).map(|v| *v.0).collect();
+        leaving.into_iter().for_each(|vm| self.forget_vm(vm));
+        for (tag, owed) in &self.owed {
+            let over = owed.gone || !owed.errors.is_empty() || owed.is_complete();
+            assert!(
+                !over || owed.outstanding > 0,
+                "request {tag} should have been answered"
+            );
+        }
+        assert_eq!(facts.in_flight as usize, self.flights.len());
+        assert_eq!(facts.requests as usize, self.owed.len());
+    }
+
+    pub(super) fn vm_in_flight(&self, vm: VmId) -> u32 {
+        self.flights.values().filter(|f| f.io.vm == vm).count() as u32
+    }
+
+    /// Requests of which something is still to be handed to the device.
+    pub(super) fn vm_waiting(&self, vm: VmId) -> u32 {
+        self.owed
+            .iter()
+            .filter(|(tag, o)| o.vm == vm && self.waits(**tag, o))
+            .count() as u32
+    }
+
+    /// Whether something waits that data or time could move: not a flush behind its disk's.
+    pub(super) fn anything_waits(&self) -> bool {
+        let flushes = self.flights.values().filter(|f| f.io.op == Op::Flush);
+        let flushing: Vec<DiskId> = flushes.map(|f| f.io.disk).collect();
+        let blocked = |o: &Owed| o.op == Op::Flush && flushing.contains(&o.disk);
+        self.owed
+            .iter()
+            .any(|(tag, o)| self.waits(*tag, o) && !blocked(o))
+    }
+
+    fn waits(&self, tag: u64, owed: &Owed) -> bool {
+        if owed.gone || !owed.errors.is_empty() {
+            return false;
+        }
+        if owed.op == Op::Flush {
+            return !owed.flushed;
+        }
+        let parts = self
+            .flights
+            .values()
+            .flat_map(|f| &f.parts)
+            .filter(|p| p.0 == tag);
+        let with_device: u32 = parts.map(|p| p.2 - p.1).sum();
+        with_device + owed.handed_bytes() < owed.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.owed.is_empty()
+    }
+}
+
+impl Owed {
+    /// Whether it reaches beyond the end of its disk, which may have come nearer since.
+    fn is_beyond(&self, base: u64, size: u64) -> bool {
+        // What was cut off in flight may lie beyond 64 bits after a move.
+        self.op != Op::Flush && self.addr.wrapping_sub(base) + self.len as u64 > size
+    }
+
+    fn hand(&mut self, from: u32, to: u32) {
+        if from == to {
+            return; // a flush
+        }
+        let overlaps = self.handed.iter().any(|&(a, b)| from < b && a < to);
+        assert!(!overlaps, "bytes {from}..{to} went to the device twice");
+        self.handed.push((from, to));
+    }
+
+    fn handed_bytes(&self) -> u32 {
+        self.handed.iter().map(|(from, to)| to - from).sum()
+    }
+
+    fn is_complete(&self) -> bool {
+        let all = match self.op {
+            Op::Flush => self.flushed && self.errors.is_empty(),
+            _ => self.handed_bytes() == self.len,
+        };
+        all && !self.again && self.outstanding == 0
+    }
+}

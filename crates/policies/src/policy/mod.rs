@@ -1,0 +1,148 @@
+//! Policies: named compositions of the three roles, with their parameters.
+//!
+//! A policy is one file here and its place in `REGISTRY`; configuration, help, conformance tests,
+//! torture, sweeps and benchmarks iterate the registry. The parts it is composed of say everything
+//! about themselves where they are implemented, and are known by being in a policy. Roles can also
+//! be combined by name ([`PolicySpec::composed`]).
+
+mod cfq;
+mod deadline;
+mod drr;
+mod edf;
+mod edf_credit;
+mod fifo;
+mod flubber;
+mod limit;
+mod lottery;
+mod mclock;
+mod mclock_ps;
+mod pridyn;
+mod sfq;
+mod spec;
+mod vcup;
+mod vcup_drr;
+mod vcup_mclock;
+mod vfair;
+mod vfair_bops;
+mod vfair_bsps;
+
+pub use spec::{PolicyError, PolicySpec};
+
+use std::sync::LazyLock;
+use tidegate_core::part::Part;
+use tidegate_core::roles::{Controller, Dispatcher, Regulator};
+
+/// The policies there are, in the order they are shown.
+static REGISTRY: &[PolicyInfo] = &[
+    fifo::INFO,
+    limit::INFO,
+    mclock::INFO,
+    mclock_ps::INFO,
+    sfq::INFO,
+    drr::INFO,
+    lottery::INFO,
+    deadline::INFO,
+    edf::INFO,
+    edf_credit::INFO,
+    flubber::INFO,
+    cfq::INFO,
+    pridyn::INFO,
+    vfair::INFO,
+    vfair_bops::INFO,
+    vfair_bsps::INFO,
+    vcup::INFO,
+    vcup_mclock::INFO,
+    vcup_drr::INFO,
+];
+
+/// The policies there are.
+pub fn registry() -> &'static [PolicyInfo] {
+    REGISTRY
+}
+
+/// Every controller that a policy has, in the order of the registry.
+pub fn controllers() -> &'static [Part<dyn Controller>] {
+    static ALL: LazyLock<Vec<Part<dyn Controller>>> =
+        LazyLock::new(|| each(|info| info.controller));
+    &ALL
+}
+
+/// Every regulator that a policy has, in the order of the registry.
+pub fn regulators() -> &'static [Part<dyn Regulator>] {
+    static ALL: LazyLock<Vec<Part<dyn Regulator>>> =
+        LazyLock::new(|| each(|info| Some(info.regulator)));
+    &ALL
+}
+
+/// Every dispatcher that a policy has, in the order of the registry.
+pub fn dispatchers() -> &'static [Part<dyn Dispatcher>] {
+    static ALL: LazyLock<Vec<Part<dyn Dispatcher>>> =
+        LazyLock::new(|| each(|info| Some(info.dispatcher)));
+    &ALL
+}
+
+/// Each once, though several policies have it.
+fn each<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
+    let mut all: Vec<Part<R>> = Vec::new();
+    for part in REGISTRY.iter().filter_map(of) {
+        if all.iter().all(|known| known.name != part.name) {
+            all.push(part);
+        }
+    }
+    all
+}
+
+/// A named composition.
+#[derive(Debug)]
+pub struct PolicyInfo {
+    /// What the configuration calls it.
+    pub name: &'static str,
+    /// One line for a list.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// When to use it and what to expect, a paragraph.
+    pub about: &'static str,
+    /// Its controller; `None` for none.
+    pub controller: Option<Part<dyn Controller>>,
+    /// Its regulator.
+    pub regulator: Part<dyn Regulator>,
+    /// Its dispatcher.
+    pub dispatcher: Part<dyn Dispatcher>,
+    /// Values of its parameters that are not their parts' defaults.
+    pub presets: &'static [(&'static str, u64)],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use tidegate_core::part::ParamInfo;
+
+    #[test]
+    fn a_name_means_one_thing() {
+        let mut names: Vec<&str> = registry().iter().map(|info| info.name).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "two policies have one name");
+        // Parts may share a parameter; a composition then has one of it, so they must agree.
+        let lists = || {
+            let controllers = controllers().iter().map(|part| part.params);
+            let regulators = regulators().iter().map(|part| part.params);
+            let dispatchers = dispatchers().iter().map(|part| part.params);
+            controllers.chain(regulators).chain(dispatchers).flatten()
+        };
+        let mut known: BTreeMap<&str, &ParamInfo> = BTreeMap::new();
+        for info in lists() {
+            let first = known.entry(info.name).or_insert(info);
+            assert_eq!(*first, info, "two parameters have one name");
+        }
+        for part in dispatchers() {
+            let same = REGISTRY.iter().filter(|i| i.dispatcher.name == part.name);
+            for info in same {
+                assert!(core::ptr::eq(info.dispatcher, *part), "{}", part.name);
+            }
+        }
+    }
+}

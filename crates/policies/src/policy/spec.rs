@@ -1,0 +1,454 @@
+//! A composition with the values of its parameters, by name.
+
+use super::{controllers, dispatchers, registry, regulators};
+use crate::control::{job_priorities, tuner};
+use crate::dispatch::background::{self, Aside, BackgroundParams};
+use crate::dispatch::cost::CostParams;
+use crate::dispatch::{cfq, mclock};
+use crate::regulate::merge_limit;
+use core::{fmt, iter};
+use std::sync::{Arc, LazyLock};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::names::nearest;
+use tidegate_base::objective::Objective;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, Part};
+use tidegate_core::policy::Policy;
+use tidegate_core::roles::{Controller, Dispatcher, Regulator, Roles, Stage};
+use tidegate_core::starvation::Bound;
+
+/// A composition with its parameters' values.
+#[derive(Clone)]
+pub struct PolicySpec {
+    name: String,
+    controller: Option<Part<dyn Controller>>,
+    regulator: Part<dyn Regulator>,
+    dispatcher: Part<dyn Dispatcher>,
+    params: Params,
+}
+
+impl PolicySpec {
+    /// A policy of the registry with its defaults.
+    ///
+    /// # Errors
+    /// When there is none of that name; lists those there are.
+    pub fn named(name: &str) -> Result<PolicySpec, PolicyError> {
+        let info = find("policy", name, registry(), |info| info.name)?;
+        let name = info.name.to_owned();
+        let mut spec = Self::of_parts(name, info.controller, info.regulator, info.dispatcher);
+        for &(param, value) in info.presets {
+            spec.set(param, value)?;
+        }
+        Ok(spec)
+    }
+
+    /// Every policy of the registry, then every composition of parts, with their defaults.
+    pub fn all() -> &'static [PolicySpec] {
+        static ALL: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
+            let named = registry().iter().map(|info| PolicySpec::named(info.name));
+            let controllers = || iter::once(None).chain(controllers().iter().map(|c| Some(c.name)));
+            let parts = regulators().iter().flat_map(|r| {
+                let dispatchers = dispatchers().iter();
+                dispatchers.flat_map(move |d| controllers().map(|c| (c, r.name, d.name)))
+            });
+            let composed = parts.map(|(c, r, d)| PolicySpec::composed(c, r, d));
+            let all = named.chain(composed);
+            all.map(|spec| spec.expect("its names are from the lists"))
+                .collect()
+        });
+        &ALL
+    }
+
+    /// Parts combined by name, with their defaults.
+    ///
+    /// # Errors
+    /// When there is no part of that name; lists those there are.
+    pub fn composed(
+        controller: Option<&str>,
+        regulator: &str,
+        dispatcher: &str,
+    ) -> Result<PolicySpec, PolicyError> {
+        let name = match controller {
+            Some(controller) => format!("{controller}+{regulator}+{dispatcher}"),
+            None => format!("{regulator}+{dispatcher}"),
+        };
+        let controller = match controller {
+            Some(name) => Some(*find("controller", name, controllers(), |p| p.name)?),
+            None => None,
+        };
+        let regulator = *find("regulator", regulator, regulators(), |p| p.name)?;
+        let dispatcher = *find("dispatcher", dispatcher, dispatchers(), |p| p.name)?;
+        Ok(Self::of_parts(name, controller, regulator, dispatcher))
+    }
+
+    fn of_parts(
+        name: String,
+        controller: Option<Part<dyn Controller>>,
+        regulator: Part<dyn Regulator>,
+        dispatcher: Part<dyn Dispatcher>,
+    ) -> PolicySpec {
+        let mut params: Vec<(&'static ParamInfo, u64)> = Vec::new();
+        let of_controller = controller.map_or(&[][..], |c| c.params);
+        for info in of_controller
+            .iter()
+            .chain(regulator.params)
+            .chain(dispatcher.params)
+        {
+            // Parts may share a parameter (`slack`); it then has one value for all of them.
+            if params.iter().all(|(known, _)| known.name != info.name) {
+                params.push((info, info.default));
+            }
+        }
+        let mut spec = PolicySpec {
+            name,
+            controller,
+            regulator,
+            dispatcher,
+            params: Params(params),
+        };
+        if !spec.build(1, 1).dispatcher.serves_background() {
+            let common = background::PARAMS.iter();
+            (spec.params.0).extend(common.map(|info| (info, info.default)));
+        }
+        spec
+    }
+
+    /// Sets a parameter; `value` in bytes, nanoseconds, or plain.
+    ///
+    /// # Errors
+    /// When the composition has no such parameter, or the value is out of range.
+    pub fn set(&mut self, param: &str, value: u64) -> Result<(), PolicyError> {
+        let found = self
+            .params
+            .0
+            .iter_mut()
+            .find(|(info, _)| info.name == param);
+        let Some((info, slot)) = found else {
+            return Err(PolicyError::UnknownParam {
+                policy: self.name.clone(),
+                param: param.to_owned(),
+                known: list(self.params.0.iter().map(|(info, _)| info.name)),
+            });
+        };
+        if !(info.min..=info.max).contains(&value) {
+            return Err(PolicyError::OutOfRange { param: info, value });
+        }
+        *slot = value;
+        Ok(())
+    }
+
+    /// Which `tuner` a parameter is of, where another one is chosen and it says nothing.
+    pub fn tuner_needed_by(&self, param: &str) -> Option<&'static str> {
+        tuner::would_need(&self.params, param)
+    }
+
+    /// What the controller enforces with this regulator: whoever tunes to a target needs a throttle, and
+    /// without one has the merge limit alone.
+    fn of_controller(&self) -> Honours {
+        let of = self.controller.map_or(Honours::NONE, |c| c.honours);
+        Honours {
+            target: of.target && self.regulator.name == merge_limit::PART.name,
+            ..of
+        }
+    }
+
+    /// What the dispatcher enforces with these parameters, for a VM or for a background tenant.
+    fn of_dispatcher(&self, background: bool) -> Honours {
+        let waived = cfq::waives_priority(&self.params, background);
+        self.dispatcher.honours.waiving_priority(waived)
+    }
+
+    /// Whether it can be had on a device of which a profile is there, or is not.
+    ///
+    /// # Errors
+    /// When it reckons with the profile, and there is none.
+    pub fn check_profile(&self, is_there: bool) -> Result<(), PolicyError> {
+        if CostParams::need_profile(&self.params) && !is_there {
+            let policy = self.name.clone();
+            return Err(PolicyError::NoProfile { policy });
+        }
+        Ok(())
+    }
+
+    /// Returns the composition behind a policy of an engine; `None` if it is of another kind.
+    pub fn of(policy: &dyn Policy) -> Option<&PolicySpec> {
+        (policy as &dyn core::any::Any).downcast_ref()
+    }
+
+    fn capacity(&self, vms: u32, requests: u32) -> Capacity {
+        Capacity {
+            vms,
+            requests,
+            limits_kept: self.regulator.honours.limit,
+            allocated: false,
+        }
+    }
+}
+
+impl Policy for PolicySpec {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn parts(&self) -> (Option<&'static str>, &'static str, &'static str) {
+        (
+            self.controller.map(|c| c.name),
+            self.regulator.name,
+            self.dispatcher.name,
+        )
+    }
+
+    fn params(&self) -> &[(&'static ParamInfo, u64)] {
+        &self.params.0
+    }
+
+    fn honours(&self) -> Honours {
+        let of_dispatcher = self.of_dispatcher(false);
+        let of_controller = self.of_controller();
+        of_controller.or(self.regulator.honours).or(of_dispatcher)
+    }
+
+    fn honours_for(&self, background: bool) -> Honours {
+        if !background {
+            return self.honours();
+        }
+        let parts = self.build(1, 1);
+        let of_dispatcher = match parts.dispatcher.serves_background() {
+            true => self.of_dispatcher(true),
+            false => Honours::NONE,
+        };
+        match parts.regulator.stage() {
+            Stage::Dispatch => of_dispatcher.or(self.regulator.honours),
+            Stage::Open | Stage::Admission => of_dispatcher,
+        }
+    }
+
+    fn helps_jobs(&self) -> bool {
+        let turns = self
+            .controller
+            .is_some_and(|c| c.name == job_priorities::PART.name);
+        turns && self.of_dispatcher(false).priority
+    }
+
+    fn has_floor(&self, objective: &Objective) -> bool {
+        let under_target = mclock::under_targets(&self.params) && !objective.target.is_none();
+        let reserved = self.dispatcher.honours.reservation && !objective.reservation.is_none();
+        under_target || reserved
+    }
+
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        self.build(1, 1).dispatcher.starvation(device, profile)
+    }
+
+    fn build(&self, vms: u32, requests: u32) -> Roles {
+        let mut capacity = self.capacity(vms, requests);
+        let controller = self.controller.map(|c| (c.build)(&self.params, &capacity));
+        capacity.allocated = controller.as_ref().is_some_and(|c| c.allocates());
+        Roles {
+            controller,
+            regulator: (self.regulator.build)(&self.params, &capacity),
+            dispatcher: (self.dispatcher.build)(&self.params, &capacity),
+        }
+    }
+
+    fn build_with_background(&self, vms: u32, requests: u32) -> Roles {
+        let mut roles = self.build(vms, requests);
+        if !roles.dispatcher.serves_background() {
+            let params = BackgroundParams::from_params(&self.params);
+            let capacity = self.capacity(vms, requests);
+            let aside = Aside::new(roles.dispatcher, params, &capacity);
+            roles.dispatcher = Box::new(aside);
+        }
+        roles
+    }
+
+    fn may_hold(&self) -> bool {
+        self.build(1, 1).dispatcher.may_hold()
+    }
+
+    fn to_shared(&self) -> Arc<dyn Policy> {
+        Arc::new(self.clone())
+    }
+}
+
+impl PartialEq for PolicySpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts() && self.params == other.params
+    }
+}
+
+impl fmt::Debug for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        let values = self.params.0.iter().map(|(info, value)| (info.name, value));
+        f.debug_map().entries(values).finish()
+    }
+}
+
+/// Why a policy cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Nothing of that name.
+    #[error("no {kind} named {name:?}{}; there are: {known}", .nearest.as_ref().map(|n| format!(" (did you mean {n:?}?)")).unwrap_or_default())]
+    Unknown {
+        /// `policy`, `controller`, `regulator` or `dispatcher`.
+        kind: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+        /// The nearest of those, when one is near.
+        nearest: Option<&'static str>,
+    },
+    /// No such parameter.
+    #[error("policy {policy} has no parameter {param:?}; it has: {known}")]
+    UnknownParam {
+        /// The policy.
+        policy: String,
+        /// What was asked for.
+        param: String,
+        /// What there is.
+        known: String,
+    },
+    /// It reckons with the device's profile, and there is none.
+    #[error("policy {policy} reckons with the device's profile, and the device has none")]
+    NoProfile {
+        /// The policy.
+        policy: String,
+    },
+    /// A value out of its range.
+    #[error("{}: {value} is out of range; allowed is {}", .param.name, .param.allowed())]
+    OutOfRange {
+        /// The parameter.
+        param: &'static ParamInfo,
+        /// What was asked for.
+        value: u64,
+    },
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.collect();
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join(", ")
+    }
+}
+
+fn find<T>(
+    kind: &'static str,
+    name: &str,
+    all: &'static [T],
+    name_of: impl Fn(&T) -> &'static str,
+) -> Result<&'static T, PolicyError> {
+    all.iter()
+        .find(|part| name_of(part) == name)
+        .ok_or_else(|| {
+            let names = || all.iter().map(&name_of);
+            PolicyError::Unknown {
+                kind,
+                name: name.to_owned(),
+                known: list(names()),
+                nearest: nearest(name, names()),
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::registry;
+    use tidegate_base::objective::Rate;
+
+    #[test]
+    fn every_policy_of_the_registry_builds_with_its_defaults() {
+        for info in registry() {
+            let spec = PolicySpec::named(info.name).expect(info.name);
+            spec.build(4, 16);
+            for (param, value) in spec.params().iter().copied() {
+                assert!(
+                    (param.min..=param.max).contains(&value),
+                    "{}: {}",
+                    info.name,
+                    param.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones_and_the_nearest() {
+        let error = PolicySpec::named("mcloc").unwrap_err().to_string();
+        assert!(error.contains("did you mean \"mclock\""), "{error}");
+        assert!(error.contains("fifo"), "{error}");
+        let error = PolicySpec::composed(None, "open", "zebra")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("dispatcher") && !error.contains("did you mean"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn classes_that_parameters_take_away_are_not_honoured() {
+        let mut spec = PolicySpec::named("cfq").expect("registered");
+        assert!(spec.honours().priority && spec.honours_for(false).priority);
+        // A background tenant's class is the parameter's, and its objective's only if that says so.
+        assert!(!spec.honours_for(true).priority);
+        let as_named = cfq::BackgroundClass::WORDS
+            .iter()
+            .position(|&word| word == "as-named");
+        let as_named = as_named.expect("one of the words") as u64;
+        spec.set("background_class", as_named).expect("in range");
+        assert!(spec.honours_for(true).priority);
+        spec.set("priorities", 0).expect("in range");
+        assert_eq!(spec.honours(), Honours::NONE);
+        assert_eq!(spec.honours_for(true), Honours::NONE);
+    }
+
+    #[test]
+    fn a_target_is_honoured_where_there_is_a_throttle() {
+        let honours = |regulator| {
+            let spec = PolicySpec::composed(Some("tuner"), regulator, "drr");
+            spec.expect("there are such parts").honours_for(false)
+        };
+        assert!(honours("merge-limit").target && honours("merge-limit").limit);
+        assert!(!honours("open").target && !honours("token-bucket").target);
+        let vcup = PolicySpec::named("vcup").expect("registered");
+        assert!(vcup.honours().target && !vcup.honours_for(true).target);
+        assert!(vcup.honours_for(true).limit, "of the background, too");
+    }
+
+    #[test]
+    fn a_target_is_a_floor_where_the_dispatcher_is_told_so() {
+        let objective = |reservation, target| Objective {
+            reservation,
+            target,
+            ..Objective::default()
+        };
+        let reserved = objective(Rate::bytes(1000), Rate::NONE);
+        let precise = objective(Rate::NONE, Rate::bytes(1000));
+        let floors = |policy| {
+            let spec = PolicySpec::named(policy).expect("registered");
+            [reserved, precise, Objective::default()].map(|of| spec.has_floor(&of))
+        };
+        assert_eq!(floors("vcup-mclock"), [true, true, false]);
+        assert_eq!(floors("mclock"), [true, false, false]);
+        assert_eq!(floors("vcup"), [false, false, false]);
+    }
+
+    #[test]
+    fn parameters_are_checked_against_their_range() {
+        let mut spec = PolicySpec::named("mclock").expect("mclock is registered");
+        assert!(spec.set("cost_size", 65536).is_ok());
+        assert!(matches!(
+            spec.set("cost_size", 0),
+            Err(PolicyError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            spec.set("costsize", 1),
+            Err(PolicyError::UnknownParam { .. })
+        ));
+    }
+}

@@ -1,0 +1,321 @@
+//! CIRC, the credit-based I/O rate controller: credits granted every period from what a controller
+//! allocates, unused ones passed on to those who ran dry. Lu et al., "vFair: Latency-Aware Fair
+//! Storage Scheduling via Per-IO Cost-Based Differentiation", 2015, section 4.3.
+//!
+//! A guest request costs one credit, whatever its size, when it is admitted: what it costs the
+//! device is in the allocation already. A unit of several merged requests costs as many, all at
+//! once, and may take its VM into debt, which the next grants pay off; a request that joins a unit
+//! already admitted is charged as it joins. The parts of a large request, and what is repeated
+//! after an error, cost nothing more; what is cancelled after it was admitted gets nothing back.
+//! Flushes pass freely, and background tenants take no credits.
+//!
+//! ```text
+//!               first request               a knob
+//!   inactive ──────────────────▶ free ──────────────────┐      free: no allocation is known, all pass
+//!    ▲    │ ▲                     │                     ▼
+//!    │    │ └── nothing inside ───┘    ┌──▶ active, credit ≥ 1: requests pass
+//!    │    │                            │          │ spent          ▲ grant
+//!    │    └─ next request, ────────────┘          ▼                │
+//!    │       burst up to the threshold     active, dry: they wait ─┘ (over: something waits)
+//!    └─ end of a period: credit at the threshold, nothing inside; it is dropped
+//! ```
+//!
+//! At the end of a period each active VM keeps what it has left, up to the threshold; the rest it
+//! gives away. A VM that reached the threshold with nothing waiting or in flight is *inactive*:
+//! what it had is dropped, its next request finds as much again, and in between all that is
+//! allocated to it is given away, as it comes. What was given away is divided evenly among the
+//! grants of the next `smoothing` periods, and there among the VMs that are *over* (no credit left
+//! and something waiting), in the proportion of their allocations; with nobody over it lapses:
+//! nobody was held back. A credit is kept or given away, never both, and the books are checked at
+//! the end of every period.
+//!
+//! Readings, where the paper leaves room:
+//! - The threshold is `burst` times what the VM is allocated in one period, at least one credit. A
+//!   share by the second would let a VM that was quiet for two seconds have the device for as long:
+//!   in figure 12, where the threshold is "twice of the allocated fair share", the bursting VM gets
+//!   its fair share and the latency of all stays at the device's, so it is the period's.
+//! - A VM passes with a whole credit, and not with less: fractions are saved up, so the smallest
+//!   allocation is kept exactly, and what is let in in any time is never more than the threshold
+//!   beyond what was granted in it, but for the other requests of one merged unit.
+//! - A VM of which nothing is known yet passes freely: no knob is no reason to stop.
+//! - Allocations divide the device: those in force ought to add up to it, whether their VMs use
+//!   them or not. A controller that counts a VM out allocates 0 to it, so that nothing of it is
+//!   given away on top. It then saves up what it would have had until it is inactive, and comes back
+//!   with a burst like any other; with something waiting it is granted nothing. When it is allocated
+//!   something again, what it has is cut to the burst of that.
+//! - A knob counts from when it is turned: at the end of a period for the whole next one, in between
+//!   for what is left of it.
+//! - A period's credits are handed out in `slices` parts, one after the other over the period; with 1
+//!   they come at once, which is the paper's letter. At once they fill the device's queue at the beginning of each
+//!   period, and whoever comes then waits behind all of it; in slices it is as deep all the time. What a
+//!   VM has at the end of a period is the same.
+//! - Periods run while somebody is active. After a stall of the driver a period ends late, once; what
+//!   nobody could have used meanwhile is not granted.
+//!
+//! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit:
+//! what an allocation is worth in a period is a whole number then. A request costs O(1), the end
+//! of a period O(active VMs).
+
+mod accounts;
+mod smoothed;
+
+use accounts::{Accounts, CREDIT};
+use smoothed::Smoothed;
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{
+    Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
+};
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CircParams {
+    /// Credits are granted so often; 1 ms to 1 s.
+    pub period: Nanos,
+    /// A VM saves up as many periods' allocations at most; 1 to 1000.
+    pub burst: u32,
+    /// What is given away is divided among the grants of so many periods; 1 to
+    /// [`CircParams::MOST_SMOOTHING`].
+    pub smoothing: u32,
+    /// A period's grant is handed out in so many parts, one after the other; 1 to 100.
+    pub slices: u32,
+}
+
+impl CircParams {
+    /// The longest smoothing window, in periods.
+    pub const MOST_SMOOTHING: u32 = Smoothed::MOST as u32;
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "circ",
+    summary: "credits every period as allocated; unused ones go to those who ran dry",
+    params: &[
+        ParamInfo {
+            name: "period",
+            kind: ParamKind::Duration,
+            default: 30_000_000,
+            min: 1_000_000,
+            max: 1_000_000_000,
+            help: "credits are granted, and allocations reckoned anew, so often",
+        },
+        ParamInfo {
+            name: "burst",
+            kind: ParamKind::Count,
+            default: 2,
+            min: 1,
+            max: 1000,
+            help: "a VM saves up so many periods' allocations at most, for a burst",
+        },
+        ParamInfo {
+            name: "smoothing",
+            kind: ParamKind::Count,
+            default: 4,
+            min: 1,
+            max: CircParams::MOST_SMOOTHING as u64,
+            help: "unused credits are passed on evenly over so many periods",
+        },
+        ParamInfo {
+            name: "slices",
+            kind: ParamKind::Count,
+            default: 10,
+            min: 1,
+            max: 100,
+            help: "a period's credits are handed out in so many parts, spread over it",
+        },
+    ],
+    honours: Honours::NONE,
+    build: |params, capacity| {
+        let params = CircParams {
+            period: Nanos(params.get("period")),
+            burst: params.get("burst") as u32,
+            smoothing: params.get("smoothing") as u32,
+            slices: params.get("slices") as u32,
+        };
+        Box::new(Circ::new(params, capacity.vms))
+    },
+};
+
+/// The regulator.
+#[derive(Debug)]
+pub struct Circ {
+    period: Nanos,
+    /// How long a slice of it is.
+    slice: Nanos,
+    /// When the slice ends that has begun last.
+    slice_end: Nanos,
+    accounts: Accounts,
+    /// The number of the period.
+    number: u64,
+    /// When it ends; [`Nanos::MAX`]: none runs.
+    end: Nanos,
+    /// When its credits were granted.
+    granted_at: Nanos,
+}
+
+impl Circ {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: CircParams, vms: u32) -> Circ {
+        let CircParams {
+            period,
+            burst,
+            smoothing,
+            slices,
+        } = params;
+        Circ {
+            period,
+            slice: Nanos(period.0.div_ceil(u64::from(slices.max(1)))),
+            slice_end: Nanos::MAX,
+            accounts: Accounts::new(period.0, burst, smoothing as usize, vms as usize),
+            number: 1,
+            end: Nanos::MAX,
+            granted_at: Nanos::MAX,
+        }
+    }
+
+    /// What a VM has left, in 10^-12 credits; below zero: debt. `None`: it has no account, because
+    /// it is inactive, nothing was allocated to it yet, or it is none of the regulator's.
+    pub fn credit(&self, vm: VmId) -> Option<i128> {
+        self.accounts.credit(vm.index())
+    }
+
+    /// How much of the period a knob still counts for that is turned now, in nanoseconds.
+    fn left(&self, now: Nanos) -> i128 {
+        let left = match (self.end, self.granted_at == now) {
+            (Nanos::MAX, _) => Nanos::ZERO,
+            // It may have begun a little before, where the driver was late.
+            (_, true) => self.period,
+            (end, false) => end.since(now),
+        };
+        i128::from(left.0)
+    }
+
+    /// How much of the period is in slices that have not begun.
+    fn rest(&self) -> i128 {
+        i128::from(self.end.since(self.slice_end).0)
+    }
+
+    /// The slice that has begun by now.
+    fn find_slice(&mut self, begin: Nanos, now: Nanos) {
+        let over = now.since(begin).0 / self.slice.0 + 1;
+        self.slice_end = (begin + Nanos(over * self.slice.0)).min(self.end);
+    }
+
+    fn begin(&mut self, begin: Nanos, now: Nanos) {
+        self.end = begin + self.period;
+        self.find_slice(begin, now);
+        self.granted_at = now;
+        self.accounts.begin();
+    }
+
+    /// A VM has something inside.
+    fn activate(&mut self, facts: &Facts, slot: usize) {
+        if self.end == Nanos::MAX {
+            self.begin(facts.now(), facts.now());
+        }
+        self.accounts.activate(slot, self.left(facts.now()));
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId) {
+        if facts.is_background(vm) {
+            return;
+        }
+        self.accounts.add(vm.index());
+        // Of another policy.
+        if facts.requests(vm) > 0 {
+            self.activate(facts, vm.index());
+        }
+    }
+}
+
+impl Regulator for Circ {
+    fn stage(&self) -> Stage {
+        Stage::Admission
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ARRIVED
+            .and(Interests::MERGED)
+            .and(Interests::ADMITTED)
+            .and(Interests::VMS)
+            .and(Interests::TIMERS)
+    }
+
+    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+        // An inactive one finds its burst when it comes.
+        let spendable = self.accounts.spendable(vm.index(), self.rest());
+        spendable.is_none_or(|credit| credit >= CREDIT)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        let vm = match *event {
+            Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
+            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::VmAdded(vm) => return self.added(facts, vm),
+            Event::VmRemoved(vm) => vm,
+            _ => return,
+        };
+        if !self.accounts.present(vm.index()) {
+            return;
+        }
+        match *event {
+            Event::Arrived(_) => self.activate(facts, vm.index()),
+            Event::Admitted(unit) => self.accounts.charge(vm.index(), facts.unit(unit).requests),
+            Event::Merged { into, .. } if facts.is_admitted(into) => {
+                self.accounts.charge(vm.index(), 1);
+                reopen.push(vm);
+            }
+            Event::VmRemoved(_) => {
+                self.accounts.remove(vm.index(), self.left(facts.now()));
+            }
+            _ => {}
+        }
+    }
+
+    /// [`Knob::Allocation`]: what the VM is granted from now on.
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        if let (Knob::Allocation(rate), true) = (knob, self.accounts.present(vm.index())) {
+            let (idle, left) = (facts.requests(vm) == 0, self.left(facts.now()));
+            self.accounts.allocate(vm.index(), rate, idle, left);
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        self.slice_end
+    }
+
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+        let now = facts.now();
+        if self.end > now {
+            if self.slice_end <= now {
+                self.find_slice(Nanos(self.end.0 - self.period.0), now);
+                self.accounts.hand_out(facts, reopen);
+            }
+            return None;
+        }
+        let number = self.number;
+        self.number += 1;
+        let more = self.accounts.close(facts);
+        if self.accounts.all_inactive() {
+            self.accounts.pause();
+            (self.end, self.slice_end) = (Nanos::MAX, Nanos::MAX);
+        } else {
+            let late = now.since(self.end) >= self.period;
+            self.begin(if late { now } else { self.end }, now);
+            self.accounts.grant(facts, more, reopen);
+        }
+        Some(Interval {
+            number,
+            end: IntervalEnd::Period,
+        })
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: Accounts::BYTES_PER_VM,
+            ..Footprint::default()
+        }
+    }
+}

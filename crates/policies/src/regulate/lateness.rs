@@ -1,0 +1,142 @@
+//! How late a throttled VM's I/Os regularly go because others have their turn first.
+//!
+//! A slot that a dispatcher makes late by a little is made good at the next one; but where each of them
+//! waits for a turn of its own, a VM that may catch up by a tenth of a slot at a time falls ever further
+//! behind. So as many go together as come due during such a wait: what is *regularly* late goes at once.
+//! A stall of the device or of the engine's driver comes once, and is repaid at its own pace.
+//!
+//! What is regular is the wait that sixteen in seventeen do not exceed. Its estimate rises by an eighth of
+//! the slots that went since the last wait when one is longer, and falls by a 128th of them when one is
+//! not: so it follows within a second whatever the size of I/Os, and one long wait, however long, moves it
+//! by an eighth of a slot.
+
+use tidegate_base::time::Nanos;
+
+const RISES_BY: u64 = 8;
+const FALLS_BY: u64 = 128;
+
+/// One VM's estimate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lateness {
+    /// The estimate is no longer than that; zero: nothing is learnt.
+    most: Nanos,
+    /// The estimate.
+    late: Nanos,
+    /// When the last I/O went.
+    last: Nanos,
+    /// The slots since the last wait.
+    slots: Nanos,
+}
+
+impl Lateness {
+    /// Of who is never late.
+    pub(super) const NONE: Lateness = Lateness {
+        most: Nanos::ZERO,
+        late: Nanos::ZERO,
+        last: Nanos::ZERO,
+        slots: Nanos::ZERO,
+    };
+
+    /// From now on up to so long; zero ends it.
+    pub(super) fn learn_up_to(&mut self, most: Nanos) {
+        self.most = most;
+        self.late = self.late.min(most);
+    }
+
+    /// Slots that come late by up to so long go at once.
+    pub(super) fn regular(&self) -> Nanos {
+        self.late
+    }
+
+    /// An I/O goes now whose gate opened at `due`, and whose slot takes so long.
+    pub(super) fn went(&mut self, due: Nanos, now: Nanos, slot: Nanos) {
+        if self.most == Nanos::ZERO {
+            return;
+        }
+        // Those that go together with the one before waited for no turn of their own.
+        if due > self.last {
+            self.waited(now.since(due));
+            self.slots = Nanos::ZERO;
+        }
+        self.last = now;
+        self.slots = (self.slots + slot).min(self.most);
+    }
+
+    fn waited(&mut self, wait: Nanos) {
+        self.late = match wait > self.late {
+            true => (self.late + Nanos(self.slots.0 / RISES_BY)).min(wait),
+            false => (self.late - Nanos(self.slots.0 / FALLS_BY)).max(wait),
+        }
+        .min(self.most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Waits of so many milliseconds in turn, a slot of 5 ms after each.
+    fn after(waits: impl Iterator<Item = u64>) -> Lateness {
+        let mut lateness = Lateness::NONE;
+        lateness.learn_up_to(Nanos(400 * MS));
+        let mut due = Nanos(MS);
+        for wait in waits {
+            let now = due + Nanos(wait * MS);
+            lateness.went(due, now, Nanos(5 * MS));
+            due = now + Nanos(5 * MS);
+        }
+        lateness
+    }
+
+    #[test]
+    fn a_wait_before_each_slot_is_learnt_within_a_second() {
+        let lateness = after((0..100).map(|_| 20));
+        assert_eq!(lateness.regular(), Nanos(20 * MS));
+    }
+
+    #[test]
+    fn one_stall_moves_it_by_an_eighth_of_a_slot() {
+        let lateness = after([0, 0, 2000, 0].into_iter());
+        assert!(lateness.regular() <= Nanos(5 * MS / 8), "{lateness:?}");
+    }
+
+    #[test]
+    fn it_is_what_sixteen_in_seventeen_waits_do_not_exceed() {
+        // From 0 to 99 ms, evenly.
+        let lateness = after((0..10_000).map(|n| n * 37 % 100));
+        let off = lateness.regular().0.abs_diff(94 * MS);
+        assert!(off < 5 * MS, "{lateness:?}");
+    }
+
+    #[test]
+    fn what_is_not_waited_for_any_more_is_forgotten() {
+        let long = (0..100).map(|_| 20);
+        let lateness = after(long.chain((0..1000).map(|_| 0)));
+        assert_eq!(lateness.regular(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn it_stays_within_its_bound_and_is_nothing_without_one() {
+        let mut lateness = after((0..1000).map(|_| 900));
+        assert_eq!(lateness.regular(), Nanos(400 * MS));
+        lateness.learn_up_to(Nanos::ZERO);
+        lateness.went(Nanos(1 << 50), Nanos(1 << 51), Nanos(5 * MS));
+        assert_eq!(lateness.regular(), Nanos::ZERO);
+    }
+
+    #[test]
+    fn those_that_go_together_are_one_wait() {
+        let mut lateness = Lateness::NONE;
+        lateness.learn_up_to(Nanos(400 * MS));
+        // Ten slots of 1 ms come due during each wait of 10 ms, and go at its end.
+        for turn in 1..200 {
+            for slot in 0..10 {
+                let due = Nanos((turn * 10 + slot) * MS + MS / 2);
+                lateness.went(due, Nanos((turn + 1) * 10 * MS), Nanos(MS));
+            }
+        }
+        assert!(lateness.regular() > Nanos(9 * MS), "{lateness:?}");
+    }
+}

@@ -1,0 +1,322 @@
+//! Merge limit and throttle: how large a VM's I/Os may be, and how fast they may follow each other. Li et
+//! al., "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, sections 3.3
+//! and 5.6.
+//!
+//! - **Merge limit.** A VM's requests are merged up to so many pages of 4 KiB, and larger ones are split. A
+//!   controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the next merge and
+//!   the next split: what is in flight keeps its form. Without a controller it is `pages`, for all VMs.
+//!   An I/O that is below `fill` of the limit when it goes takes the beginning of the next request along.
+//! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before the next
+//!   may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up to 2 s of them:
+//!   those of `batch` go at once, as dispatchers by time slices have it, and the rest is made good at a tenth
+//!   above the rate. Time in which the VM asks for nothing is lost.
+//! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request counts by
+//!   its size where the objective's target names one.
+//! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at once, too:
+//!   see `lateness`. A stall is none, and is repaid as above.
+//! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
+//!
+//! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
+//!
+//! Flushes pass freely and cost nothing. What moves no bytes costs none.
+
+use super::lateness::Lateness;
+use super::token_bucket::TokenBucket;
+use tidegate_base::objective::OpsRate;
+use tidegate_base::pace::{Pacer, repaid};
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::{Facts, moved};
+use tidegate_core::part::{ParamInfo, ParamKind, PartInfo, SLACK};
+use tidegate_core::roles::{
+    Consumed, Event, FILL, Footprint, Gate, Interests, Knob, Regulator, Reopened, Stage,
+};
+use tidegate_core::tuning::Throttle;
+
+/// What merge limits are multiples of, in bytes: the paper's sigma.
+pub const PAGE: u32 = 4096;
+/// So much of what is late is carried over.
+const CARRIED: Nanos = Nanos::from_secs(2);
+/// What an I/O counts under [`Throttle::Ios`].
+pub const ONE_IO: u64 = 1000;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "merge-limit",
+    summary: "how large I/Os may be and how fast they follow each other; limits as in token-bucket",
+    params: &[
+        ParamInfo {
+            name: "pages",
+            kind: ParamKind::Count,
+            default: 0,
+            min: 0,
+            max: 1 << 18,
+            help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the device has it",
+        },
+        ParamInfo {
+            name: "fill",
+            kind: ParamKind::Count,
+            default: FILL as u64,
+            min: 0,
+            max: 100,
+            help: "an I/O below so many per cent of its merge limit takes the beginning of the next \
+                   request along; 100: whenever there is room",
+        },
+        ParamInfo::span(
+            "batch",
+            0,
+            "throttled VMs: slots that come late by up to so long go at once (time slices are that late)",
+        ),
+        SLACK,
+    ],
+    honours: TokenBucket::HONOURS,
+    build: |params, capacity| {
+        let of = MergeLimitParams {
+            pages: params.get("pages") as u32,
+            fill: params.get("fill") as u32,
+            batch: Nanos(params.get("batch")),
+            slack: Nanos(params.get("slack")),
+        };
+        Box::new(MergeLimit::new(of, capacity.vms))
+    },
+};
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MergeLimitParams {
+    /// Pages that I/Os of VMs that are not tuned have at most; 0: as the device has it. Up to 2^18.
+    pub pages: u32,
+    /// See [`Regulator::fill`]; per cent, 0 to 100.
+    pub fill: u32,
+    /// Slots that come late by up to so long go at once.
+    pub batch: Nanos,
+    /// What limits make good of late dispatches; throttles do at least so much of it at once.
+    pub slack: Nanos,
+}
+
+/// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is larger
+/// than the size that the rate names.
+pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
+    let norm = rate.and_then(|rate| rate.norm);
+    norm.map_or(ONE_IO, |norm| {
+        ONE_IO.max(u64::from(len) * ONE_IO / u64::from(norm))
+    })
+}
+
+/// One VM's throttle.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    throttle: Throttle,
+    /// Its rate, late slots carried.
+    steady: Pacer,
+    /// How fast they may be made good; or the ceiling.
+    fast: Pacer,
+    /// What of them goes at once, as far as it is learnt.
+    lateness: Lateness,
+    /// The beginning of the last quiet time that was seen to have ended; `None`: none was.
+    quiet_since: Option<Nanos>,
+}
+
+impl Throttled {
+    const OFF: Throttled = Throttled {
+        throttle: Throttle::Off,
+        steady: Pacer::NONE,
+        fast: Pacer::NONE,
+        lateness: Lateness::NONE,
+        quiet_since: None,
+    };
+
+    fn turn(&mut self, throttle: Throttle, now: Nanos) {
+        use core::mem::discriminant;
+        if discriminant(&throttle) != discriminant(&self.throttle) {
+            // Nothing is carried from one kind to another, but what went last takes its time.
+            let due = match (self.throttle, throttle) {
+                (_, Throttle::Ios(_)) | (Throttle::Ios(_), _) => now,
+                _ => self.due().max(now),
+            };
+            (self.steady, self.fast) = (Pacer::new(1, 1, due), Pacer::new(1, 1, due));
+        }
+        let (steady, fast) = match throttle {
+            Throttle::Off => (0, 0),
+            Throttle::Exactly(rate) | Throttle::Ios(rate) => (rate, repaid(rate)),
+            Throttle::AtMost(rate) => (0, rate),
+        };
+        self.steady = self.steady.turned(steady);
+        self.fast = self.fast.turned(fast);
+        self.throttle = throttle;
+    }
+
+    /// Nothing is late.
+    fn begin_anew(&mut self, now: Nanos) {
+        self.steady.forget_before(now);
+        self.fast.forget_before(now);
+    }
+
+    fn spend(&mut self, units: u64, now: Nanos, at_once: Nanos) {
+        let due = self.due();
+        self.steady.forget_before(now - CARRIED);
+        let slot = self.steady.due();
+        self.steady.spend(units);
+        self.lateness.went(due, now, self.steady.due().since(slot));
+        let at_once = at_once.max(self.lateness.regular());
+        self.fast.forget_before(now - at_once);
+        self.fast.spend(units);
+    }
+
+    fn due(&self) -> Nanos {
+        self.steady.due().max(self.fast.due())
+    }
+}
+
+/// The regulator.
+#[derive(Debug)]
+pub struct MergeLimit {
+    params: MergeLimitParams,
+    limits: TokenBucket,
+    /// By slot; only VMs with a target are throttled.
+    vms: Vec<Option<Box<Throttled>>>,
+}
+
+impl MergeLimit {
+    /// With nobody there, and room for so many VMs.
+    pub fn new(params: MergeLimitParams, vms: u32) -> MergeLimit {
+        MergeLimit {
+            params,
+            limits: TokenBucket::new(params.slack),
+            vms: Vec::with_capacity(vms as usize),
+        }
+    }
+
+    fn of(&mut self, vm: VmId) -> Option<&mut Throttled> {
+        self.vms.get_mut(vm.index())?.as_deref_mut()
+    }
+
+    /// Room for a VM's throttle before its first request, where it may come to one.
+    fn expect(&mut self, facts: &Facts, vm: VmId, anew: bool) {
+        let slot = vm.index();
+        if self.vms.len() <= slot {
+            self.vms.resize_with(slot + 1, || None);
+        }
+        let of_vm = &mut self.vms[slot];
+        if anew {
+            *of_vm = None;
+        }
+        if of_vm.is_none() && !facts.objective(vm).target.is_none() {
+            *of_vm = Some(Box::new(Throttled::OFF));
+        }
+    }
+
+    /// A request came: what was due while the VM had none is lost.
+    fn asked(&mut self, facts: &Facts, vm: VmId) {
+        let Some(of_vm) = self.of(vm) else { return };
+        let since = facts.quiet_since(vm);
+        if of_vm.quiet_since.replace(since) != Some(since) {
+            let from = match since {
+                // It never asked before.
+                Nanos::MAX => Nanos::ZERO,
+                since => since,
+            };
+            of_vm.steady.lose(from, facts.now());
+        }
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let at_once = self.params.batch.max(self.params.slack);
+        let Some(of_vm) = self.of(io.vm) else { return };
+        if io.op == Op::Flush {
+            return;
+        }
+        let units = match of_vm.throttle {
+            Throttle::Off => return,
+            Throttle::Exactly(_) | Throttle::AtMost(_) => moved(facts, io.op, io.len).into(),
+            Throttle::Ios(_) => {
+                let bytes = moved(facts, io.op, io.len);
+                ios(facts.objective(io.vm).target.ops, bytes)
+            }
+        };
+        of_vm.spend(units, facts.now(), at_once);
+    }
+}
+
+impl Regulator for MergeLimit {
+    fn stage(&self) -> Stage {
+        Stage::Dispatch
+    }
+
+    fn interests(&self) -> Interests {
+        self.limits.interests().and(Interests::ARRIVED)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, lane) = facts.vm_lane(unit);
+        self.lane_gate(facts, vm, lane)
+    }
+
+    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
+        let limited = self.limits.lane_gate(facts, vm, lane);
+        let Some(Some(of_vm)) = self.vms.get(vm.index()) else {
+            return limited;
+        };
+        match (limited, of_vm.due()) {
+            (_, due) if due <= facts.now() => limited,
+            (Gate::Pass, due) => Gate::Until(due),
+            (Gate::Until(limited), due) => Gate::Until(limited.max(due)),
+            (Gate::Blocked, _) => Gate::Blocked,
+        }
+    }
+
+    fn merge_limit(&self) -> u32 {
+        match self.params.pages {
+            0 => u32::MAX,
+            pages => pages * PAGE,
+        }
+    }
+
+    fn fill(&self) -> u32 {
+        self.params.fill
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        let (now, of_vm) = (facts.now(), self.of(vm));
+        match (knob, of_vm) {
+            (Knob::Throttle(throttle), Some(of_vm)) => of_vm.turn(throttle, now),
+            (Knob::Lateness(most), Some(of_vm)) => {
+                of_vm.begin_anew(now);
+                of_vm.lateness.learn_up_to(most);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        match *event {
+            Event::Arrived(unit) => return self.asked(facts, facts.vm_lane(unit).0),
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) => self.expect(facts, vm, true),
+            Event::VmChanged(vm) => self.expect(facts, vm, false),
+            Event::VmRemoved(vm) => {
+                if let Some(of_vm) = self.vms.get_mut(vm.index()) {
+                    *of_vm = None;
+                }
+            }
+            _ => {}
+        }
+        self.limits.on_event(facts, event, reopen);
+    }
+
+    fn footprint(&self) -> Footprint {
+        let limits = self.limits.footprint();
+        Footprint {
+            vm: limits.vm + size_of::<Option<Box<()>>>() + size_of::<Throttled>(),
+            ..limits
+        }
+    }
+
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+        self.limits.consumed(facts, vm)
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        self.limits.adopt(facts, vm, consumed);
+    }
+}

@@ -1,0 +1,249 @@
+//! How many credits each VM is due by its objective: equations 1 and 4 of Flubber (section
+//! 3.2.2), exactly.
+//!
+//! B_i is what a VM's reservation promises, in guest requests a second, c_i = B_i / min B, and
+//! a_i = round(beta * c_i), at least 1. Where beta * sum(c) would reach `max_interval`,
+//! a_i = round(max_interval * c_i / sum(c)), at least 1 again: so the grants of n VMs add up
+//! to at most `max_interval` + n.
+
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::objective::Objective;
+use tidegate_base::time::Nanos;
+use tidegate_core::part::{ParamInfo, ParamKind, Params};
+
+/// How long an interval may take that the device sets the length of.
+const LONGEST_S: u64 = 2;
+/// As many as 10,000 IOPS are in two seconds: the longest interval on an unknown device.
+const UNKNOWN: u64 = 20_000;
+
+/// What credits are reckoned by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Credits an interval for the VM with the smallest reservation: the interval factor, 1 to
+    /// 65,536.
+    pub beta: u32,
+    /// Requests in the longest interval, up to [`Terms::MOST`]; 0: as many of `request_size`
+    /// as the device transfers in sequence in two seconds, or 20,000 where that is not known.
+    pub max_interval: u32,
+    /// What a VM without a reservation counts as, in IOPS.
+    pub default_iops: u64,
+    /// A reservation in bytes a second is one in requests of so many bytes, 1 to 2^24.
+    pub request_size: u32,
+}
+
+pub(crate) const BETA: ParamInfo = ParamInfo {
+    name: "beta",
+    kind: ParamKind::Count,
+    default: 32,
+    min: 1,
+    max: 65_536,
+    help: "credits an interval for the VM with the smallest reservation; others in proportion",
+};
+
+pub(crate) const MAX_INTERVAL: ParamInfo = ParamInfo {
+    name: "max_interval",
+    kind: ParamKind::Count,
+    default: 0,
+    min: 0,
+    max: Terms::MOST as u64,
+    help: "requests in an interval at most; 0: what the device transfers in 2 s, or 20,000",
+};
+
+pub(crate) const DEFAULT_IOPS: ParamInfo = ParamInfo {
+    name: "default_iops",
+    kind: ParamKind::Count,
+    default: 100,
+    min: 1,
+    max: 1 << 30,
+    help: "what a VM without a reservation counts as, in requests a second",
+};
+
+pub(crate) const REQUEST_SIZE: ParamInfo = ParamInfo {
+    name: "request_size",
+    kind: ParamKind::Bytes,
+    default: 16 << 10,
+    min: 512,
+    max: 16 << 20,
+    help: "of a reservation in bytes a second, or without one, so many cost a credit",
+};
+
+pub(crate) const LITERAL: ParamInfo = ParamInfo {
+    name: "literal",
+    kind: ParamKind::Flag,
+    default: 0,
+    min: 0,
+    max: 1,
+    help: "keep to the letter of the paper, also where it serves worse",
+};
+
+impl Terms {
+    /// Of a composition that has the four parameters above.
+    pub(crate) fn from_params(params: &Params) -> Terms {
+        Terms {
+            beta: params.get("beta") as u32,
+            max_interval: params.get("max_interval") as u32,
+            default_iops: params.get("default_iops"),
+            request_size: params.get("request_size") as u32,
+        }
+    }
+
+    /// The most credits there are in an interval.
+    pub const MOST: u32 = 1 << 30;
+
+    /// B_i, in bytes a second at `request_size` a request: so both kinds of reservation are
+    /// whole numbers, below 2^75. Of two kinds the larger counts.
+    pub fn demand(&self, objective: &Objective) -> u128 {
+        let reservation = &objective.reservation;
+        let size = self.request_size as u128;
+        let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128 * size);
+        let bytes = reservation.bytes_per_s.map_or(0, u128::from);
+        match ops.max(bytes) {
+            0 => self.default_iops as u128 * size,
+            demand => demand,
+        }
+    }
+
+    /// What so many requests of so many bytes in all cost: one each, or one for each size that
+    /// the reservation is reckoned by (`request_size` of one in bytes a second or of none at
+    /// all, the normalisation size of one in IOPS), where that is more.
+    pub fn cost(&self, objective: &Objective, requests: u32, bytes: u32) -> u32 {
+        let reservation = &objective.reservation;
+        let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128);
+        let by_bytes = reservation.bytes_per_s.map_or(0, u128::from);
+        let size = match ops * self.request_size as u128 >= by_bytes {
+            true => reservation
+                .ops
+                .map_or(Some(self.request_size), |ops| ops.norm),
+            false => Some(self.request_size),
+        };
+        requests.max(size.map_or(0, |size| bytes.div_ceil(size)))
+    }
+
+    /// `max_interval` on this device.
+    pub fn max_interval(&self, device: &DeviceSpec) -> u32 {
+        let most = match (self.max_interval, device.bytes_per_s) {
+            (0, 0) => UNKNOWN,
+            (0, bytes) => bytes.saturating_mul(LONGEST_S) / self.request_size as u64,
+            (given, _) => given as u64,
+        };
+        most.clamp(1, Terms::MOST as u64) as u32
+    }
+}
+
+/// What all VMs are due, by slot.
+#[derive(Debug)]
+pub struct Proportions {
+    terms: Terms,
+    max_interval: u32,
+    /// B_i by slot; 0: nobody is there.
+    demands: Vec<u128>,
+    sum: u128,
+    least: IndexedHeap<u128>,
+    period: Nanos,
+}
+
+impl Proportions {
+    /// Memory a VM takes in it.
+    pub const BYTES_PER_VM: usize = size_of::<u128>() + IndexedHeap::<u128>::BYTES_PER_ID;
+
+    /// Of no VMs.
+    pub fn new(terms: Terms) -> Proportions {
+        Proportions {
+            terms,
+            max_interval: terms.max_interval.max(1),
+            demands: Vec::new(),
+            sum: 0,
+            least: IndexedHeap::with_capacity(0),
+            period: Nanos::MAX,
+        }
+    }
+
+    /// What they are reckoned by.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// A VM has come, or its objective has changed. O(log n).
+    pub fn set(&mut self, slot: usize, objective: &Objective, device: &DeviceSpec) {
+        self.max_interval = self.terms.max_interval(device);
+        self.replace(slot, self.terms.demand(objective));
+        self.least.set(slot, self.demands[slot]);
+        self.period = self.reckon_period();
+    }
+
+    /// A VM has gone. O(log n).
+    pub fn remove(&mut self, slot: usize) {
+        self.replace(slot, 0);
+        self.least.remove(slot);
+        self.period = self.reckon_period();
+    }
+
+    fn replace(&mut self, slot: usize, demand: u128) {
+        if self.demands.len() <= slot {
+            self.demands.resize(slot + 1, 0);
+        }
+        let old = core::mem::replace(&mut self.demands[slot], demand);
+        self.sum = self.sum - old + demand;
+    }
+
+    /// B_i, see [`Terms::demand`]; 0 where nobody is.
+    pub fn demand(&self, slot: usize) -> u128 {
+        self.demands.get(slot).copied().unwrap_or(0)
+    }
+
+    /// The smallest B; `None` where there are no VMs.
+    pub fn least(&self) -> Option<u128> {
+        self.least.peek().map(|(demand, _)| demand)
+    }
+
+    /// c_i, of equation 1: at least 1 where a VM is there.
+    pub fn part(&self, slot: usize) -> f64 {
+        self.demand(slot) as f64 / self.least().unwrap_or(1) as f64
+    }
+
+    /// The sum of all c_i.
+    pub fn parts(&self) -> f64 {
+        self.sum as f64 / self.least().unwrap_or(1) as f64
+    }
+
+    /// How many VMs there are.
+    pub fn count(&self) -> usize {
+        self.least.len()
+    }
+
+    /// `max_interval` on this device.
+    pub fn max_interval(&self) -> u32 {
+        self.max_interval
+    }
+
+    /// a_i. At most [`Terms::MOST`].
+    pub fn grant(&self, slot: usize) -> u32 {
+        let (demand, Some(least)) = (self.demand(slot), self.least()) else {
+            return 1;
+        };
+        let (beta, most) = (self.terms.beta as u128, self.max_interval as u128);
+        // Demands are below 2^75, sums of 2^24 of them below 2^99: nothing here overflows.
+        let (credits, of) = if beta * self.sum < most * least {
+            (beta * demand, least)
+        } else {
+            (most * demand, self.sum)
+        };
+        let rounded = (2 * credits + of) / (2 * of);
+        rounded.clamp(1, Terms::MOST as u128) as u32
+    }
+
+    /// beta / min B: by then everybody could have had what it reserved.
+    pub fn period(&self) -> Nanos {
+        self.period
+    }
+
+    fn reckon_period(&self) -> Nanos {
+        let (Some(least), Terms { request_size, .. }) = (self.least(), self.terms) else {
+            return Nanos::MAX;
+        };
+        let bytes = self.terms.beta as u128 * request_size as u128;
+        let nanos = (bytes * Nanos::SECOND.0 as u128).div_ceil(least);
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}

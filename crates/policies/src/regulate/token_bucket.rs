@@ -1,0 +1,118 @@
+//! Token bucket: limits in requests and bytes a second, for reads, writes and both together.
+//!
+//! Everything QEMU's throttling expresses (`bps`, `iops`, their `_rd` and `_wr`, `_max` and
+//! `_max_length`, `iops_size`), on exact integers. Each limit is a [`Pacer`]:
+//! a request may go while its due time is no later than now plus the burst tolerance, and then
+//! moves it on by its whole cost, so a large request goes at once and is paid for afterwards.
+//!
+//! Without `burst` a limit is paced strictly: nothing is saved up while idle, and a late
+//! dispatch is made good for `slack` (0.9 ms), or for longer where requests waited and 100 ms have
+//! room for it (see [`RatePacer::spend_late`]): no 100 ms hold more than one request and 1 % above
+//! the rate. With `burst` two pacers hold: the limit's own with a tolerance of burst rate x
+//! length, and the burst rate's.
+//!
+//! Flushes pass freely and cost nothing, as in QEMU: durability must not wait for a limit.
+//! Discards and zeroing count as one request without bytes, unless the device can only write
+//! zeroes out.
+
+use tidegate_core::facts::Facts;
+use tidegate_core::limit_accounts::LimitAccounts;
+use tidegate_core::part::{Honours, PartInfo, SLACK};
+use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_core::roles::{
+    Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
+};
+use tidegate_core::time::Nanos;
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "token-bucket",
+    summary: "limits in requests and bytes a second, by direction, with bursts",
+    params: &[SLACK],
+    honours: TokenBucket::HONOURS,
+    build: |params, _| Box::new(TokenBucket::new(Nanos(params.get("slack")))),
+};
+
+/// The regulator.
+#[derive(Debug)]
+pub struct TokenBucket {
+    slack: Nanos,
+    accounts: LimitAccounts,
+}
+
+impl TokenBucket {
+    pub(crate) const HONOURS: Honours = Honours {
+        limit: true,
+        limit_by_direction: true,
+        burst: true,
+        ..Honours::NONE
+    };
+
+    /// Late dispatches are made good for `slack`, or for longer where 100 ms have room.
+    pub fn new(slack: Nanos) -> TokenBucket {
+        TokenBucket {
+            slack,
+            accounts: LimitAccounts::default(),
+        }
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let bytes = match io.op {
+            Op::Flush => return,
+            Op::Read | Op::Write => io.len as u64,
+            Op::WriteZeroes if facts.device().spec.zeroes_are_writes => io.len as u64,
+            Op::WriteZeroes | Op::Discard => 0,
+        };
+        self.accounts.charge(facts.now(), io, bytes, self.slack);
+    }
+}
+
+impl Regulator for TokenBucket {
+    fn stage(&self) -> Stage {
+        Stage::Dispatch
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::STARTED.and(Interests::VMS)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, lane) = facts.vm_lane(unit);
+        self.lane_gate(facts, vm, lane)
+    }
+
+    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
+        match self.accounts.due(vm, lane) {
+            Some(due) if due > facts.now() => Gate::Until(due),
+            _ => Gate::Pass,
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::VmAdded(vm) => self.accounts.set(facts.now(), vm, facts.objective(vm)),
+            Event::VmChanged(vm) => {
+                self.accounts.set(facts.now(), vm, facts.objective(vm));
+                reopen.push(vm);
+            }
+            Event::VmRemoved(vm) => self.accounts.remove(vm),
+            _ => {}
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: LimitAccounts::BYTES_PER_VM,
+            ..Footprint::default()
+        }
+    }
+
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+        self.accounts.consumed(facts.now(), vm)
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        self.accounts.adopt(facts.now(), vm, consumed);
+    }
+}

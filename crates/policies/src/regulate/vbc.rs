@@ -1,0 +1,449 @@
+//! Virtual Bandwidth Control: credits in proportion to what VMs were promised, granted anew
+//! when everybody has had its turn. Jin et al., "Flubber: Two-level Disk Scheduling in
+//! Virtualized Environment", 2013, section 3.2.
+//!
+//! A guest request costs one credit, whatever its size, when it is admitted; where the reservation
+//! is in bytes a second or names a normalisation size, one for each such size begun
+//! ([`Terms::cost`]). A unit of several merged requests costs as many, all at once, and may take
+//! its VM into debt, which the next grants pay off; a request that joins a unit already admitted is charged as it joins. The
+//! parts of a large request, and what is repeated after an error, cost nothing more; what is
+//! cancelled after it was admitted gets nothing back. Flushes pass freely.
+//!
+//! An interval ends, and everybody is granted its a_i (see [`Proportions`]), when
+//!
+//! 1. nobody who has credit left has a request waiting or in flight (*turn*),
+//! 2. nothing waits and nothing is in flight (*idle*), or
+//! 3. a VM comes or goes (*members*).
+//!
+//! A VM that has credit left and nothing waiting holds the turn up only while something of it
+//! is in flight and for a grace after its last answer: it may be about to ask again. One that
+//! thinks for longer than `wait_for` is not worth the grace: its neighbours would get what they
+//! reserved and no more, while the device idles. And never for longer than until the interval is beta / min B old. The interval's age counts from its
+//! first charge, or from its beginning where somebody is in debt still.
+//!
+//! What a VM is granted is written down when it is next charged, by the interval's number. Only
+//! VMs that ran dry are looked at when an interval begins, and each of those has spent a credit
+//! for it: so an interval costs O(1) amortised over requests, and an event O(log n) for the
+//! grace.
+
+use super::proportion::{
+    BETA, DEFAULT_IOPS, LITERAL, MAX_INTERVAL, Proportions, REQUEST_SIZE, Terms,
+};
+use super::turn::{Hold, Turn};
+use tidegate_base::request::{Lane, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::{Facts, Unit, moved};
+use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
+use tidegate_core::roles::{
+    Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
+};
+
+/// Grace at least, however short a VM thinks.
+const LEAST_GRACE: Nanos = Nanos::from_millis(1);
+
+/// Parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VbcParams {
+    /// What credits are reckoned by.
+    pub terms: Terms,
+    /// A VM with credit left and nothing to do holds the others up for twice its mean think
+    /// time after its last answer, at least 1 ms and at most this.
+    pub idle_grace: Nanos,
+    /// None is given to a VM whose mean think time is longer than this.
+    pub wait_for: Nanos,
+    /// The paper's letter: no grace, and nothing in flight is too old to be waited for.
+    pub literal: bool,
+}
+
+/// What the registry knows of it.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "vbc",
+    summary: "credits in proportion to reservations, granted anew when all had their turn",
+    params: &[
+        BETA,
+        MAX_INTERVAL,
+        DEFAULT_IOPS,
+        REQUEST_SIZE,
+        ParamInfo {
+            name: "idle_grace",
+            kind: ParamKind::Duration,
+            default: 50_000_000,
+            min: 1_000_000,
+            max: 3_600_000_000_000,
+            help: "a VM with credit and nothing to do holds others up for twice its mean think \
+                   time, at most this",
+        },
+        ParamInfo {
+            name: "wait_for",
+            kind: ParamKind::Duration,
+            default: 10_000_000,
+            min: 0,
+            max: 3_600_000_000_000,
+            help: "one that thinks longer than this on average holds nobody up",
+        },
+        LITERAL,
+    ],
+    honours: Honours {
+        reservation: true,
+        ..Honours::NONE
+    },
+    build: |params, capacity| {
+        let params = VbcParams {
+            terms: Terms::from_params(params),
+            idle_grace: Nanos(params.get("idle_grace")),
+            wait_for: Nanos(params.get("wait_for")),
+            literal: params.get("literal") != 0,
+        };
+        Box::new(Vbc::new(params, capacity))
+    },
+};
+
+/// Not in the list of those who ran dry.
+const ABSENT: u32 = u32::MAX;
+
+/// One VM.
+#[derive(Clone, Copy, Debug)]
+struct Vm {
+    /// The interval for which credits were granted last.
+    granted_in: u64,
+    /// Those left of them; below zero: debt.
+    credits: i32,
+    /// What it is granted, where `reckoned_in` is the epoch.
+    grant: u32,
+    reckoned_in: u32,
+    /// Its place among those who ran dry.
+    dry_at: u32,
+    /// Exponential mean (1/8) of its think time.
+    think: Nanos,
+    present: bool,
+}
+
+const GONE: Vm = Vm {
+    granted_in: 0,
+    credits: 0,
+    grant: 0,
+    reckoned_in: 0,
+    dry_at: ABSENT,
+    think: Nanos::ZERO,
+    present: false,
+};
+
+/// The regulator.
+#[derive(Debug)]
+pub struct Vbc {
+    params: VbcParams,
+    due: Proportions,
+    vms: Vec<Vm>,
+    /// The number of the interval.
+    interval: u64,
+    /// When it began for the purpose of its age; [`Nanos::MAX`]: not yet.
+    begun: Nanos,
+    /// Something was charged in it.
+    charged: bool,
+    /// Nothing waits and nothing is in flight, and something was charged.
+    idle: bool,
+    /// VMs came or went, and something was charged before.
+    members: bool,
+    /// Moves on when proportions go back to equation 1: what was reckoned before is void.
+    epoch: u32,
+    /// Slots of VMs that have no credit left.
+    dry: Vec<u32>,
+    turn: Turn,
+}
+
+impl Vbc {
+    /// With nobody there.
+    pub fn new(params: VbcParams, capacity: &Capacity) -> Vbc {
+        Vbc {
+            params,
+            due: Proportions::new(params.terms),
+            vms: Vec::new(),
+            interval: 1,
+            begun: Nanos::MAX,
+            charged: false,
+            idle: false,
+            members: false,
+            epoch: 1,
+            dry: Vec::with_capacity(capacity.vms as usize),
+            turn: Turn::new(capacity.vms as usize),
+        }
+    }
+
+    /// Credits a VM has: what is left, or its grant where it was not charged in this interval.
+    fn has_credit(&self, slot: usize) -> bool {
+        let vm = &self.vms[slot];
+        // Whoever had none left was granted anew when the interval began.
+        vm.granted_in != self.interval || vm.credits > 0
+    }
+
+    fn present(&self, vm: VmId) -> bool {
+        self.vms.get(vm.index()).is_some_and(|vm| vm.present)
+    }
+
+    /// This interval's grant. Debt is paid from it; what was left of the last one is not kept.
+    fn grant(&mut self, slot: usize) {
+        let vm = &mut self.vms[slot];
+        if vm.granted_in == self.interval {
+            return;
+        }
+        if vm.reckoned_in != self.epoch {
+            vm.reckoned_in = self.epoch;
+            vm.grant = self.due.grant(slot);
+        }
+        vm.credits = vm.credits.min(0) + vm.grant as i32;
+        vm.granted_in = self.interval;
+    }
+
+    /// So many requests of a VM were let in, of so many bytes.
+    fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
+        self.grant(vm.index());
+        self.charged = true;
+        self.begun = self.begun.min(facts.now());
+        let cost = (self.params.terms).cost(facts.objective(vm), requests, bytes);
+        let credits = &mut self.vms[vm.index()].credits;
+        *credits = credits.saturating_sub_unsigned(cost);
+        self.settle(vm.index());
+    }
+
+    /// Keeps those who have no credit left in the list. Returns whether this one has some.
+    fn settle(&mut self, slot: usize) -> bool {
+        let vm = &mut self.vms[slot];
+        if vm.credits > 0 {
+            self.leave_dry(slot);
+            return true;
+        }
+        if vm.dry_at == ABSENT {
+            vm.dry_at = self.dry.len() as u32;
+            self.dry.push(slot as u32);
+        }
+        false
+    }
+
+    fn leave_dry(&mut self, slot: usize) {
+        let at = core::mem::replace(&mut self.vms[slot].dry_at, ABSENT);
+        if at == ABSENT {
+            return;
+        }
+        self.dry.swap_remove(at as usize);
+        if let Some(&moved) = self.dry.get(at as usize) {
+            self.vms[moved as usize].dry_at = at;
+        }
+    }
+
+    /// Something of a VM has changed: whether it holds the turn up.
+    fn look(&mut self, facts: &Facts, vm: VmId) {
+        let hold = self.hold_of(facts, vm);
+        self.turn.set(vm.index(), hold);
+    }
+
+    fn hold_of(&self, facts: &Facts, vm: VmId) -> Hold {
+        let VbcParams {
+            literal,
+            idle_grace,
+            wait_for,
+            ..
+        } = self.params;
+        if !self.has_credit(vm.index()) {
+            return Hold::No;
+        }
+        // Reads that lack memory can use no credit: others must not wait for that.
+        let stuck = facts.lacks_memory(vm) && facts.lane_head(vm, Lane::Write).is_none();
+        match (facts.waiting(vm), facts.requests(vm)) {
+            (1.., _) if stuck && facts.in_flight(vm) > 0 => Hold::Flying,
+            (1.., _) if stuck => Hold::No,
+            (1.., _) => Hold::Waiting,
+            (0, 1..) if literal => Hold::Waiting,
+            (0, 1..) => Hold::Flying,
+            (0, 0) if literal || facts.quiet_since(vm) == Nanos::MAX => Hold::No,
+            (0, 0) if self.vms[vm.index()].think > wait_for => Hold::No,
+            (0, 0) => {
+                let think = self.vms[vm.index()].think;
+                let grace = (think + think).clamp(LEAST_GRACE, idle_grace);
+                Hold::Quiet(facts.quiet_since(vm) + grace)
+            }
+        }
+    }
+
+    /// A new interval begins.
+    fn replenish(&mut self, facts: &Facts, reopen: &mut Reopened) {
+        self.interval += 1;
+        (self.charged, self.idle, self.members) = (false, false, false);
+        let mut at = 0;
+        while let Some(&slot) = self.dry.get(at) {
+            let (slot, vm) = (slot as usize, facts.vm_at(slot as usize));
+            self.grant(slot);
+            // Also where debt is left: a controller may still grant more.
+            reopen.push(vm);
+            if !self.settle(slot) {
+                at += 1;
+            }
+            self.look(facts, vm);
+        }
+        self.begun = match self.dry.is_empty() {
+            true => Nanos::MAX,
+            false => facts.now(),
+        };
+    }
+
+    /// Whether there is anything to be granted.
+    fn worth_it(&self) -> bool {
+        self.charged || !self.dry.is_empty()
+    }
+
+    /// A VM is there, or its objective has changed.
+    fn reckon(&mut self, facts: &Facts, vm: VmId) {
+        let (objective, device) = (facts.objective(vm), &facts.device().spec);
+        self.due.set(vm.index(), objective, device);
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    fn added(&mut self, facts: &Facts, vm: VmId) {
+        if facts.is_background(vm) {
+            return;
+        }
+        if self.vms.len() <= vm.index() {
+            self.vms.resize(vm.index() + 1, GONE);
+        }
+        self.vms[vm.index()] = Vm {
+            present: true,
+            ..GONE
+        };
+        self.reckon(facts, vm);
+        self.look(facts, vm);
+        self.members |= self.worth_it();
+    }
+
+    fn removed(&mut self, vm: VmId) {
+        self.leave_dry(vm.index());
+        self.turn.set(vm.index(), Hold::No);
+        self.vms[vm.index()] = GONE;
+        self.due.remove(vm.index());
+        self.epoch = self.epoch.wrapping_add(1);
+        self.members |= self.worth_it();
+    }
+
+    fn arrived(&mut self, facts: &Facts, vm: VmId) {
+        self.idle = false;
+        let since = facts.quiet_since(vm);
+        if facts.requests(vm) == 1 && since != Nanos::MAX {
+            let thought = facts.now().since(since).0;
+            let mean = &mut self.vms[vm.index()].think;
+            *mean = match mean.0 {
+                0 => Nanos(thought),
+                old => Nanos(old - old / 8 + thought / 8),
+            };
+        }
+    }
+}
+
+impl Regulator for Vbc {
+    fn stage(&self) -> Stage {
+        Stage::Admission
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ARRIVED
+            .and(Interests::MERGED)
+            .and(Interests::ADMITTED)
+            .and(Interests::CANCELLED)
+            .and(Interests::STARTED)
+            .and(Interests::ANSWERED)
+            .and(Interests::VMS)
+            .and(Interests::MEMORY)
+            .and(Interests::TIMERS)
+    }
+
+    fn admits(&self, _facts: &Facts, vm: VmId) -> bool {
+        !self.present(vm) || self.has_credit(vm.index())
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        let vm = match *event {
+            Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
+                facts.vm_lane(unit).0
+            }
+            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::Started(io) => io.vm,
+            Event::Answered(done) => done.vm,
+            Event::VmAdded(vm) => return self.added(facts, vm),
+            Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => vm,
+            _ => return,
+        };
+        if let Event::Answered(_) = event {
+            self.idle = facts.device().requests == 0 && self.worth_it();
+        }
+        if !self.present(vm) {
+            return;
+        }
+        match *event {
+            Event::Arrived(_) => return self.arrived(facts, vm),
+            Event::VmChanged(_) => return self.reckon(facts, vm),
+            Event::VmRemoved(_) => return self.removed(vm),
+            Event::Admitted(unit) => {
+                let Unit {
+                    requests, op, len, ..
+                } = facts.unit(unit);
+                self.charge(facts, vm, requests, moved(facts, op, len));
+            }
+            Event::Merged { into, by } if facts.is_admitted(into) => {
+                self.charge(facts, vm, 1, facts.request_bytes(by));
+                reopen.push(vm);
+            }
+            _ => {}
+        }
+        self.look(facts, vm);
+    }
+
+    /// [`Knob::Credits`]: what the VM is granted from the next interval on, or in the one that
+    /// begins, where nobody has been charged in it yet.
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        let (Knob::Credits(credits), true) = (knob, self.present(vm)) else {
+            return;
+        };
+        let of_vm = &mut self.vms[vm.index()];
+        let old = core::mem::replace(&mut of_vm.grant, credits.clamp(1, Terms::MOST));
+        of_vm.reckoned_in = self.epoch;
+        if of_vm.granted_in == self.interval && !self.charged {
+            of_vm.credits += of_vm.grant as i32 - old as i32;
+            if !self.settle(vm.index()) {
+                // In debt still: it must not wait for the first charge of somebody else.
+                self.begun = self.begun.min(facts.now());
+            }
+            self.look(facts, vm);
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        if self.idle || self.members {
+            return Nanos::ZERO;
+        }
+        match self.worth_it() {
+            true => self.turn.end(self.begun + self.due.period()),
+            false => Nanos::MAX,
+        }
+    }
+
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+        // A flush may have come since, which nobody hears of.
+        self.idle &= facts.device().requests == 0;
+        let end = match (self.members, self.idle) {
+            (true, _) => IntervalEnd::Members,
+            (false, true) => IntervalEnd::Idle,
+            (false, false) => IntervalEnd::Turn,
+        };
+        if self.next_timer() > facts.now() {
+            return None;
+        }
+        let number = self.interval;
+        self.replenish(facts, reopen);
+        Some(Interval { number, end })
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: size_of::<Vm>() + size_of::<u32>() + Turn::BYTES_PER_VM,
+            vm_cold: Proportions::BYTES_PER_VM,
+            request: 0,
+        }
+    }
+}

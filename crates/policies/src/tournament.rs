@@ -1,0 +1,212 @@
+//! The smallest of many keys, as a tournament: each match is between two neighbours, and a key
+//! that changes replays only its own way up.
+//!
+//! ```text
+//! winner                        (2, 5)
+//! matches             (2, 5)             (7, 12)
+//! groups     (3, 1)      (2, 5)    (7, 12)     -
+//! keys     9 3 . 4     8 2 . .    7 9 . .    . . . .     (in truth eight a group)
+//! ```
+//!
+//! A heap moves keys about, so which line comes next is known only after a comparison that is as
+//! good as random: a cache miss and a mispredicted branch a level. Here the way up depends on
+//! the id alone, so all lines are fetched at once, and a match is a conditional move. It needs
+//! no table of positions either: 12 to 16 bytes an id. What it does not have is a heap's cheap
+//! life while nearly empty: [`IndexedHeap`](tidegate_base::heap::IndexedHeap) is for that.
+
+/// Keys in a group: a cache line of them is searched as a whole.
+const GROUP: usize = 8;
+
+/// No key: loses against every other.
+const ABSENT: u64 = u64::MAX - 1;
+
+/// The least of a set of `(key, id)`; equal keys leave in the order of their ids. Keys of
+/// [`Tournament::LARGEST`] and above count as that. Never allocates after
+/// [`Tournament::with_capacity`].
+#[derive(Clone, Debug)]
+pub struct Tournament {
+    groups: Vec<Group>,
+    /// The winners of all groups, then those of the matches between two of them, and so on: the
+    /// match after `n` is `groups + n / 2`.
+    winners: Vec<Winner>,
+    /// Where the winner of all stands, and over how many matches: no more than the ids that
+    /// were ever in need.
+    top: usize,
+    height: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group([u64; GROUP]);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Winner {
+    key: u64,
+    id: u32,
+}
+
+const NOBODY: Winner = Winner { key: ABSENT, id: 0 };
+
+impl Tournament {
+    /// Larger keys are told apart by their ids alone.
+    pub const LARGEST: u64 = ABSENT - 1;
+
+    /// Nobody yet, of the ids `0..ids`.
+    pub fn with_capacity(ids: usize) -> Tournament {
+        let groups = ids.div_ceil(GROUP).next_power_of_two();
+        Tournament {
+            groups: vec![Group([ABSENT; GROUP]); groups],
+            winners: vec![NOBODY; 2 * groups],
+            top: 0,
+            height: 0,
+        }
+    }
+
+    /// Memory of `ids` ids.
+    pub fn bytes(ids: usize) -> usize {
+        let groups = ids.div_ceil(GROUP).next_power_of_two();
+        groups * (size_of::<Group>() + 2 * size_of::<Winner>())
+    }
+
+    /// The smallest key and its id.
+    #[inline]
+    pub fn peek(&self) -> Option<(u64, usize)> {
+        let winner = self.winners[self.top];
+        (winner.key != ABSENT).then_some((winner.key, winner.id as usize))
+    }
+
+    /// Whether `id` is in it.
+    #[inline]
+    pub fn contains(&self, id: usize) -> bool {
+        self.groups[id / GROUP].0[id % GROUP] != ABSENT
+    }
+
+    /// Puts `id` in with `key`, or changes its key. Panics beyond the capacity.
+    #[inline]
+    pub fn set(&mut self, id: usize, key: u64) {
+        self.replay(id, key.min(Self::LARGEST));
+    }
+
+    /// Takes `id` out; nothing happens when it was not in.
+    #[inline]
+    pub fn remove(&mut self, id: usize) {
+        self.replay(id, ABSENT);
+    }
+
+    /// Takes `by` off every key, where none is less: their order stays.
+    pub fn lower(&mut self, by: u64) {
+        let keys = self.groups.iter_mut().flat_map(|group| &mut group.0);
+        let won = self.winners.iter_mut().map(|winner| &mut winner.key);
+        for key in keys.chain(won).filter(|key| **key != ABSENT) {
+            debug_assert!(*key >= by, "a key below zero");
+            *key -= by;
+        }
+    }
+
+    /// Takes out everything.
+    pub fn clear(&mut self) {
+        self.groups.fill(Group([ABSENT; GROUP]));
+        self.winners.fill(NOBODY);
+    }
+
+    fn replay(&mut self, id: usize, key: u64) {
+        let mut at = id / GROUP;
+        let group = &mut self.groups[at];
+        if group.0[id % GROUP] == key {
+            return;
+        }
+        group.0[id % GROUP] = key;
+        let mut winner = group.winner(id / GROUP * GROUP);
+        if self.winners[at] == winner {
+            return;
+        }
+        self.winners[at] = winner;
+        self.raise(at);
+        while at != self.top {
+            let other = self.winners[at ^ 1];
+            // The left one has the smaller ids, so it wins a draw.
+            let lost = other.key < winner.key + (at & 1) as u64;
+            winner.key = if lost { other.key } else { winner.key };
+            winner.id = if lost { other.id } else { winner.id };
+            at = self.groups.len() + at / 2;
+            if self.winners[at] == winner {
+                return;
+            }
+            self.winners[at] = winner;
+        }
+    }
+
+    /// Makes the winner of group `of` take part: before, matches were held only among the first
+    /// ones.
+    fn raise(&mut self, of: usize) {
+        while of >> self.height > 0 {
+            let next = self.groups.len() + self.top / 2;
+            self.winners[next] = self.winners[self.top];
+            self.top = next;
+            self.height += 1;
+        }
+    }
+}
+
+impl Group {
+    /// The smallest, the first of equals. Every comparison is made: it costs less than to guess
+    /// which one may be left out.
+    fn winner(&self, first: usize) -> Winner {
+        let mut best = (self.0[0], 0);
+        for at in 1..GROUP {
+            let less = self.0[at] < best.0;
+            best.0 = if less { self.0[at] } else { best.0 };
+            best.1 = if less { at } else { best.1 };
+        }
+        Winner {
+            key: best.0,
+            id: (first + best.1) as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_set(
+            capacity in prop::sample::select(vec![1usize, 7, 8, 9, 40, 300]),
+            ops in prop::collection::vec((0usize..300, 0u64..50, 0u8..4), 1..300),
+        ) {
+            let mut tournament = Tournament::with_capacity(capacity);
+            let mut oracle: BTreeSet<(u64, usize)> = BTreeSet::new();
+            for (id, key, what) in ops {
+                let id = id % capacity;
+                // The largest keys, too.
+                let key = if key < 45 { key } else { Tournament::LARGEST - (49 - key) };
+                oracle.retain(|&(_, i)| i != id);
+                if what < 3 {
+                    oracle.insert((key, id));
+                    tournament.set(id, key);
+                } else {
+                    tournament.remove(id);
+                }
+                prop_assert_eq!(tournament.peek(), oracle.first().copied());
+                prop_assert_eq!(tournament.contains(id), what < 3);
+            }
+            while let Some((key, id)) = tournament.peek() {
+                prop_assert_eq!(oracle.pop_first(), Some((key, id)));
+                tournament.remove(id);
+            }
+            prop_assert!(oracle.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_key_beyond_the_largest_is_in_all_the_same() {
+        let mut tournament = Tournament::with_capacity(2);
+        tournament.set(1, u64::MAX);
+        assert_eq!(tournament.peek(), Some((Tournament::LARGEST, 1)));
+        tournament.clear();
+        assert_eq!(tournament.peek(), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Where a request's time went is booked to what held it then.
+
+use crate::common::*;
+use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::request::{ClientId, Lane, Op, Request};
+use tidegate_core::time::Nanos;
+
+fn client(engine: &mut Engine, objective: &Objective, base: u64) -> ClientId {
+    let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
+    let disk = DiskSpec {
+        base,
+        size: 1 << 30,
+        read_only: false,
+    };
+    let disk = engine.add_disk(vm, disk).expect("fits");
+    engine.connect(disk).expect("there")
+}
+
+fn ms(n: u64) -> Nanos {
+    Nanos::from_millis(n)
+}
+
+#[test]
+fn time_between_the_parts_of_a_request_counts_what_happened_then() {
+    let mut engine = Engine::new(config(1, 0), &policy("limit")).expect("sound");
+    let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
+    let other = client(&mut engine, &Objective::default(), 1 << 30);
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 1))
+        .expect("taken");
+    let first = engine.poll_dispatch(ms(0)).expect("goes at once");
+    engine.handle_completion(ms(1), first.id, Ok(()));
+    // Two parts; held back by the limit for 100 ms.
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 2 << 20, 2))
+        .expect("taken");
+    assert_eq!(engine.poll_dispatch(ms(1)), None);
+    let part = engine.poll_dispatch(ms(100)).expect("due");
+    engine.handle_completion(ms(110), part.id, Ok(()));
+    engine.set_policy(ms(110), &policy("fifo"));
+    // Then 20 ms of queueing: the gate is open, nobody polls.
+    let part = engine.poll_dispatch(ms(130)).expect("the second part");
+    engine.handle_completion(ms(140), part.id, Ok(()));
+    engine.handle_disconnect(ms(140), other);
+    let done = std::iter::from_fn(|| engine.poll_done())
+        .find(|d| d.tag == 2)
+        .expect("done");
+    assert_eq!(done.account.device, ms(20));
+    assert_eq!(
+        (done.account.regulated, done.account.queued),
+        (ms(99), ms(20)),
+        "{:?}",
+        done.account
+    );
+}
+
+/// Found by torture: under `edf`, with deadlines that count from when a request was let in, one moved on while it
+/// waited for nothing but its turn.
+#[test]
+fn how_long_a_limit_held_is_settled_when_another_policy_comes() {
+    let mut engine = Engine::new(config(1, 0), &policy("mclock")).expect("sound");
+    let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
+    let ask = |engine: &mut Engine, at: u64, tag: u64| {
+        let request = Request::read(tag << 20, 4096, tag);
+        (engine.handle_request(ms(at), guest, request)).expect("taken");
+    };
+    ask(&mut engine, 0, 1);
+    let first = engine.poll_dispatch(ms(0)).expect("goes at once");
+    engine.handle_completion(ms(1), first.id, Ok(()));
+    ask(&mut engine, 1, 2);
+    assert_eq!(engine.poll_dispatch(ms(1)), None);
+    // It comes 5 ms before what the limit has held for 99 is let go.
+    ask(&mut engine, 95, 3);
+    let second = engine.poll_dispatch(ms(100)).expect("due");
+    engine.set_policy(ms(101), &policy("edf"));
+    let held = |engine: &Engine| {
+        let facts = engine.view();
+        let vm = facts.vms().next().expect("there");
+        facts.held(facts.lane_head(vm, Lane::Read).expect("it waits"))
+    };
+    assert_eq!(held(&engine), ms(6));
+    engine.handle_completion(ms(150), second.id, Ok(()));
+    assert_eq!(held(&engine), ms(6), "it waits for its turn only");
+    let third = engine.poll_dispatch(ms(150)).expect("its turn");
+    engine.handle_completion(ms(151), third.id, Ok(()));
+    while engine.poll_done().is_some() {}
+}
+
+#[test]
+fn a_cancelled_request_says_that_its_limit_held_it() {
+    let mut engine = Engine::new(config(1, 0), &policy("limit")).expect("sound");
+    let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 1))
+        .expect("taken");
+    let first = engine.poll_dispatch(ms(0)).expect("goes at once");
+    engine.handle_completion(ms(0), first.id, Ok(()));
+    engine
+        .handle_request(ms(0), guest, Request::read(0, 4096, 2))
+        .expect("taken");
+    assert_eq!(engine.poll_dispatch(ms(0)), None);
+    engine.handle_disconnect(ms(50), guest);
+    let done = std::iter::from_fn(|| engine.poll_done())
+        .find(|d| d.tag == 2)
+        .expect("done");
+    assert_eq!(done.account.total(), ms(50));
+    assert_eq!(done.account.regulated, ms(50));
+}
+
+#[test]
+fn a_limit_that_allows_again_while_the_device_is_busy_holds_no_more() {
+    let mut engine = Engine::new(config(1, 0), &policy("mclock")).expect("sound");
+    let guest = client(&mut engine, &limited(Rate::iops(10)), 0);
+    let other = client(&mut engine, &Objective::default(), 1 << 30);
+    let ask = |engine: &mut Engine, at: u64, client: ClientId, tag: u64| {
+        let request = Request::read(tag << 20, 4096, tag);
+        (engine.handle_request(ms(at), client, request)).expect("taken");
+    };
+    ask(&mut engine, 0, guest, 1);
+    let first = engine.poll_dispatch(ms(0)).expect("goes at once");
+    engine.handle_completion(ms(1), first.id, Ok(()));
+    ask(&mut engine, 1, guest, 2);
+    assert_eq!(engine.poll_dispatch(ms(1)), None);
+    ask(&mut engine, 90, other, 3);
+    let others = engine.poll_dispatch(ms(90)).expect("goes at once");
+    // The limit allows it from 100 ms on, the device has room from 150 ms on.
+    assert_eq!(engine.poll_dispatch(ms(120)), None);
+    engine.handle_completion(ms(150), others.id, Ok(()));
+    let second = engine.poll_dispatch(ms(150)).expect("its turn");
+    engine.handle_completion(ms(151), second.id, Ok(()));
+    let done = std::iter::from_fn(|| engine.poll_done()).find(|d| d.tag == 2);
+    let account = done.expect("done").account;
+    assert_eq!((account.regulated, account.queued), (ms(99), ms(50)));
+}
+
+#[test]
+fn mclock_names_a_limit_only_where_it_binds() {
+    /// Requests a second of a VM with this limit on a device of 1000, and which part of the time until they
+    /// went its limit held them, in percent.
+    fn limited_to(iops: u64, neighbour: bool) -> (u64, u64) {
+        const DEPTH: u32 = 8;
+        let mut world = World::new("mclock", MS);
+        let guest = world.guest(&limited(Rate::iops(iops)));
+        world.load(guest, Op::Read, 4096, DEPTH);
+        if neighbour {
+            let other = world.guest(&Objective::default());
+            world.load(other, Op::Read, 4096, DEPTH);
+        }
+        world.run(2 * SECOND);
+        let stats = world.engine.vm_stats(guest.vm);
+        let account = stats.account;
+        // All of them are outstanding all the time; those that are so at the end have no account yet.
+        let (all, asked) = (account.total().0, u64::from(DEPTH) * 2 * SECOND);
+        let unanswered = u64::from(DEPTH * DEPTH) * SECOND / iops.min(500);
+        assert!(all <= asked && asked - all <= unanswered, "{account:?}");
+        let waited = account.regulated + account.queued;
+        let percent = 100 * account.regulated.0 / waited.0;
+        (account.device.0 / MS / 2, percent)
+    }
+    // Half of the device is its share: limits above that change nothing.
+    for iops in [510, 700, 900] {
+        let (got, held) = limited_to(iops, true);
+        assert!(
+            got.abs_diff(500) <= 2 && held < 5,
+            "{iops}: {got}, {held} %"
+        );
+    }
+    for (iops, neighbour) in [(100, true), (400, true), (100, false), (900, false)] {
+        let (got, held) = limited_to(iops, neighbour);
+        assert!(got.abs_diff(iops) <= iops / 20, "{iops}: {got}");
+        assert!(held > 50, "{iops}: {held} %");
+    }
+}

@@ -1,0 +1,140 @@
+//! Classes of priority.
+
+use crate::cfq::disk::{Disk, FAR, Habit, READER, SEEKER};
+use crate::cfq::duel::Duel;
+use crate::cfq::{MIDDLE, with};
+use crate::common::{MS, SECOND};
+use tidegate_core::facts::Facts;
+use tidegate_core::objective::{Objective, Priority};
+use tidegate_core::request::Op;
+use tidegate_core::roles::Roles;
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+use tidegate_core::time::Nanos;
+
+#[test]
+fn real_time_starves_best_effort_and_preempts_it() {
+    let mut disk = Disk::default(1);
+    let plain = disk.vm(Priority::BestEffort(0), SEEKER);
+    let urgent = Habit {
+        depth: 1,
+        think: 300 * MS,
+        sequential: false,
+    };
+    let urgent = disk.vm(Priority::RealTime, urgent);
+    disk.run(20 * SECOND);
+    // It waits for the I/O in flight, never for a slice.
+    assert!(disk.patrons[urgent].longest_wait <= FAR);
+    assert!(disk.patrons[urgent].served > 55);
+    let before = disk.patrons[plain].served;
+    assert!(before > 1000, "{before}");
+    disk.vm(Priority::RealTime, READER);
+    disk.run(SECOND);
+    let during = disk.patrons[plain].served;
+    disk.run(20 * SECOND);
+    assert_eq!(disk.patrons[plain].served, during);
+}
+
+#[test]
+fn idle_waits_until_nobody_asks_and_then_for_its_grace() {
+    let mut disk = Disk::new(1, FAR, &with(&[("idle_class_overdue", 0)]));
+    let idle = disk.vm(Priority::Idle, READER);
+    // Nobody asks from its answer on for 90 ms: less than the grace.
+    let now_and_then = Habit {
+        think: 90 * MS,
+        ..READER
+    };
+    let other = disk.vm(MIDDLE, now_and_then);
+    disk.run(10 * SECOND);
+    assert_eq!(disk.patrons[idle].served, 0);
+    assert!(disk.patrons[other].served > 100);
+    disk.patrons[other].habit.think = 150 * MS;
+    disk.run(10 * SECOND);
+    let served = disk.patrons[idle].served;
+    // A third of the time is its own.
+    assert!((4_000..7_000).contains(&served), "{served}");
+}
+
+#[test]
+fn an_idle_vm_that_is_overdue_has_one_io() {
+    let mut disk = Disk::default(1);
+    let idle = disk.vm(Priority::Idle, READER);
+    disk.vm(MIDDLE, SEEKER);
+    disk.vm(Priority::RealTime, SEEKER);
+    disk.run(61 * SECOND);
+    let served = disk.patrons[idle].served;
+    assert!((11..=12).contains(&served), "{served}");
+    assert!(disk.patrons[idle].longest_wait <= 5 * SECOND + 200 * MS);
+}
+
+#[test]
+fn a_background_tenant_has_the_class_it_is_given() {
+    for (word, share) in [("idle", 0.0), ("best-effort", 0.5), ("as-named", 0.64)] {
+        let words = ["idle", "best-effort", "as-named"];
+        let place = words.iter().position(|w| *w == word).expect("known") as u64;
+        let spec = with(&[("background_class", place), ("idle_class_overdue", 0)]);
+        let mut disk = Disk::new(1, FAR, &spec);
+        let objective = Objective {
+            priority: Priority::BestEffort(0),
+            ..Objective::default()
+        };
+        let backup = disk.engine.add_background(Nanos::ZERO, &objective);
+        let backup = disk.settle(backup.expect("room"), READER);
+        disk.vm(MIDDLE, READER);
+        disk.run(60 * SECOND);
+        let had = disk.shares()[backup];
+        assert!((had - share).abs() < 0.05, "{word}: {had}");
+    }
+}
+
+/// Turns the second VM's class when told to.
+struct Turner(std::sync::mpsc::Receiver<Priority>);
+
+impl Controller for Turner {
+    fn interests(&self) -> Interests {
+        Interests::ENDED
+    }
+    fn on_event(&mut self, facts: &Facts, _: &Event, out: &mut Knobs) {
+        if let Ok(class) = self.0.try_recv() {
+            let second = facts.vms().nth(1).expect("there are three");
+            out.turn(second, Knob::Class(class));
+        }
+    }
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+    fn on_timer(&mut self, _: &Facts, _: &mut Knobs) {}
+}
+
+#[test]
+fn a_controller_changes_a_vms_class() {
+    let mut duel = Duel::new(&with(&[]), 1 << 30);
+    let (turn, turned) = std::sync::mpsc::channel();
+    let turned = std::sync::Mutex::new(Some(turned));
+    duel.engine.wrap_roles(Nanos(SECOND), move |roles| {
+        let turned = turned.lock().expect("alone").take();
+        Roles {
+            controller: turned.map(|turned| Box::new(Turner(turned)) as Box<dyn Controller>),
+            ..roles
+        }
+    });
+    for block in 0..50 {
+        duel.ask(0, Op::Read, block * 10);
+        duel.ask(1, Op::Read, block * 10);
+    }
+    assert_eq!(duel.serve().map(|s| s.0), Some(0));
+    turn.send(Priority::RealTime).expect("heard");
+    assert_eq!(duel.serve().map(|s| s.0), Some(0), "its own slice");
+    assert_eq!(duel.serve().map(|s| s.0), Some(1), "preempted");
+    turn.send(Priority::Idle).expect("heard");
+    assert_eq!(duel.serve().map(|s| s.0), Some(1));
+    assert_eq!(duel.serve().map(|s| s.0), Some(0));
+    // The objective does not undo what a controller said.
+    let plain = Objective::default();
+    let set = duel
+        .engine
+        .set_objective(Nanos(duel.now), duel.vms[1], &plain);
+    set.expect("sound");
+    let rest: Vec<usize> = (0..96).map_while(|_| duel.serve()).map(|s| s.0).collect();
+    assert_eq!(rest.iter().position(|&v| v == 1), Some(47));
+    assert_eq!(rest.len(), 95);
+}

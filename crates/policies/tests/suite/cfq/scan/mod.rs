@@ -1,0 +1,484 @@
+//! The rules in linear scans.
+
+mod events;
+mod picks;
+mod trees;
+
+use crate::common::lab::{GUESTS, Lab};
+use crate::common::policy;
+use std::collections::HashMap;
+use tidegate_core::objective::Priority;
+use tidegate_core::request::{Lane, ReqId, VmId};
+use tidegate_policies::policy::PolicySpec;
+
+#[derive(Clone, Copy, Debug)]
+struct Params {
+    slice: [u64; 2],
+    idle: u64,
+    depth: u32,
+    expire: [u64; 2],
+    back: (u64, u64),
+    priorities: bool,
+    async_writes: bool,
+    grace: u64,
+    overdue: u64,
+    positioning: u64,
+    /// Of background tenants: idle, best effort, their objective's.
+    background: u64,
+    async_rq: u64,
+    group: bool,
+    low_latency: bool,
+    target: u64,
+}
+
+impl Params {
+    fn spec(&self, name: &str) -> PolicySpec {
+        let mut spec = policy(name);
+        for (name, value) in [
+            ("slice_sync", self.slice[0]),
+            ("slice_async", self.slice[1]),
+            ("slice_idle", self.idle),
+            ("slice_depth", self.depth.into()),
+            ("fifo_expire_sync", self.expire[0]),
+            ("fifo_expire_async", self.expire[1]),
+            ("back_seek_max", self.back.0),
+            ("back_seek_penalty", self.back.1),
+            ("priorities", self.priorities.into()),
+            ("async_writes", self.async_writes.into()),
+            ("background_class", self.background),
+            ("idle_class_grace", self.grace),
+            ("idle_class_overdue", self.overdue),
+            ("slice_async_rq", self.async_rq),
+            ("group_seekers", self.group.into()),
+            ("low_latency", self.low_latency.into()),
+            ("target_latency", self.target),
+        ] {
+            spec.set(name, value).expect("in range");
+        }
+        spec
+    }
+}
+
+/// A queue by the rules: times as signed numbers, whatever they are.
+#[derive(Clone, Debug)]
+struct Queue {
+    vm: VmId,
+    /// 1: a VM's asynchronous writes.
+    kind: usize,
+    class: Priority,
+    /// In the tree, due then.
+    due: Option<i128>,
+    left: i128,
+    position: u64,
+    last_end: Option<u64>,
+    thoughts: Vec<u64>,
+    in_flight: u32,
+    /// Of the idle class, and waits since then.
+    idle_since: Option<u64>,
+    /// Where it began to wait: asynchronous, seekers, others.
+    tree: usize,
+    asked_to: Option<u64>,
+    /// Which of its requests were seeks.
+    history: Vec<bool>,
+    deep: bool,
+    window: bool,
+}
+
+/// A unit as the model last saw it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    id: ReqId,
+    vm: VmId,
+    lane: Lane,
+    entered: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    queue: usize,
+    ends: Option<u64>,
+    began: u64,
+    started: u64,
+    gives_way_to: Option<usize>,
+}
+
+/// Scans everything, each time.
+#[derive(Clone, Debug)]
+struct Scan {
+    params: Params,
+    depth: u32,
+    seen: Vec<Seen>,
+    queues: Vec<Queue>,
+    active: Option<Active>,
+    asked: Option<u64>,
+    favoured: bool,
+    open: [[bool; 2]; GUESTS],
+    /// The class and tree that has its turn, and until when.
+    serving: Option<(u8, usize, u64)>,
+    busy: [u64; 3],
+    /// By class and tree: all thoughts, and when an I/O ended last.
+    thoughts: HashMap<(u8, usize), Vec<u64>>,
+    tree_ends: HashMap<(u8, usize), u64>,
+}
+
+/// An average in which each weighs an eighth, once there are three.
+fn mean(thoughts: &[u64]) -> Option<u64> {
+    let (mut sum, mut weight) = (0, 0);
+    for thought in thoughts {
+        sum = sum - sum / 8 + 32 * thought;
+        weight = weight - weight / 8 + 32;
+    }
+    (weight > 80).then(|| sum / weight)
+}
+
+fn rank(class: Priority) -> u8 {
+    match class {
+        Priority::RealTime => 0,
+        Priority::BestEffort(_) => 1,
+        Priority::Idle => 2,
+    }
+}
+
+fn priority(weight: u32) -> Priority {
+    match weight {
+        1 => Priority::RealTime,
+        10 => Priority::Idle,
+        weight => Priority::BestEffort(weight as u8 % 8),
+    }
+}
+
+impl Scan {
+    fn new(params: Params, depth: u32) -> Scan {
+        Scan {
+            params,
+            depth,
+            seen: Vec::new(),
+            queues: Vec::new(),
+            active: None,
+            asked: None,
+            favoured: false,
+            open: [[true; 2]; GUESTS],
+            serving: None,
+            busy: [0; 3],
+            thoughts: HashMap::new(),
+            tree_ends: HashMap::new(),
+        }
+    }
+
+    fn kind(&self, lane: Lane) -> usize {
+        if self.params.async_writes {
+            lane.index()
+        } else {
+            0
+        }
+    }
+
+    fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
+        let kind = self.kind(lane);
+        let found = self
+            .queues
+            .iter()
+            .position(|q| (q.vm, q.kind) == (vm, kind));
+        found.expect("it was added")
+    }
+
+    fn class(&self, lab: &Lab, vm: VmId) -> Priority {
+        let facts = lab.engine.view();
+        match (facts.is_background(vm), self.params.background) {
+            _ if !self.params.priorities => Priority::DEFAULT,
+            (true, 0) => Priority::Idle,
+            (true, 1) => Priority::DEFAULT,
+            _ => facts.objective(vm).priority,
+        }
+    }
+
+    fn add_queues(&mut self, lab: &Lab, vm: VmId) {
+        for kind in 0..=usize::from(self.params.async_writes) {
+            self.queues.push(Queue {
+                vm,
+                kind,
+                class: self.class(lab, vm),
+                due: None,
+                left: 0,
+                position: 0,
+                last_end: None,
+                thoughts: Vec::new(),
+                in_flight: 0,
+                idle_since: None,
+                tree: 2,
+                asked_to: None,
+                history: Vec::new(),
+                deep: false,
+                window: true,
+            });
+        }
+    }
+
+    fn slice(&self, queue: usize) -> i128 {
+        let fifths = match self.queues[queue].class {
+            Priority::BestEffort(level) => 9 - level as u64,
+            _ => 5,
+        };
+        (self.params.slice[self.queues[queue].kind] / 5 * fifths) as i128
+    }
+
+    fn longest(&self) -> i128 {
+        (self.params.slice[0] / 5 * 9) as i128
+    }
+
+    fn guest(lab: &Lab, vm: VmId) -> Option<usize> {
+        lab.guests.iter().position(|g| g.vm == vm)
+    }
+
+    /// Units of a queue that may go.
+    fn ready(&self, lab: &Lab, queue: usize) -> Vec<Seen> {
+        let Queue { vm, kind, .. } = self.queues[queue];
+        let of_queue = self
+            .seen
+            .iter()
+            .filter(|s| s.vm == vm && self.kind(s.lane) == kind);
+        let open = of_queue.filter(|s| {
+            let guest = Scan::guest(lab, s.vm).expect("it is there");
+            self.open[guest][s.lane.index()]
+        });
+        open.copied().collect()
+    }
+
+    fn rank(&mut self, lab: &Lab, queue: usize) {
+        let now = lab.now.0;
+        let any = !self.ready(lab, queue).is_empty();
+        let idle = self.queues[queue].class == Priority::Idle;
+        self.queues[queue].idle_since = match (any && idle, self.queues[queue].idle_since) {
+            (true, since) => since.or(Some(now)),
+            (false, _) => None,
+        };
+        if self.active.is_some_and(|a| a.queue == queue) {
+            return;
+        }
+        if !any {
+            self.queues[queue].due = None;
+        } else if self.queues[queue].due.is_none() {
+            let others = self.queues.iter().filter(|q| q.due.is_some()).count();
+            let others = (others + usize::from(self.active.is_some())) as i128;
+            let behind = others * (self.longest() - self.slice(queue)).max(0);
+            let due = now as i128 + behind - self.queues[queue].left;
+            self.queues[queue].tree = self.tree_of(queue);
+            self.queues[queue].due = Some(due);
+            self.queues[queue].left = 0;
+        }
+    }
+
+    fn expire(&mut self, lab: &Lab, left: Option<i128>) {
+        let Some(active) = self.active.take() else {
+            return;
+        };
+        let slice = self.slice(active.queue);
+        if let Some(left) = left {
+            self.queues[active.queue].left = left.max(-slice).min(slice);
+        }
+        self.rank(lab, active.queue);
+    }
+
+    fn activate(&mut self, queue: usize, ends: Option<u64>) {
+        self.queues[queue].due = None;
+        self.active = Some(Active {
+            queue,
+            ends,
+            began: 0,
+            started: 0,
+            gives_way_to: None,
+        });
+    }
+
+    fn left(&self, lab: &Lab, active: Active) -> i128 {
+        let left = |ends: u64| ends as i128 - lab.now.0 as i128;
+        active.ends.map_or(self.slice(active.queue), left)
+    }
+
+    fn thinks(&self, queue: usize) -> u64 {
+        mean(&self.queues[queue].thoughts).unwrap_or(0)
+    }
+
+    fn waited_for(&self, lab: &Lab, queue: usize) -> bool {
+        let Queue {
+            vm, kind, class, ..
+        } = self.queues[queue];
+        let Some(guest) = Scan::guest(lab, vm) else {
+            return false;
+        };
+        let lanes = Lane::ALL.iter().filter(|&&lane| self.kind(lane) == kind);
+        let open = lanes.into_iter().all(|l| self.open[guest][l.index()]);
+        let seeks = self.params.positioning > 0 || self.depth == 1;
+        let soon = self.params.idle > 0 && self.asks_soon(queue);
+        open && seeks && soon && kind == 0 && class != Priority::Idle
+    }
+
+    /// Until when the active one is waited for, with nothing in flight.
+    fn idles_until(&self, lab: &Lab, active: Active) -> Option<u64> {
+        let last_end = self.queues[active.queue].last_end?;
+        let fits = self.thinks(active.queue) as i128;
+        let fits = active
+            .ends
+            .is_none_or(|e| lab.now.0 as i128 + fits <= e as i128);
+        let until = (last_end + self.params.idle).min(active.ends.unwrap_or(u64::MAX));
+        (fits && self.waited_for(lab, active.queue)).then_some(until)
+    }
+
+    /// The tree's first.
+    fn first(&self) -> Option<usize> {
+        let waiting = (0..self.queues.len()).filter(|&q| self.queues[q].due.is_some());
+        waiting.min_by_key(|&q| {
+            let Queue { vm, kind, .. } = self.queues[q];
+            let due = self.queues[q].due;
+            (rank(self.queues[q].class), due, vm.index(), kind)
+        })
+    }
+
+    fn choose(&mut self, lab: &Lab) -> Option<(usize, bool)> {
+        let (first, now) = (self.first()?, lab.now.0);
+        let idlers = (0..self.queues.len()).filter(|&q| self.queues[q].idle_since.is_some());
+        let longest = idlers.min_by_key(|&q| {
+            let Queue { vm, kind, .. } = self.queues[q];
+            (self.queues[q].idle_since, vm.index(), kind)
+        });
+        let since = |q: usize| self.queues[q].idle_since.expect("it waits");
+        let overdue = longest.filter(|&q| since(q) + self.params.overdue <= now);
+        if self.params.overdue > 0 && !self.favoured && overdue.is_some() {
+            return overdue.map(|queue| (queue, true));
+        }
+        if rank(self.queues[first].class) < 2 {
+            return Some((self.next_by_tree(lab, first), false));
+        }
+        let quiet = self
+            .asked
+            .is_none_or(|asked| asked + self.params.grace <= now);
+        (quiet && lab.in_flight().is_empty()).then_some((first, false))
+    }
+
+    fn pick(&self, lab: &Lab, active: Active) -> ReqId {
+        let ready = self.ready(lab, active.queue);
+        let vm = self.queues[active.queue].vm;
+        let heads = Lane::ALL.map(|lane| lab.engine.view().lane_head(vm, lane));
+        let heads = ready.iter().filter(|s| heads.contains(&Some(s.id)));
+        let oldest = heads.min_by_key(|s| lab.unit(s.id).seq);
+        let oldest = oldest.expect("it has something");
+        let kind = self.queues[active.queue].kind;
+        if active.started == 0 && oldest.entered + self.params.expire[kind] <= lab.now.0 {
+            return oldest.id;
+        }
+        let position = self.queues[active.queue].position;
+        let (max, penalty) = self.params.back;
+        let cost = |s: &Seen| {
+            let addr = lab.unit(s.id).addr;
+            let back = position.saturating_sub(addr);
+            match addr >= position {
+                true => Some((addr - position, 0)),
+                false if back <= max => Some((back * penalty, 1)),
+                false => None,
+            }
+        };
+        // Of those at one address, first the last slot behind the head, or the first ahead.
+        let reachable = ready.iter().filter_map(|s| {
+            let (cost, behind) = cost(s)?;
+            let slot = s.id.index() as i64;
+            let lane = s.lane.index();
+            let slot = if behind == 1 { -slot } else { slot };
+            Some((cost, behind, lane, slot, s.id))
+        });
+        let nearest =
+            reachable.min_by_key(|&(cost, behind, lane, slot, _)| (cost, behind, lane, slot));
+        nearest.map(|n| n.4).unwrap_or_else(|| {
+            let lowest = ready
+                .iter()
+                .min_by_key(|s| (lab.unit(s.id).addr, s.id.index()));
+            lowest.expect("it has something").id
+        })
+    }
+
+    fn preempt(&mut self, lab: &Lab, queue: usize, addr: u64) {
+        let Some(active) = self.active.filter(|a| a.queue != queue) else {
+            return;
+        };
+        let (of_active, of_new) = (&self.queues[active.queue], &self.queues[queue]);
+        let below = rank(of_new.class) > rank(of_active.class);
+        if of_new.kind == 1 || below || of_active.class == Priority::Idle {
+            return;
+        }
+        let left = Some(self.left(lab, active));
+        if of_active.kind == 1 {
+            let active = self.active.as_mut().expect("just seen");
+            active.gives_way_to = active.gives_way_to.or(Some(queue));
+            return self.give_way(lab);
+        }
+        let dry = of_active.in_flight == 0 && self.ready(lab, active.queue).is_empty();
+        let idles = self.idles_until(lab, active).is_some_and(|u| u > lab.now.0);
+        if dry && idles && addr.abs_diff(lab.engine.facts().last_addr) <= 4 << 20 {
+            self.expire(lab, left);
+            self.preempted(lab, queue);
+            self.activate(queue, active.ends);
+        }
+    }
+
+    /// Asynchronous writes that were preempted have one I/O all the same.
+    fn give_way(&mut self, lab: &Lab) {
+        if let Some(active) = self.active.filter(|active| active.started > 0)
+            && let Some(queue) = active.gives_way_to
+        {
+            self.expire(lab, Some(self.left(lab, active)));
+            if self.queues[queue].due.is_some() {
+                self.preempted(lab, queue);
+                self.activate(queue, None);
+            }
+        }
+    }
+
+    /// A unit comes into sight.
+    fn learn(&mut self, lab: &Lab, (id, guest): (ReqId, usize)) {
+        if self.seen.iter().any(|s| s.id == id) {
+            return;
+        }
+        let unit = lab.unit(id);
+        let (vm, lane) = (lab.guests[guest].vm, unit.op.lane());
+        self.seen.push(Seen {
+            id,
+            vm,
+            lane,
+            entered: lab.now.0,
+        });
+        let queue = self.queue_of(vm, lane);
+        self.rank(lab, queue);
+        if self.open[guest][lane.index()] {
+            if self.queues[queue].class != Priority::Idle {
+                self.asked = Some(lab.now.0);
+            }
+            self.preempt(lab, queue, unit.addr);
+        }
+    }
+
+    /// A removed VM whose last I/O has ended is not active any more, and nobody gives way to it.
+    fn forget_the_gone(&mut self, lab: &Lab) {
+        let gone = |scan: &Scan, queue: usize| {
+            let vm = scan.queues[queue].vm;
+            let busy = scan.queues.iter().any(|q| q.vm == vm && q.in_flight > 0);
+            Scan::guest(lab, vm).is_none() && !busy
+        };
+        if let Some(mut active) = self.active {
+            let to = active.gives_way_to.filter(|&to| !gone(self, to));
+            active.gives_way_to = to;
+            self.active = (!gone(self, active.queue)).then_some(active);
+        }
+    }
+
+    fn note_gates(&mut self, lab: &Lab) {
+        for guest in lab.in_order() {
+            for lane in Lane::ALL {
+                let open = lab.open(guest, lane);
+                if self.open[guest][lane.index()] != open {
+                    self.open[guest][lane.index()] = open;
+                    let queue = self.queue_of(lab.guests[guest].vm, lane);
+                    self.rank(lab, queue);
+                }
+            }
+        }
+    }
+}

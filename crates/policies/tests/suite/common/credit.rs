@@ -1,0 +1,83 @@
+//! A regulator that gates at admission, for the engine's tests: so many credits a VM, refilled
+//! every interval.
+
+use tidegate_base::request::ReqId;
+use tidegate_base::time::Nanos;
+use tidegate_core::facts::Facts;
+use tidegate_core::roles::{
+    Event, Gate, Interests, Interval, IntervalEnd, Regulator, Reopened, Stage,
+};
+
+pub struct Credits {
+    pub per_interval: u32,
+    pub interval: Nanos,
+    left: Vec<u32>,
+    next: Nanos,
+    count: u64,
+}
+
+impl Credits {
+    pub fn new(per_interval: u32, interval: Nanos) -> Credits {
+        Credits {
+            per_interval,
+            interval,
+            left: Vec::new(),
+            next: interval,
+            count: 0,
+        }
+    }
+}
+
+impl Regulator for Credits {
+    fn stage(&self) -> Stage {
+        Stage::Admission
+    }
+
+    fn interests(&self) -> Interests {
+        Interests::ADMITTED
+            .and(Interests::VMS)
+            .and(Interests::TIMERS)
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, _) = facts.vm_lane(unit);
+        if self.left[vm.index()] > 0 {
+            Gate::Pass
+        } else {
+            Gate::Blocked
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
+        match *event {
+            Event::Admitted(unit) => {
+                let (vm, _) = facts.vm_lane(unit);
+                self.left[vm.index()] -= 1;
+            }
+            Event::VmAdded(vm) => {
+                self.left.resize(facts.vm_slots().max(self.left.len()), 0);
+                self.left[vm.index()] = self.per_interval;
+            }
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        self.next
+    }
+
+    fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
+        while self.next <= facts.now() {
+            self.next += self.interval;
+        }
+        for vm in facts.vms() {
+            self.left[vm.index()] = self.per_interval;
+            reopen.push(vm);
+        }
+        self.count += 1;
+        Some(Interval {
+            number: self.count,
+            end: IntervalEnd::Turn,
+        })
+    }
+}

@@ -1,0 +1,630 @@
+//! Random histories against a slow, obvious model of a dispatcher: arrivals, sizes, merging,
+//! parts, gates, weights, failures, clients and VMs that go, changes of policy.
+//!
+//! The lab tells the model of everything; before each dispatch the model says which unit must
+//! go, and the engine's choice is held against it.
+
+use super::costs;
+use proptest::prelude::*;
+use std::sync::Arc;
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::facts::Unit;
+use tidegate_core::objective::{Limit, Objective, Priority, Rate};
+use tidegate_core::part::Capacity;
+use tidegate_core::request::{
+    ClientId, DeviceIo, DiskId, IoError, IoId, Lane, Op, ReqId, Request, Segment, VmId,
+};
+use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
+use tidegate_core::starvation::DeadlineFrom;
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+pub const BLOCK: u32 = 4096;
+pub const MAX_IO: u32 = 16 * BLOCK;
+const MERGED_MOST: u32 = 8 * BLOCK;
+pub const GUESTS: usize = 6;
+const DISK_BLOCKS: u64 = 256;
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Request {
+        guest: usize,
+        op: Op,
+        place: u64,
+        blocks: u32,
+    },
+    Adjacent {
+        guest: usize,
+        before: bool,
+        blocks: u32,
+    },
+    Dispatch,
+    Complete {
+        which: usize,
+        fails: bool,
+    },
+    Wait {
+        micros: u64,
+    },
+    Disconnect {
+        guest: usize,
+    },
+    Replace {
+        guest: usize,
+        weight: u32,
+    },
+    Weigh {
+        guest: usize,
+        weight: u32,
+    },
+    Swap {
+        gated: bool,
+    },
+}
+
+/// Both readings of when a deadline begins.
+pub fn starts() -> impl Strategy<Value = DeadlineFrom> {
+    prop_oneof![Just(DeadlineFrom::Arrival), Just(DeadlineFrom::Admission)]
+}
+
+pub fn step(weight: impl Strategy<Value = u32> + Clone) -> impl Strategy<Value = Step> {
+    let op = prop_oneof![5 => Just(Op::Read), 4 => Just(Op::Write), 1 => Just(Op::Discard)];
+    let blocks = || prop_oneof![6 => 1u32..=4, 2 => 1u32..=16, 1 => 17u32..=60];
+    let guest = || 0..GUESTS;
+    prop_oneof![
+        24 => (guest(), op, 0..DISK_BLOCKS - 60, blocks()).prop_map(|(guest, op, place, blocks)| {
+            Step::Request { guest, op, place, blocks }
+        }),
+        8 => (guest(), any::<bool>(), 1u32..=4)
+            .prop_map(|(guest, before, blocks)| Step::Adjacent { guest, before, blocks }),
+        20 => Just(Step::Dispatch),
+        16 => (0usize..8, prop::bool::weighted(0.1))
+            .prop_map(|(which, fails)| Step::Complete { which, fails }),
+        6 => (0u64..30_000).prop_map(|micros| Step::Wait { micros }),
+        1 => guest().prop_map(|guest| Step::Disconnect { guest }),
+        1 => (guest(), weight.clone()).prop_map(|(guest, weight)| Step::Replace { guest, weight }),
+        2 => (guest(), weight).prop_map(|(guest, weight)| Step::Weigh { guest, weight }),
+        1 => any::<bool>().prop_map(|gated| Step::Swap { gated }),
+    ]
+}
+
+/// What a dispatcher does, by its rules.
+pub trait Model {
+    /// A new policy: everything is forgotten.
+    fn reset(&mut self, lab: &Lab);
+    /// A VM came into a guest's place.
+    fn added(&mut self, lab: &Lab, guest: usize);
+    /// A guest's weight changed.
+    fn weighed(&mut self, lab: &Lab, guest: usize);
+    /// Heads or gates may have changed.
+    fn look(&mut self, lab: &Lab);
+    /// Which unit goes next.
+    fn next(&mut self, lab: &Lab) -> Option<ReqId>;
+    /// It went, or a part of it.
+    fn started(&mut self, lab: &Lab, guest: usize, io: &DeviceIo);
+    /// Nothing went, though the device has room.
+    fn idle(&mut self, _lab: &Lab) {}
+    /// A guest's request became a unit.
+    fn arrived(&mut self, _lab: &Lab, _guest: usize) {}
+    /// An I/O is about to end.
+    fn ending(&mut self, _lab: &Lab, _io: &DeviceIo) {}
+    /// A guest's VM is removed, or is about to leave with what it has in flight.
+    fn removed(&mut self, _lab: &Lab, _vm: VmId) {}
+}
+
+/// A lab's device and guests.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    pub depth: u32,
+    pub merge: bool,
+    pub positioning: Nanos,
+    pub bytes_per_s: u64,
+    pub weights: &'a [u32],
+    /// Guests share the device I/O by I/O: in parts, and with a place kept for who is expected. Not
+    /// for models that are others once they were asked: a place is kept without asking anybody.
+    pub shared: bool,
+    /// What a guest of a weight is promised.
+    pub latency: fn(u32) -> Option<Nanos>,
+    /// The class it has.
+    pub priority: fn(u32) -> Priority,
+    /// Which guests are processes of the host.
+    pub background: fn(usize) -> bool,
+}
+
+impl<'a> Terms<'a> {
+    /// No latencies, no background.
+    pub fn new(depth: u32, merge: bool, weights: &'a [u32]) -> Terms<'a> {
+        Terms {
+            depth,
+            merge,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+            weights,
+            shared: !merge,
+            latency: |_| None,
+            priority: |_| Priority::DEFAULT,
+            background: |_| false,
+        }
+    }
+}
+
+pub struct Member {
+    pub vm: VmId,
+    pub client: Option<ClientId>,
+    pub objective: Objective,
+    base: u64,
+    /// Where the last request began, and ended.
+    last: (u64, u64),
+}
+
+struct Flight {
+    io: DeviceIo,
+    guest: usize,
+    reqs: Vec<ReqId>,
+}
+
+pub struct Lab {
+    pub engine: Engine,
+    pub now: Nanos,
+    pub guests: Vec<Member>,
+    /// Units that wait, and the bytes left of each.
+    pub waiting: Vec<(ReqId, usize)>,
+    policies: [PolicySpec; 2],
+    latency: fn(u32) -> Option<Nanos>,
+    priority: fn(u32) -> Priority,
+    background: fn(usize) -> bool,
+    flights: Vec<Flight>,
+    /// Requests that failed in company, and have parts in flight still.
+    again: Vec<ReqId>,
+    /// Those of which a part failed by itself.
+    failed: Vec<ReqId>,
+    disks: u64,
+}
+
+/// By guest: none, in requests, by direction.
+fn limit(guest: usize) -> Limit {
+    match guest % 4 {
+        1 => Limit {
+            total: Rate::iops(300),
+            ..Limit::NONE
+        },
+        2 => Limit {
+            read: Rate::iops(150),
+            write: Rate::bytes(8_000_000),
+            ..Limit::NONE
+        },
+        _ => Limit::NONE,
+    }
+}
+
+impl Lab {
+    pub fn unit(&self, id: ReqId) -> Unit {
+        self.engine.view().unit(id)
+    }
+
+    /// From when on a unit's deadline counts: its arrival, or that and what limits held it.
+    pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
+        match from {
+            DeadlineFrom::Arrival => unit.arrived,
+            DeadlineFrom::Admission => unit.arrived + self.engine.view().held(unit.id),
+        }
+    }
+
+    pub fn head(&self, guest: usize) -> Option<ReqId> {
+        self.engine.view().head(self.guests[guest].vm)
+    }
+
+    pub fn open(&self, guest: usize, lane: Lane) -> bool {
+        self.engine.view().gate_open(self.guests[guest].vm, lane)
+    }
+
+    /// Guests in the order of their VMs' slots: in which gates due at one time open.
+    pub fn in_order(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.guests.len()).collect();
+        all.sort_by_key(|&g| self.guests[g].vm.index());
+        all
+    }
+
+    /// I/Os in flight, by the slots of their handles.
+    pub fn in_flight(&self) -> Vec<DeviceIo> {
+        let mut all: Vec<DeviceIo> = self.flights.iter().map(|f| f.io).collect();
+        all.sort_by_key(|io| io.id.index());
+        all
+    }
+
+    fn new(terms: &Terms, policies: [PolicySpec; 2]) -> Lab {
+        let config = EngineConfig {
+            device: DeviceSpec {
+                depth: terms.depth,
+                physical_block: BLOCK,
+                max_io: MAX_IO,
+                zeroes_are_writes: false,
+                positioning: terms.positioning,
+                bytes_per_s: terms.bytes_per_s,
+            },
+            max_requests: 8192,
+            max_pending_per_vm: 256,
+            merge_limit: if terms.merge { MERGED_MOST } else { 0 },
+            max_vms: 2 * GUESTS as u32,
+        };
+        let mut lab = Lab {
+            engine: Engine::new(config, &policies[1]).expect("sound"),
+            now: Nanos(1_000_000_000),
+            guests: Vec::new(),
+            waiting: Vec::new(),
+            policies,
+            latency: terms.latency,
+            priority: terms.priority,
+            background: terms.background,
+            flights: Vec::new(),
+            again: Vec::new(),
+            failed: Vec::new(),
+            disks: 0,
+        };
+        lab.engine.set_profile(Some(Arc::new(costs::profile())));
+        if terms.shared {
+            lab.engine.share_io(2 * BLOCK);
+        }
+        for (guest, &weight) in terms.weights.iter().enumerate() {
+            let member = lab.member(guest, weight);
+            lab.guests.push(member);
+        }
+        lab
+    }
+
+    fn member(&mut self, guest: usize, weight: u32) -> Member {
+        let objective = Objective {
+            weight,
+            limit: limit(guest),
+            latency: (self.latency)(weight),
+            priority: (self.priority)(weight),
+            ..Objective::default()
+        };
+        let vm = match (self.background)(guest) {
+            true => self.engine.add_background(self.now, &objective),
+            false => self.engine.add_vm(self.now, &objective),
+        }
+        .expect("room");
+        let (base, size) = (
+            self.disks * DISK_BLOCKS * BLOCK as u64,
+            DISK_BLOCKS * BLOCK as u64,
+        );
+        self.disks += 1;
+        let spec = DiskSpec {
+            base,
+            size,
+            read_only: false,
+        };
+        let disk = self.engine.add_disk(vm, spec).expect("fits");
+        let client = self.engine.connect(disk).expect("there");
+        Member {
+            vm,
+            client: Some(client),
+            objective,
+            base,
+            last: (0, 0),
+        }
+    }
+
+    fn act(&mut self, model: &mut impl Model, step: Step) {
+        match step {
+            Step::Request {
+                guest,
+                op,
+                place,
+                blocks,
+            } => {
+                self.request(model, guest, op, place * BLOCK as u64, blocks * BLOCK);
+            }
+            Step::Adjacent {
+                guest,
+                before,
+                blocks,
+            } => {
+                let (begin, end) = self.guests[guest].last;
+                let len = blocks * BLOCK;
+                let offset = if before {
+                    begin.saturating_sub(len as u64)
+                } else {
+                    end
+                };
+                if offset + (len as u64) < DISK_BLOCKS * BLOCK as u64 {
+                    self.request(model, guest, Op::Read, offset, len);
+                }
+            }
+            Step::Dispatch => self.dispatch(model),
+            Step::Complete { which, fails } => self.complete(model, which, fails),
+            Step::Wait { micros } => self.pass(model, Nanos::from_micros(micros)),
+            Step::Disconnect { guest } => {
+                if let Some(client) = self.guests[guest].client.take() {
+                    self.engine.handle_disconnect(self.now, client);
+                    self.waiting.retain(|w| w.1 != guest);
+                }
+            }
+            Step::Replace { guest, weight } => {
+                let vm = self.guests[guest].vm;
+                // Both fit while the old one leaves; where not, the guest stays.
+                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
+                    return;
+                }
+                self.engine.remove_vm(self.now, vm).expect("there");
+                model.removed(self, vm);
+                self.waiting.retain(|w| w.1 != guest);
+                while self.engine.poll_done().is_some() {}
+                model.look(self);
+                self.guests[guest] = self.member(guest, weight);
+                model.added(self, guest);
+            }
+            Step::Weigh { guest, weight } => {
+                self.guests[guest].objective.weight = weight;
+                self.guests[guest].objective.latency = (self.latency)(weight);
+                self.guests[guest].objective.priority = (self.priority)(weight);
+                let Member { vm, objective, .. } = &self.guests[guest];
+                let set = self.engine.set_objective(self.now, *vm, objective);
+                set.expect("sound");
+                model.weighed(self, guest);
+            }
+            Step::Swap { gated } => {
+                let policy = self.policies[usize::from(gated)].clone();
+                self.engine.set_policy(self.now, &policy);
+                model.reset(self);
+            }
+        }
+        while self.engine.poll_done().is_some() {}
+        model.look(self);
+    }
+
+    fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
+        let member = &mut self.guests[guest];
+        let Some(client) = member.client else { return };
+        let merged = self.engine.vm_stats(member.vm).merged;
+        let request = Request {
+            op,
+            ..Request::read(offset, len, 0)
+        };
+        let Ok(id) = self.engine.handle_request(self.now, client, request) else {
+            return;
+        };
+        member.last = (offset, offset + len as u64);
+        if self.engine.vm_stats(member.vm).merged == merged {
+            self.waiting.push((id, guest));
+            model.arrived(self, guest);
+        }
+    }
+
+    /// Time passes, one wake-up after the other.
+    fn pass(&mut self, model: &mut impl Model, span: Nanos) {
+        let end = self.now + span;
+        while let Some(due) = self.engine.next_timeout().filter(|&due| due <= end) {
+            self.now = self.now.max(due);
+            self.engine.handle_timeout(self.now);
+            model.look(self);
+            // Still due: it is the dispatcher that wants to be asked.
+            if self.engine.next_timeout() == Some(due) {
+                self.start(model);
+                assert_ne!(self.engine.next_timeout(), Some(due), "woken for nothing");
+            }
+        }
+        self.now = end;
+    }
+
+    fn dispatch(&mut self, model: &mut impl Model) {
+        self.pass(model, Nanos::ZERO);
+        self.start(model);
+    }
+
+    fn start(&mut self, model: &mut impl Model) {
+        while self.engine.facts().in_flight < self.engine.config().device.depth {
+            let expected = model.next(self);
+            let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
+            let io = self.engine.poll_dispatch(self.now);
+            if io.is_none() && self.engine.is_held() {
+                return;
+            }
+            assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
+            let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
+                return model.idle(self);
+            };
+            let segments: Vec<Segment> = self.engine.io_segments(io.id).collect();
+            let reqs: Vec<ReqId> = segments.iter().map(|s| s.req).collect();
+            assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
+            assert_eq!(io.addr, addr);
+            if io.len > len {
+                has_company(&io, &segments, len);
+            }
+            if io.len >= len {
+                self.waiting.retain(|w| !reqs.contains(&w.0));
+            }
+            let guest = self.guests.iter().position(|g| g.vm == io.vm);
+            let guest = guest.expect("a guest's");
+            self.flights.push(Flight { io, guest, reqs });
+            model.started(self, guest, &io);
+            model.look(self);
+        }
+    }
+
+    fn complete(&mut self, model: &mut impl Model, which: usize, fails: bool) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let flight = self.flights.swap_remove(which % self.flights.len());
+        let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
+        model.ending(self, &flight.io);
+        self.engine
+            .handle_completion(self.now, flight.io.id, outcome);
+        let here = self.guests[flight.guest].vm == flight.io.vm;
+        let here = here && self.guests[flight.guest].client.is_some();
+        // In company each goes again, alone; by itself what is left of it does not.
+        match flight.reqs.as_slice() {
+            [alone] if fails => {
+                self.waiting.retain(|w| w.0 != *alone);
+                self.again.retain(|again| again != alone);
+                self.failed.push(*alone);
+            }
+            all if fails && here => {
+                let failed = &self.failed;
+                let own = all.iter().filter(|req| !failed.contains(req));
+                self.again.extend(own);
+            }
+            _ => {}
+        }
+        for req in flight.reqs {
+            let flies = self.flights.iter().any(|f| f.reqs.contains(&req));
+            let again = self.again.contains(&req);
+            if again && !flies {
+                self.again.retain(|&other| other != req);
+                if here {
+                    self.waiting.push((req, flight.guest));
+                }
+            }
+        }
+    }
+
+    fn close(mut self, model: &mut impl Model) {
+        for _ in 0..100_000 {
+            self.dispatch(model);
+            while !self.flights.is_empty() {
+                self.complete(model, 0, false);
+                model.look(&self);
+            }
+            while self.engine.poll_done().is_some() {}
+            if self.engine.is_idle() {
+                assert!(self.waiting.is_empty());
+                return;
+            }
+            let due = self.engine.next_timeout().unwrap_or(self.now);
+            self.pass(model, due - self.now);
+        }
+        panic!("it does not drain");
+    }
+}
+
+/// What goes beyond a unit's own bytes: whole requests, as far as merging goes.
+fn has_company(io: &DeviceIo, segments: &[Segment], len: u32) {
+    assert!(io.len <= MERGED_MOST, "{io:?}");
+    let mut at = 0;
+    for segment in segments {
+        let own = at < len;
+        at += segment.len;
+        assert!(own || segment.offset == 0, "{segment:?} of {io:?}");
+        assert!(!own || at <= len, "{segment:?} of {io:?}");
+    }
+}
+
+/// Runs a history. `policies`: without and with a regulator that gates at dispatch.
+pub fn run(
+    depth: u32,
+    merge: bool,
+    weights: &[u32],
+    policies: [PolicySpec; 2],
+    model: &mut impl Model,
+    steps: Vec<Step>,
+) {
+    run_on(&Terms::new(depth, merge, weights), policies, model, steps);
+}
+
+/// The same with a device and guests of one's own.
+pub fn run_on(terms: &Terms, policies: [PolicySpec; 2], model: &mut impl Model, steps: Vec<Step>) {
+    let mut lab = Lab::new(terms, policies);
+    model.reset(&lab);
+    for step in steps {
+        lab.act(model, step);
+    }
+    lab.close(model);
+}
+
+/// Expects nothing.
+struct Nobody;
+
+impl Model for Nobody {
+    fn reset(&mut self, _lab: &Lab) {}
+    fn added(&mut self, _lab: &Lab, _guest: usize) {}
+    fn weighed(&mut self, _lab: &Lab, _guest: usize) {}
+    fn look(&mut self, _lab: &Lab) {}
+    fn next(&mut self, _lab: &Lab) -> Option<ReqId> {
+        None
+    }
+    fn started(&mut self, _lab: &Lab, _guest: usize, _io: &DeviceIo) {}
+}
+
+/// What a dispatcher picks of two VMs that have `waiting` requests each, as if each I/O were
+/// followed by the next; after half of them a controller gives the second VM `weight`. Returns
+/// how often each VM went, before and after.
+pub fn picks_with_a_knob(
+    make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
+    picks: usize,
+    weight: u32,
+) -> [[usize; 2]; 2] {
+    picks_with_knobs(make, false, picks, [&[], &[(1, Knob::Weight(weight))]])
+}
+
+/// The same with these knobs turned in the beginning and after half of the picks, under a controller
+/// that allocates rates or one that does not.
+pub fn picks_with_knobs(
+    make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
+    allocated: bool,
+    picks: usize,
+    knobs: [&[(usize, Knob)]; 2],
+) -> [[usize; 2]; 2] {
+    let terms = Terms::new(1, false, &[100, 100]);
+    let mut lab = Lab::new(&terms, [(); 2].map(|()| super::policy("fifo")));
+    for guest in 0..2 {
+        for n in 0..4 {
+            lab.request(
+                &mut Nobody,
+                guest,
+                Op::Read,
+                n * 64 * BLOCK as u64,
+                4 * BLOCK,
+            );
+        }
+    }
+    let mut dispatcher = make(&Capacity {
+        vms: 8,
+        requests: 1024,
+        limits_kept: false,
+        allocated,
+    });
+    let facts = lab.engine.view();
+    for guest in &lab.guests {
+        dispatcher.on_event(facts, &Event::VmAdded(guest.vm));
+    }
+    lab.waiting
+        .iter()
+        .for_each(|w| dispatcher.insert(facts, w.0));
+    let mut got = [[0; 2]; 2];
+    for (half, got) in got.iter_mut().enumerate() {
+        for &(guest, knob) in knobs[half] {
+            dispatcher.set(facts, lab.guests[guest].vm, knob);
+        }
+        for _ in 0..picks / 2 {
+            let Pick::Start { head, .. } = dispatcher.pick(facts) else {
+                panic!("both VMs wait");
+            };
+            let unit = facts.unit(head);
+            let io = DeviceIo {
+                id: IoId::from_bits(0),
+                vm: unit.vm,
+                disk: DiskId::from_bits(0),
+                op: unit.op,
+                addr: unit.addr,
+                offset: 0,
+                len: unit.len,
+                fua: false,
+                keep_allocated: false,
+                first_ops: 1,
+                first_bytes: unit.len as u64,
+                part_of: unit.len,
+                arrived: unit.arrived,
+            };
+            dispatcher.on_event(facts, &Event::Started(&io));
+            got[usize::from(unit.vm == lab.guests[1].vm)] += 1;
+        }
+    }
+    for guest in &mut lab.guests {
+        let client = guest.client.take().expect("connected");
+        lab.engine.handle_disconnect(lab.now, client);
+    }
+    while lab.engine.poll_done().is_some() {}
+    got
+}

@@ -1,0 +1,57 @@
+//! Worlds in which VMs are tuned to targets.
+
+use super::{Guest, KIB, SECOND, World, config, policy, within};
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::request::DeviceIo;
+use tidegate_core::tuning::Tuning;
+use tidegate_policies::policy::PolicySpec;
+
+pub const MB: u64 = 1_000_000;
+
+pub fn precise(target: Rate) -> Objective {
+    Objective {
+        target,
+        ..Objective::default()
+    }
+}
+
+/// `tuner = "paced"`, and `"window"`.
+pub const PACED: (&str, u64) = ("tuner", 0);
+pub const WINDOW: (&str, u64) = ("tuner", 1);
+
+/// The composition with its parameters.
+pub fn spec(name: &str, params: &[(&str, u64)]) -> PolicySpec {
+    let mut spec = policy(name);
+    for &(param, value) in params {
+        spec.set(param, value).expect("the tuner's parameter");
+    }
+    spec
+}
+
+/// 200 us an I/O and 100 MB/s: 17 MB/s at one page, 33.3 at two, 67.7 at eleven; 86.8 at 128 KiB.
+pub fn disk(io: &DeviceIo) -> u64 {
+    200_000 + u64::from(io.len) * 10
+}
+
+/// As fast as flash: 1 us, and 4 GB/s.
+pub fn flash(io: &DeviceIo) -> u64 {
+    1_000 + u64::from(io.len) / 4
+}
+
+pub fn world(policy: &PolicySpec, takes: fn(&DeviceIo) -> u64) -> World {
+    let mut world = World::of(config(8, 64 * KIB), policy, 0);
+    world.takes = Some(takes);
+    world
+}
+
+/// Bytes in each of the last so many seconds.
+pub fn seconds(world: &World, guest: Guest, count: u64) -> Vec<u64> {
+    let bytes = world.bytes(guest);
+    let end = world.now;
+    let of = |n| within(&bytes, end - (n + 1) * SECOND, end - n * SECOND);
+    (0..count).rev().map(of).collect()
+}
+
+pub fn tuning(world: &World, guest: Guest) -> Tuning {
+    world.engine.tuning(guest.vm).expect("it has a target")
+}

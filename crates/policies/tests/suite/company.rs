@@ -1,0 +1,581 @@
+//! Requests that continue each other, merged and cut as late as they go to the device: what goes along,
+//! how long I/Os are, and that every byte and every error is that of whose it is.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::facts::Facts;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome, Request, Segment, VmId};
+use tidegate_core::roles::Roles;
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+const KIB: u32 = 1 << 10;
+const SECTOR: u64 = 512;
+const PAGE: u32 = 4096;
+/// Sectors of the disk.
+const SECTORS: usize = 6000;
+const MAX_IO: u32 = 256 * KIB;
+const SECTORS_A_PAGE: usize = 8;
+/// Where tests count pages from: behind the page that keeps a device busy.
+const FIRST_PAGE: usize = 16;
+
+const fn sector_of(page: usize) -> usize {
+    (FIRST_PAGE + page) * SECTORS_A_PAGE
+}
+
+/// An I/O of so many pages.
+fn pages(page: usize, count: u32) -> (u64, u32) {
+    (sector_of(page) as u64 * SECTOR, count * PAGE)
+}
+
+/// In front of a policy's controller: turns a merge limit when an objective is set.
+struct Turner {
+    inner: Option<Box<dyn Controller>>,
+    plan: Arc<Mutex<Vec<(VmId, u32)>>>,
+}
+
+impl Controller for Turner {
+    fn interests(&self) -> Interests {
+        let inner = self.inner.as_ref().map(|inner| inner.interests());
+        inner.unwrap_or(Interests::NONE).and(Interests::VMS)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        if let Event::VmChanged(_) = event {
+            let planned = std::mem::take(&mut *self.plan.lock().expect("no panic before"));
+            for (vm, bytes) in planned {
+                out.turn(vm, Knob::MergeLimit(bytes));
+            }
+        }
+        if let Some(inner) = &mut self.inner
+            && inner.interests().has(event.interest())
+        {
+            inner.on_event(facts, event, out);
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        let inner = self.inner.as_ref();
+        inner.map_or(Nanos::MAX, |inner| inner.next_timer())
+    }
+
+    fn on_timer(&mut self, facts: &Facts, out: &mut Knobs) {
+        if let Some(inner) = &mut self.inner {
+            inner.on_timer(facts, out);
+        }
+    }
+
+    fn allocates(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.allocates())
+    }
+}
+
+/// A request that was asked for: where, and what a read is to find or has found.
+struct Asked {
+    op: Op,
+    from: usize,
+    count: usize,
+    bytes: Vec<u64>,
+}
+
+/// One VM, whose disk keeps a stamp a sector; some sectors fail.
+struct Rig {
+    engine: Engine,
+    vm: VmId,
+    client: ClientId,
+    plan: Arc<Mutex<Vec<(VmId, u32)>>>,
+    now: Nanos,
+    disk: Vec<u64>,
+    shadow: Vec<u64>,
+    bad: fn(usize) -> bool,
+    asked: BTreeMap<u64, Asked>,
+    tag: u64,
+    in_flight: Vec<(DeviceIo, Vec<Segment>)>,
+    limit: u32,
+    merge_limit: u32,
+    went: Vec<(u64, u32)>,
+}
+
+impl Rig {
+    fn new(policy: &PolicySpec, depth: u32, merge_limit: u32) -> Rig {
+        let config = EngineConfig {
+            device: DeviceSpec {
+                depth,
+                physical_block: PAGE,
+                max_io: MAX_IO,
+                zeroes_are_writes: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
+            },
+            max_requests: 128,
+            max_pending_per_vm: 128,
+            merge_limit,
+            max_vms: 2,
+        };
+        let mut engine = Engine::new(config, policy).expect("sound");
+        let plan = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&plan);
+        engine.wrap_roles(Nanos::ZERO, move |roles| {
+            let turner = Turner {
+                inner: roles.controller,
+                plan: Arc::clone(&shared),
+            };
+            Roles {
+                controller: Some(Box::new(turner)),
+                ..roles
+            }
+        });
+        let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+        let vm = vm.expect("room");
+        let spec = DiskSpec {
+            base: 1 << 30,
+            size: SECTORS as u64 * SECTOR,
+            read_only: false,
+        };
+        let disk = engine.add_disk(vm, spec).expect("it fits");
+        let client = engine.connect(disk).expect("it is there");
+        Rig {
+            engine,
+            vm,
+            client,
+            plan,
+            now: Nanos::ZERO,
+            disk: vec![0; SECTORS],
+            shadow: vec![0; SECTORS],
+            bad: |_| false,
+            asked: BTreeMap::new(),
+            tag: 0,
+            in_flight: Vec::new(),
+            limit: u32::MAX,
+            merge_limit,
+            went: Vec::new(),
+        }
+    }
+
+    fn limit(&mut self, bytes: u32) {
+        let mut plan = self.plan.lock().expect("no panic before");
+        plan.push((self.vm, bytes));
+        drop(plan);
+        let objective = *self.engine.objective(self.vm);
+        let set = self.engine.set_objective(self.now, self.vm, &objective);
+        set.expect("it was in force before");
+        self.limit = bytes;
+    }
+
+    /// Asks for so many sectors, unless they overlap with what is open.
+    fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
+        let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
+        if self.engine.room(Nanos::ZERO, self.client) == 0 || self.asked.values().any(overlaps) {
+            return false;
+        }
+        self.tag += 1;
+        let (offset, len) = (from as u64 * SECTOR, (count as u64 * SECTOR) as u32);
+        let request = match op {
+            Op::Read => Request::read(offset, len, self.tag),
+            _ => Request::write(offset, len, self.tag),
+        };
+        let taken = self.engine.handle_request(self.now, self.client, request);
+        taken.expect("there is room");
+        let bytes = match op {
+            Op::Read => vec![u64::MAX; count],
+            _ => (0..count as u64).map(|n| self.tag << 16 | n).collect(),
+        };
+        let asked = Asked {
+            op,
+            from,
+            count,
+            bytes,
+        };
+        self.asked.insert(self.tag, asked);
+        true
+    }
+
+    /// Asks for so many pages from this one of those that the tests count from.
+    fn ask_pages(&mut self, op: Op, page: usize, count: usize) {
+        assert!(self.ask(op, sector_of(page), count * SECTORS_A_PAGE));
+    }
+
+    fn dispatch(&mut self) -> Option<DeviceIo> {
+        let io = self.engine.poll_dispatch(self.now)?;
+        let segments: Vec<Segment> = self.engine.io_segments(io.id).collect();
+        // A page is the least that there is of a limit, and a block.
+        assert!(io.len <= self.limit.min(MAX_IO), "{io:?}");
+        assert!(segments.len() == 1 || io.len <= self.merge_limit, "{io:?}");
+        self.went.push((io.offset, io.len));
+        self.in_flight.push((io, segments));
+        Some(io)
+    }
+
+    /// The `n`th I/O in flight moves its bytes, up to a bad sector; then it ends.
+    fn end(&mut self, n: usize) -> Outcome {
+        let (io, segments) = self.in_flight.remove(n);
+        let mut at = (io.offset / SECTOR) as usize;
+        let mut outcome = Ok(());
+        'io: for segment in segments {
+            let asked = self.asked.get_mut(&segment.tag).expect("it is open");
+            let from = (u64::from(segment.offset) / SECTOR) as usize;
+            let count = (u64::from(segment.len) / SECTOR) as usize;
+            assert_eq!((asked.op, asked.from + from), (io.op, at), "{segment:?}");
+            for sector in from..from + count {
+                if (self.bad)(at) {
+                    outcome = Err(IoError::Io);
+                    break 'io;
+                }
+                match io.op {
+                    Op::Read => asked.bytes[sector] = self.disk[at],
+                    _ => self.disk[at] = asked.bytes[sector],
+                }
+                at += 1;
+            }
+        }
+        self.engine.handle_completion(self.now, io.id, outcome);
+        self.take();
+        outcome
+    }
+
+    /// Takes the answers: each is the one that is due, and what was read is what was written.
+    fn take(&mut self) {
+        while let Some(done) = self.engine.poll_done() {
+            let asked = self.asked.remove(&done.tag).expect("answered once");
+            let sectors = asked.from..asked.from + asked.count;
+            let fails = sectors.clone().any(self.bad);
+            let due = if fails { Err(IoError::Io) } else { Ok(()) };
+            assert_eq!(done.outcome, due, "request {} at {sectors:?}", done.tag);
+            match (asked.op, fails) {
+                (Op::Read, false) => assert_eq!(asked.bytes, self.shadow[sectors]),
+                (Op::Read, true) => {}
+                (_, false) => self.shadow[sectors].copy_from_slice(&asked.bytes),
+                // What failed may be there or not.
+                (_, true) => self.shadow[sectors.clone()].copy_from_slice(&self.disk[sectors]),
+            }
+        }
+    }
+
+    fn timeout(&mut self) -> bool {
+        let Some(at) = self.engine.next_timeout() else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        self.engine.handle_timeout(self.now);
+        true
+    }
+
+    /// Everything goes, one I/O at a time, and the disk is what its shadow is.
+    fn drain(&mut self) {
+        self.went.clear();
+        loop {
+            while self.dispatch().is_some() {}
+            match self.in_flight.is_empty() {
+                false => _ = self.end(0),
+                true if self.asked.is_empty() => break,
+                true => assert!(self.timeout(), "what waits has a timer"),
+            }
+        }
+        assert!(self.engine.is_idle());
+        assert_eq!(self.disk, self.shadow);
+    }
+}
+
+/// A policy, or the regulator of merge limits over a dispatcher, which fills I/Os up to so many per cent.
+fn policy(name: &str, fill: u64) -> PolicySpec {
+    let spec = match name.split_once('+') {
+        Some((regulator, dispatcher)) => PolicySpec::composed(None, regulator, dispatcher),
+        None => PolicySpec::named(name),
+    };
+    let mut spec = spec.expect("its parts are registered");
+    // Refused where it has no such parameter.
+    let _ = spec.set("fill", fill);
+    spec
+}
+
+/// The first request keeps a device of depth 1 busy until all others are there.
+fn behind_a_busy_device(name: &str, merge_limit: u32) -> Rig {
+    behind_one_that_fills(name, 100, merge_limit)
+}
+
+fn behind_one_that_fills(name: &str, fill: u64, merge_limit: u32) -> Rig {
+    let mut rig = Rig::new(&policy(name, fill), 1, merge_limit);
+    assert!(rig.ask(Op::Read, 0, SECTORS_A_PAGE));
+    rig.dispatch().expect("it goes at once");
+    rig
+}
+
+#[test]
+fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
+    for policy in [
+        "merge-limit+fifo",
+        "merge-limit+sfq",
+        "merge-limit+deadline",
+        "vcup",
+        "vcup-mclock",
+    ] {
+        let mut rig = behind_a_busy_device(policy, 128 * KIB);
+        rig.limit(11 * PAGE);
+        for n in 0..4 {
+            rig.ask_pages(Op::Read, n * 32, 32);
+        }
+        rig.drain();
+        let mut due: Vec<_> = (0..11).map(|n| pages(11 * n, 11)).collect();
+        due.push(pages(121, 7));
+        assert_eq!(rig.went, due, "{policy}");
+        let stats = rig.engine.vm_stats(rig.vm);
+        // Twelve I/Os of four requests; three of these began in another one's.
+        assert_eq!((stats.merged, stats.split), (3, 11), "{policy}");
+    }
+}
+
+#[test]
+fn an_io_that_is_near_its_limit_leaves_the_next_request_whole() {
+    let ios = |fill, limit: u32| {
+        let mut rig = behind_one_that_fills("vcup-mclock", fill, 128 * KIB);
+        rig.limit(limit * PAGE);
+        for n in 0..3 {
+            rig.ask_pages(Op::Read, n * 32, 32);
+        }
+        rig.drain();
+        rig.went
+            .iter()
+            .map(|&(_, len)| len / PAGE)
+            .collect::<Vec<_>>()
+    };
+    // The last ten pages of a request are more than three quarters of eleven, its last eight not of twelve.
+    assert_eq!(ios(75, 11), [11, 11, 10, 11, 11, 10, 11, 11, 10]);
+    assert_eq!(ios(75, 12), [12; 8]);
+    assert_eq!(ios(0, 12), [12, 12, 8, 12, 12, 8, 12, 12, 8]);
+    assert_eq!(ios(100, 11), [11, 11, 11, 11, 11, 11, 11, 11, 8]);
+}
+
+#[test]
+fn a_limit_that_rises_joins_what_waits_and_one_that_falls_cuts_it() {
+    let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
+    rig.limit(PAGE);
+    for n in 0..6 {
+        rig.ask_pages(Op::Write, n * 2, 2);
+    }
+    rig.limit(5 * PAGE);
+    rig.end(0).expect("a good sector");
+    let io = rig.dispatch().expect("one waits");
+    assert_eq!((io.offset, io.len), pages(0, 5));
+    assert_eq!(io.first_ops, 3);
+    rig.limit(3 * PAGE);
+    rig.end(0).expect("a good sector");
+    rig.drain();
+    assert_eq!(rig.went, [pages(5, 3), pages(8, 3), pages(11, 1)]);
+}
+
+#[test]
+fn without_a_limit_of_its_own_a_request_that_fits_is_not_cut() {
+    let mut rig = behind_a_busy_device("fifo", 64 * KIB);
+    // Cut by the device's largest I/O; its last part is 8 pages long.
+    rig.ask_pages(Op::Read, 0, 72);
+    rig.ask_pages(Op::Read, 72, 6);
+    rig.ask_pages(Op::Read, 78, 11);
+    rig.end(0).expect("a good sector");
+    rig.drain();
+    assert_eq!(rig.went, [pages(0, 64), pages(64, 14), pages(78, 11)]);
+}
+
+#[test]
+fn what_fails_in_company_goes_again_alone_and_from_its_beginning() {
+    let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
+    rig.bad = |sector| sector == sector_of(12);
+    rig.limit(4 * PAGE);
+    // Pages 0 to 5, 6 to 11, 12 to 17: of the third the first page fails.
+    for n in 0..3 {
+        rig.ask_pages(Op::Write, n * 6, 6);
+    }
+    rig.end(0).expect("a good sector");
+    rig.drain();
+    let due = [
+        // The first one's end with the second one's beginning, then the rest of that.
+        pages(0, 4),
+        pages(4, 4),
+        pages(8, 4),
+        // The third fails by itself, and no more of it goes.
+        pages(12, 4),
+    ];
+    assert_eq!(rig.went, due);
+    // Now the error is in the middle of an I/O that two have a part of.
+    let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
+    rig.bad = |sector| sector == sector_of(7);
+    rig.limit(4 * PAGE);
+    for n in 0..3 {
+        rig.ask_pages(Op::Write, n * 6, 6);
+    }
+    rig.end(0).expect("a good sector");
+    rig.drain();
+    let due = [
+        pages(0, 4),
+        pages(4, 4),
+        // Both that were in it go again, whole, and neither with the third.
+        pages(0, 4),
+        pages(4, 2),
+        pages(6, 4),
+        pages(12, 4),
+        pages(16, 2),
+    ];
+    assert_eq!(rig.went, due);
+}
+
+#[test]
+fn what_is_to_go_again_waits_for_its_other_parts() {
+    let mut rig = Rig::new(&policy("merge-limit+fifo", 100), 3, 128 * KIB);
+    rig.bad = |sector| sector == sector_of(6);
+    rig.limit(4 * PAGE);
+    rig.ask_pages(Op::Write, 0, 6);
+    rig.ask_pages(Op::Write, 6, 6);
+    while rig.dispatch().is_some() {}
+    assert_eq!(rig.went, [pages(0, 4), pages(4, 4), pages(8, 4)]);
+    assert_eq!(rig.end(1), Err(IoError::Io));
+    // The first one's other part and the second one's are with the device.
+    assert!(rig.dispatch().is_none());
+    rig.end(0).expect("a good sector");
+    let again = rig.dispatch().expect("nothing of the first is in flight");
+    assert_eq!((again.offset, again.len), pages(0, 4));
+    assert_eq!(again.first_ops, 0, "it is charged once");
+    rig.drain();
+    assert_eq!(rig.went, [pages(4, 2), pages(6, 4), pages(10, 2)]);
+}
+
+#[test]
+fn where_rates_are_allocated_parts_have_no_company() {
+    let mut rig = behind_a_busy_device("vfair", 128 * KIB);
+    rig.limit(11 * PAGE);
+    for n in 0..2 {
+        rig.ask_pages(Op::Read, n * 16, 16);
+    }
+    rig.drain();
+    assert_eq!(
+        rig.went,
+        [pages(0, 11), pages(11, 5), pages(16, 11), pages(27, 5)]
+    );
+}
+
+#[test]
+fn a_dispatcher_that_reckons_with_a_units_length_is_given_no_more() {
+    let mut rig = behind_a_busy_device("flubber", 128 * KIB);
+    rig.limit(PAGE);
+    for n in 0..3 {
+        rig.ask_pages(Op::Read, n * 2, 2);
+    }
+    rig.limit(128 * KIB);
+    rig.drain();
+    assert_eq!(rig.went, [pages(0, 2), pages(2, 2), pages(4, 2)]);
+}
+
+#[test]
+fn in_turns_what_the_deficit_covers_goes_along() {
+    // The quantum comes to 25 pages: each time two of ten, not three.
+    let mut rig = behind_a_busy_device("drr", 128 * KIB);
+    rig.limit(PAGE);
+    for n in 0..4 {
+        rig.ask_pages(Op::Read, n * 10, 10);
+    }
+    rig.limit(MAX_IO);
+    rig.drain();
+    assert_eq!(rig.went, [pages(0, 20), pages(20, 20)]);
+    let mut rig = behind_a_busy_device("merge-limit+mclock", 128 * KIB);
+    rig.limit(PAGE);
+    for n in 0..4 {
+        rig.ask_pages(Op::Read, n * 10, 10);
+    }
+    rig.limit(MAX_IO);
+    rig.drain();
+    assert_eq!(rig.went, [pages(0, 30), pages(30, 10)]);
+}
+
+/// What a run does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A stream goes on, by so many sectors.
+    Ask {
+        stream: usize,
+        write: bool,
+        sectors: usize,
+    },
+    Limit {
+        pages: u32,
+    },
+    Dispatch,
+    End {
+        io: usize,
+    },
+    Later {
+        micros: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0usize..3, any::<bool>(), 1usize..100).prop_map(|(stream, write, sectors)| Step::Ask {
+            stream,
+            write: write && stream > 0,
+            sectors,
+        }),
+        1 => prop_oneof![1u32..24, Just(u32::MAX / PAGE)].prop_map(|pages| Step::Limit { pages }),
+        4 => Just(Step::Dispatch),
+        3 => (0usize..8).prop_map(|io| Step::End { io }),
+        1 => (1u64..50_000).prop_map(|micros| Step::Later { micros }),
+    ]
+}
+
+const POLICIES: [&str; 12] = [
+    "fifo",
+    "sfq",
+    "drr",
+    "mclock",
+    "vfair",
+    "flubber",
+    "vcup",
+    "vcup-mclock",
+    "vcup-drr",
+    "cfq",
+    "deadline",
+    "edf-credit",
+];
+
+proptest! {
+    #[test]
+    fn bytes_and_errors_are_those_of_whose_they_are(
+        of in 0..POLICIES.len(),
+        fill in prop_oneof![Just(0), Just(75), Just(100)],
+        depth in 1u32..6,
+        merge_limit in prop_oneof![Just(0), Just(24 * KIB), Just(128 * KIB)],
+        bad in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let mut rig = Rig::new(&policy(POLICIES[of], fill), depth, merge_limit);
+        if bad {
+            rig.bad = |sector| sector % 101 == 17;
+        }
+        let mut next = [0, 2000, 4000];
+        for step in steps {
+            match step {
+                Step::Ask { stream, write, sectors } => {
+                    let op = if write { Op::Write } else { Op::Read };
+                    let from = next[stream];
+                    let end = 2000 * (stream + 1);
+                    if rig.ask(op, from, sectors.min(end - from)) {
+                        let to = from + sectors.min(end - from);
+                        next[stream] = if to == end { 2000 * stream } else { to };
+                    }
+                }
+                Step::Limit { pages } => rig.limit(pages.saturating_mul(PAGE)),
+                Step::Dispatch => _ = rig.dispatch(),
+                Step::End { io } if io < rig.in_flight.len() => _ = rig.end(io),
+                Step::End { .. } => {}
+                Step::Later { micros } => {
+                    rig.now += Nanos::from_micros(micros);
+                    if rig.engine.next_timeout().is_some_and(|at| at <= rig.now) {
+                        rig.engine.handle_timeout(rig.now);
+                    }
+                }
+            }
+        }
+        rig.drain();
+    }
+}

@@ -1,0 +1,456 @@
+//! Disks that hang while others go on, under every policy.
+
+use std::collections::BTreeMap;
+
+use crate::common::{config, open_disk, policy};
+use tidegate_core::engine::{Engine, Patience, SILENCE, SILENCE_WITHOUT_DATA};
+use tidegate_core::objective::Objective;
+use tidegate_core::policy::Policy;
+use tidegate_core::request::{ClientId, DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+const DEPTH: u32 = 4;
+const MIB: u64 = 1 << 20;
+
+/// A VM with one disk and one client.
+#[derive(Clone, Copy)]
+struct Guest {
+    vm: VmId,
+    disk: DiskId,
+    client: ClientId,
+}
+
+/// Guests on a device that ends I/Os when it is told to.
+struct Rig {
+    engine: Engine,
+    now: Nanos,
+    disks: u64,
+    next_tag: u64,
+    /// I/Os with the device.
+    ios: Vec<DeviceIo>,
+    answers: BTreeMap<u64, Outcome>,
+}
+
+impl Rig {
+    fn new(policy_name: &str) -> Rig {
+        let mut config = config(DEPTH, 128 << 10);
+        config.device.max_io = 64 << 10;
+        let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
+        engine.set_hung_disks_aside(Nanos::ZERO, Patience::default());
+        Rig {
+            engine,
+            now: Nanos::ZERO,
+            disks: 0,
+            next_tag: 0,
+            ios: Vec::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    fn guest(&mut self) -> Guest {
+        let vm = self.engine.add_vm(self.now, &Objective::default());
+        self.guest_of(vm.expect("room"))
+    }
+
+    /// One more disk of a VM, with its client.
+    fn guest_of(&mut self, vm: VmId) -> Guest {
+        self.disks += 1;
+        let (disk, client) = open_disk(&mut self.engine, vm, self.disks << 32, 64 * MIB);
+        Guest { vm, disk, client }
+    }
+
+    fn ask(&mut self, guest: Guest, request: fn(u64) -> Request) -> u64 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let taken = self
+            .engine
+            .handle_request(self.now, guest.client, request(tag));
+        taken.expect("there is room");
+        tag
+    }
+
+    /// Far apart, so that nothing merges.
+    fn read(&mut self, guest: Guest) -> u64 {
+        self.ask(guest, |tag| Request::read(tag % 32 * MIB, 4096, tag))
+    }
+
+    fn flush(&mut self, guest: Guest) -> u64 {
+        self.ask(guest, Request::flush)
+    }
+
+    /// Starts all that goes now and takes all answers; returns how many I/Os have started.
+    fn dispatch(&mut self) -> usize {
+        let before = self.ios.len();
+        while let Some(io) = self.engine.poll_dispatch(self.now) {
+            assert!(io.id.index() < self.engine.config().device.io_slots() as usize);
+            assert!(self.engine.facts().in_flight <= DEPTH);
+            self.ios.push(io);
+        }
+        self.take_answers();
+        self.ios.len() - before
+    }
+
+    fn take_answers(&mut self) {
+        while let Some(done) = self.engine.poll_done() {
+            let twice = self.answers.insert(done.tag, done.outcome);
+            assert!(twice.is_none(), "request {} was answered twice", done.tag);
+        }
+    }
+
+    fn end(&mut self, io: DeviceIo, outcome: Outcome) {
+        let at = self.ios.iter().position(|other| other.id == io.id);
+        self.ios.remove(at.expect("it is with the device"));
+        self.engine.handle_completion(self.now, io.id, outcome);
+        self.take_answers();
+    }
+
+    fn pass(&mut self, time: Nanos) {
+        self.now += time;
+        if self
+            .engine
+            .next_timeout()
+            .is_some_and(|due| due <= self.now)
+        {
+            self.engine.handle_timeout(self.now);
+        }
+    }
+
+    /// The device serves all disks but one for so long, or until nothing is left.
+    fn serve_all_but(&mut self, hung: Option<DiskId>, time: Nanos) {
+        let until = self.now + time;
+        while self.now < until {
+            self.dispatch();
+            let next = self.ios.iter().find(|io| Some(io.disk) != hung).copied();
+            match next {
+                Some(io) => self.end(io, Ok(())),
+                None if self.engine.is_idle() => return,
+                // A policy waits for what may come, or for its time.
+                None => self.pass(Nanos::from_millis(19)),
+            }
+            self.pass(Nanos::from_millis(1));
+        }
+    }
+
+    /// Everything that is left ends; each request was answered once and well.
+    fn drain(&mut self) {
+        self.serve_all_but(None, Nanos::from_secs(600));
+        assert!(self.engine.is_idle());
+        assert_eq!(self.engine.uncounted(), 0);
+        assert_eq!(self.answers.len() as u64, self.next_tag);
+        let facts = self.engine.facts();
+        assert_eq!((facts.started, facts.in_flight), (facts.ended, 0));
+        assert_eq!((facts.queued, facts.parts.in_flight), (0, 0));
+    }
+}
+
+#[test]
+fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
+    for spec in PolicySpec::all() {
+        let name = spec.name();
+        let mut rig = Rig::new(name);
+        let (hung, neighbour) = (rig.guest(), rig.guest());
+        for _ in 0..12 {
+            rig.read(hung);
+        }
+        rig.dispatch();
+        let stuck = rig.ios.len();
+        assert!(stuck > 0, "{name}");
+        let first = rig.read(neighbour);
+        rig.pass(SILENCE - Nanos(1));
+        assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+        rig.pass(Nanos(1));
+        assert!(rig.engine.look_for_hung_disks(rig.now), "{name}");
+        assert_eq!(rig.engine.hung_since(hung.disk), Some(Nanos::ZERO));
+        assert_eq!(rig.engine.hung_since(neighbour.disk), None);
+        assert_eq!(rig.engine.facts().in_flight, 0, "{name}");
+        rig.serve_all_but(Some(hung.disk), Nanos::from_secs(2));
+        assert_eq!(rig.answers.get(&first), Some(&Ok(())), "{name}");
+        for _ in 0..20 {
+            let next = rig.read(neighbour);
+            rig.serve_all_but(Some(hung.disk), Nanos::from_secs(1));
+            assert_eq!(rig.answers.get(&next), Some(&Ok(())), "{name}");
+        }
+        let of_hung = rig.ios.iter().filter(|io| io.disk == hung.disk).count();
+        assert_eq!(of_hung, stuck + 1, "{name}: one I/O at a time");
+        assert_eq!(rig.engine.uncounted() as usize, of_hung, "{name}");
+        assert_eq!(rig.engine.pending(hung.vm) as usize, 12 - of_hung, "{name}");
+        let oldest = rig.engine.ios_in_flight();
+        let oldest = oldest.filter(|(disk, _)| *disk == hung.disk);
+        assert_eq!(oldest.map(|(_, since)| since).min(), Some(Nanos::ZERO));
+
+        let one = *rig.ios.last().expect("it is stuck");
+        rig.end(one, Ok(()));
+        assert_eq!(rig.engine.hung_since(hung.disk), None, "{name}");
+        assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+        rig.drain();
+    }
+}
+
+#[test]
+fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
+    let mut rig = Rig::new("mclock");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    rig.read(hung);
+    rig.dispatch();
+    rig.read(neighbour);
+    rig.serve_all_but(Some(hung.disk), SILENCE);
+    // Nobody waits, and nobody has been served for long enough: no need.
+    rig.pass(Nanos::from_secs(3));
+    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    rig.read(neighbour);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(5));
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert_eq!(rig.engine.hung_since(hung.disk), Some(Nanos::ZERO));
+    rig.drain();
+}
+
+#[test]
+fn alone_on_its_device_no_disk_is_taken_out() {
+    let mut rig = Rig::new("mclock");
+    let (only, idle) = (rig.guest(), rig.guest());
+    for _ in 0..12 {
+        rig.read(only);
+    }
+    rig.dispatch();
+    rig.pass(Nanos::from_secs(100));
+    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    assert_eq!(rig.dispatch(), 0, "the depth holds");
+    // A device that hangs as a whole: who comes later is let in once, and hangs, too.
+    rig.read(idle);
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    rig.dispatch();
+    rig.pass(Nanos::from_secs(100));
+    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    rig.drain();
+}
+
+#[test]
+fn a_lone_flush_has_more_time() {
+    let mut rig = Rig::new("mclock");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    let (first, second) = (rig.flush(hung), rig.flush(hung));
+    rig.dispatch();
+    let third = rig.flush(hung);
+    let almost = SILENCE_WITHOUT_DATA - Nanos::from_millis(200);
+    while rig.now < almost {
+        rig.read(neighbour);
+        rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
+        assert!(!rig.engine.look_for_hung_disks(rig.now), "{}", rig.now);
+    }
+    rig.pass(Nanos::from_millis(200));
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    // One more I/O may try; later flushes wait for the first.
+    let reads = [rig.read(hung), rig.read(hung)];
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
+    assert_eq!(rig.ios.len(), 2);
+    let flush = rig.ios[0];
+    assert_eq!(flush.op, Op::Flush);
+    rig.end(flush, Ok(()));
+    rig.drain();
+    for tag in [first, second, third, reads[0], reads[1]] {
+        assert_eq!(rig.answers[&tag], Ok(()));
+    }
+}
+
+#[test]
+fn a_flush_may_be_the_one_io_of_a_hung_disk_and_others_keep_their_turn() {
+    let mut rig = Rig::new("mclock");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    for _ in 0..DEPTH {
+        rig.read(hung);
+    }
+    rig.dispatch();
+    rig.read(neighbour);
+    rig.pass(SILENCE);
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    let of_hung = rig.flush(hung);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    assert_eq!(rig.ios.last().map(|io| io.op), Some(Op::Flush));
+    let again = rig.read(hung);
+    let of_neighbour = rig.flush(neighbour);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    assert_eq!(rig.answers.get(&of_neighbour), Some(&Ok(())));
+    assert_eq!(rig.ios.len(), DEPTH as usize + 1);
+    rig.drain();
+    assert_eq!(
+        (rig.answers[&of_hung], rig.answers[&again]),
+        (Ok(()), Ok(()))
+    );
+}
+
+#[test]
+fn flushes_that_wait_for_a_hung_disk_go_when_it_goes_on() {
+    let mut rig = Rig::new("fifo");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    for _ in 0..=DEPTH {
+        rig.read(hung);
+    }
+    rig.dispatch();
+    rig.read(neighbour);
+    rig.pass(SILENCE);
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    assert_eq!(rig.ios.len(), DEPTH as usize + 1);
+    let flush = rig.flush(hung);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    assert_eq!(rig.ios.len(), DEPTH as usize + 1, "it has had its one");
+    let one = rig.ios[0];
+    rig.end(one, Ok(()));
+    rig.dispatch();
+    assert_eq!(rig.ios.last().map(|io| io.op), Some(Op::Flush));
+    rig.drain();
+    assert_eq!(rig.answers[&flush], Ok(()));
+}
+
+#[test]
+fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
+    for spec in PolicySpec::all() {
+        for way in 0..3 {
+            let name = spec.name();
+            let mut rig = Rig::new(name);
+            let (hung, neighbour) = (rig.guest(), rig.guest());
+            let other_disk = rig.guest_of(hung.vm);
+            for _ in 0..12 {
+                rig.read(hung);
+            }
+            rig.dispatch();
+            rig.read(neighbour);
+            rig.pass(SILENCE);
+            assert!(rig.engine.look_for_hung_disks(rig.now), "{name}");
+            rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
+            rig.flush(hung);
+            let stuck = rig.ios.len();
+            let of_other = rig.read(other_disk);
+            match way {
+                0 => rig.engine.handle_disconnect(rig.now, hung.client),
+                1 => (rig.engine.remove_disk(rig.now, hung.disk)).expect("it is there"),
+                _ => (rig.engine.remove_vm(rig.now, hung.vm)).expect("it is there"),
+            }
+            rig.take_answers();
+            let cancelled = rig.answers.values();
+            let cancelled = cancelled.filter(|o| **o == Err(IoError::Cancelled));
+            let expected = 12 - stuck + 1 + usize::from(way == 2);
+            assert_eq!(cancelled.count(), expected, "{name}");
+            rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
+            let served = rig.answers[&of_other] == Ok(());
+            assert_eq!(served, way < 2, "{name}: the VM's other disk goes on");
+            // A disk that comes meanwhile gets another slot, and is not taken for the one that hangs.
+            let new = rig.guest();
+            assert_ne!(new.disk.index(), hung.disk.index(), "{name}");
+            let of_new = rig.read(new);
+            rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
+            assert_eq!(rig.answers.get(&of_new), Some(&Ok(())), "{name}");
+            assert_eq!(rig.ios.len(), stuck, "{name}");
+            rig.drain();
+            assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_policy_changes_while_a_disk_hangs() {
+    let mut rig = Rig::new("fifo");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    for _ in 0..12 {
+        rig.read(hung);
+    }
+    rig.dispatch();
+    rig.read(neighbour);
+    rig.pass(SILENCE);
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    for spec in PolicySpec::all() {
+        rig.engine.set_policy(rig.now, &policy(spec.name()));
+        let next = rig.read(neighbour);
+        rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
+        assert_eq!(rig.answers.get(&next), Some(&Ok(())), "{}", spec.name());
+        assert_eq!(rig.ios.len(), DEPTH as usize + 1, "{}", spec.name());
+    }
+    rig.drain();
+}
+
+#[test]
+fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
+    let mut rig = Rig::new("fifo");
+    let hung = rig.guest();
+    let (same_vm, neighbour) = (rig.guest_of(hung.vm), rig.guest());
+    let mut expected = Vec::new();
+    for n in 0..16 {
+        let tag = rig.read(hung);
+        if n > DEPTH {
+            expected.push(tag);
+        }
+    }
+    rig.dispatch();
+    rig.read(neighbour);
+    rig.pass(SILENCE);
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    // The VM's other disk goes on in the same lane.
+    let beside = rig.read(same_vm);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    assert_eq!(rig.answers.get(&beside), Some(&Ok(())));
+    expected.push(rig.read(hung));
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
+    expected.extend([rig.read(same_vm), rig.read(hung)]);
+    let stuck: Vec<DeviceIo> = rig.ios.clone();
+    let mut order = Vec::new();
+    rig.end(stuck[0], Ok(()));
+    loop {
+        while let Some(io) = rig.engine.poll_dispatch(rig.now) {
+            order.extend(rig.engine.io_segments(io.id).map(|segment| segment.tag));
+            rig.ios.push(io);
+        }
+        let Some(&io) = rig.ios.first() else { break };
+        rig.end(io, Ok(()));
+    }
+    assert_eq!(order, expected);
+    rig.drain();
+}
+
+#[test]
+fn no_more_ios_are_left_out_than_there_is_room_for() {
+    let mut rig = Rig::new("fifo");
+    let most = rig.engine.config().device.uncounted_most();
+    for round in 0..6 {
+        let next = rig.guest();
+        for _ in 0..2 * DEPTH {
+            rig.read(next);
+        }
+        rig.dispatch();
+        rig.pass(SILENCE);
+        let waits = rig.guest();
+        rig.read(waits);
+        rig.engine.look_for_hung_disks(rig.now);
+        rig.dispatch();
+        assert!(rig.engine.uncounted() <= most, "round {round}");
+        assert!(rig.ios.len() as u32 <= DEPTH + most, "round {round}");
+    }
+    assert_eq!(rig.engine.uncounted(), most);
+    rig.drain();
+}
+
+#[test]
+fn an_io_that_failed_in_company_on_a_hung_disk_goes_again_one_by_one() {
+    let mut rig = Rig::new("mclock");
+    let (hung, neighbour) = (rig.guest(), rig.guest());
+    let together: Vec<u64> = (0..3)
+        .map(|_| rig.ask(hung, |tag| Request::write(tag * 4096, 4096, tag)))
+        .collect();
+    rig.dispatch();
+    assert_eq!(rig.ios.len(), 1, "they are merged");
+    rig.read(neighbour);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(1100));
+    rig.read(neighbour);
+    rig.serve_all_but(Some(hung.disk), Nanos::from_millis(10));
+    assert!(rig.engine.look_for_hung_disks(rig.now));
+    let io = rig.ios[0];
+    rig.end(io, Err(IoError::Io));
+    assert_eq!(rig.engine.hung_since(hung.disk), None);
+    rig.dispatch();
+    assert_eq!(rig.ios.len(), 3, "each goes by itself");
+    rig.drain();
+    for tag in together {
+        assert_eq!(rig.answers[&tag], Ok(()));
+    }
+}

@@ -1,0 +1,384 @@
+//! Request slots and payload memory: nobody waits for what another VM holds beyond its part, under every
+//! policy.
+
+use crate::common::{config, limited, open_disk, policy};
+use std::collections::BTreeMap;
+use tidegate_core::engine::{Engine, EngineConfig, PayloadBounds, Refusal};
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::policy::Policy;
+use tidegate_core::random::SplitMix64;
+use tidegate_core::request::{ClientId, DeviceIo, Done, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+const KIB: u32 = 1 << 10;
+const MS: u64 = 1_000_000;
+
+/// An engine with little payload memory, VMs with one client each, and a device that takes a millisecond.
+struct Crowd {
+    engine: Engine,
+    now: Nanos,
+    clients: Vec<(VmId, ClientId)>,
+    in_flight: Vec<(Nanos, DeviceIo)>,
+    answered: BTreeMap<u64, Done>,
+    /// VMs whose clients take no replies.
+    deaf: Vec<VmId>,
+    kept: Vec<(VmId, Op, u32)>,
+    tag: u64,
+}
+
+impl Crowd {
+    fn new(spec: &PolicySpec, total: u64, objectives: &[Objective]) -> Crowd {
+        let config = EngineConfig {
+            max_requests: 4096,
+            ..config(4, 64 * KIB)
+        };
+        let mut engine = Engine::new(config, spec).expect("sound");
+        engine.bound_payload(&PayloadBounds {
+            total,
+            per_vm: total,
+            largest: 256 * KIB,
+        });
+        // Requests go in parts while VMs share the device.
+        engine.share_io(16 * KIB);
+        let now = Nanos(1);
+        let mut clients = Vec::new();
+        for (n, objective) in objectives.iter().enumerate() {
+            let vm = engine.add_vm(now, objective).expect("room");
+            let (_, client) = open_disk(&mut engine, vm, (n as u64) << 30, 1 << 30);
+            clients.push((vm, client));
+        }
+        Crowd {
+            engine,
+            now,
+            clients,
+            in_flight: Vec::new(),
+            answered: BTreeMap::new(),
+            deaf: Vec::new(),
+            kept: Vec::new(),
+            tag: 0,
+        }
+    }
+
+    fn ask(&mut self, who: usize, op: Op, offset: u64, len: u32) -> Result<u64, Refusal> {
+        self.tag += 1;
+        let request = Request {
+            op,
+            offset,
+            len,
+            fua: false,
+            keep_allocated: false,
+            tag: self.tag,
+        };
+        let client = self.clients[who].1;
+        self.engine.handle_request(self.now, client, request)?;
+        Ok(self.tag)
+    }
+
+    /// A millisecond passes.
+    fn pass(&mut self) {
+        self.now += Nanos(MS);
+        let (ended, left) = std::mem::take(&mut self.in_flight)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(at, _)| *at <= self.now);
+        self.in_flight = left;
+        for (_, io) in ended {
+            self.engine.handle_completion(self.now, io.id, Ok(()));
+        }
+        loop {
+            while let Some(io) = self.engine.poll_dispatch(self.now) {
+                self.in_flight.push((self.now + Nanos(MS), io));
+            }
+            let mut any = false;
+            while let Some(done) = self.engine.poll_done() {
+                any = true;
+                if done.payload > 0 {
+                    match self.deaf.contains(&done.vm) {
+                        true => self.kept.push((done.vm, done.op, done.payload)),
+                        false => {
+                            let (now, payload) = (self.now, done.payload);
+                            self.engine.return_payload(now, done.vm, done.op, payload);
+                        }
+                    }
+                }
+                self.answered.insert(done.tag, done);
+            }
+            while self.engine.poll_unblocked().is_some() {}
+            if !any {
+                return;
+            }
+        }
+    }
+
+    fn return_kept(&mut self) {
+        for (vm, op, len) in std::mem::take(&mut self.kept) {
+            self.engine.return_payload(self.now, vm, op, len);
+        }
+    }
+
+    /// Lets time pass until all is answered.
+    fn drain(&mut self, what: &str) {
+        for _ in 0..200_000 {
+            if self.engine.is_idle() {
+                return;
+            }
+            self.pass();
+        }
+        panic!("{what}: something waits for ever");
+    }
+}
+
+fn plain(vms: usize) -> Vec<Objective> {
+    vec![Objective::default(); vms]
+}
+
+#[test]
+fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
+    for spec in PolicySpec::all() {
+        let mut crowd = Crowd::new(spec, 32 << 10, &plain(3));
+        let mut dice = SplitMix64::new(5);
+        let mut asked = 0;
+        for _ in 0..600 {
+            let who = dice.below(3) as usize;
+            let op = [Op::Read, Op::Read, Op::Write, Op::Flush][dice.below(4) as usize];
+            let (offset, len) = match op {
+                Op::Flush => (0, 0),
+                _ => (
+                    4096 * dice.below(64),
+                    (4 * KIB) << dice.below(7), // up to 256 KiB, eight times what there is
+                ),
+            };
+            asked += u64::from(crowd.ask(who, op, offset, len).is_ok());
+            if dice.below(2) == 0 {
+                crowd.pass();
+            }
+        }
+        crowd.drain(spec.name());
+        assert_eq!(crowd.answered.len() as u64, asked, "{}", spec.name());
+        assert!(asked > 100, "{}: {asked}", spec.name());
+        assert_eq!(crowd.engine.in_use(), (0, 0), "{}", spec.name());
+    }
+}
+
+#[test]
+fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
+    for spec in PolicySpec::all() {
+        let mut crowd = Crowd::new(spec, 1 << 20, &plain(4));
+        let deaf = crowd.clients[0].0;
+        crowd.deaf.push(deaf);
+        for n in 0..200 {
+            let _ = crowd.ask(0, Op::Read, n << 16, 64 * KIB);
+        }
+        for turn in 0..200u64 {
+            for who in 1..4 {
+                let _ = crowd.ask(who, Op::Read, turn << 16, 32 * KIB);
+            }
+            crowd.pass();
+        }
+        // All others are answered; under a policy that gives credits by the interval in their time.
+        let name = spec.name();
+        let others = [1, 2, 3].map(|who| crowd.clients[who].0);
+        let open = |crowd: &Crowd| others.map(|vm| crowd.engine.view().requests(vm));
+        let mut turns = 0;
+        while open(&crowd) != [0; 3] {
+            crowd.pass();
+            turns += 1;
+            assert!(turns < 60_000, "{name}: {:?} open", open(&crowd));
+        }
+        // The deaf one has what is its own, and no more than that goes to the device for it.
+        assert!(crowd.engine.view().requests(deaf) > 0, "{name}");
+        let holdings = crowd.engine.holdings(deaf);
+        assert!(holdings.payload > 0, "{name}");
+        // Its memory comes back: it goes on where it was.
+        crowd.deaf.clear();
+        crowd.return_kept();
+        crowd.drain(name);
+        assert_eq!(crowd.engine.in_use(), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn reads_never_wait_for_memory_of_writes_that_wait_for_their_limit() {
+    let mut slow = limited(Rate::NONE);
+    slow.limit.write.bytes_per_s = Some(64 << 10);
+    for name in ["mclock", "sfq", "limit"] {
+        let spec = match name {
+            "limit" => policy("token-bucket+fifo"),
+            name => policy(name),
+        };
+        let mut crowd = Crowd::new(&spec, 1 << 20, &[slow]);
+        let mut writes = 0;
+        while crowd.ask(0, Op::Write, writes << 16, 64 * KIB).is_ok() {
+            writes += 1;
+        }
+        assert!(writes >= 2, "{name}");
+        let read = crowd.ask(0, Op::Read, 1 << 24, 128 * KIB).expect("a slot");
+        for _ in 0..100 {
+            crowd.pass();
+        }
+        assert!(crowd.answered.contains_key(&read), "{name}");
+        crowd.drain(name);
+    }
+}
+
+#[test]
+fn a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_memory() {
+    let mut spec = PolicySpec::composed(None, "merge-limit", "fifo").expect("registered");
+    for (name, value) in [("pages", 4), ("fill", 100)] {
+        spec.set(name, value).expect("it is in range");
+    }
+    let mut crowd = Crowd::new(&spec, u64::from(128 * KIB), &plain(1));
+    // The first takes 4 KiB of the last along, which has its memory then. The one between them finds none.
+    let reads = [(0, 12 * KIB), (1 << 20, 64 * KIB), (12 << 10, 12 * KIB)];
+    for (offset, len) in reads {
+        crowd.ask(0, Op::Read, offset, len).expect("there is room");
+    }
+    crowd.pass();
+    let (_, first) = crowd.in_flight[0];
+    assert_eq!((first.offset, first.len), (0, 16 * KIB));
+    for _ in 0..20 {
+        crowd.pass();
+    }
+    assert_eq!(crowd.answered.len(), reads.len());
+}
+
+#[test]
+fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
+    let slow = limited(Rate {
+        ops: None,
+        bytes_per_s: Some(4096),
+    });
+    let mut objectives = vec![slow; 20];
+    objectives.push(Objective::default());
+    let mut crowd = Crowd::new(&policy("mclock"), 64 << 20, &objectives);
+    for who in 0..20 {
+        for n in 0..1024 {
+            let _ = crowd.ask(who, Op::Read, n << 16, 4 * KIB);
+        }
+    }
+    for turn in 0..50 {
+        let read = crowd
+            .ask(20, Op::Read, turn << 16, 4 * KIB)
+            .expect("its own slot");
+        (0..20).for_each(|_| crowd.pass());
+        assert!(crowd.answered.contains_key(&read), "turn {turn}");
+    }
+    let vm = crowd.clients[0].0;
+    crowd.engine.remove_vm(crowd.now, vm).expect("there");
+    let objectives: Vec<VmId> = crowd.engine.view().vms().collect();
+    for vm in objectives {
+        crowd.engine.remove_vm(crowd.now, vm).expect("there");
+    }
+    crowd.drain("removed");
+}
+
+#[test]
+fn the_wait_outside_is_queue_time() {
+    let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
+    let (vm, client) = crowd.clients[0];
+    let came = crowd.now;
+    crowd.now += Nanos(70 * MS);
+    let request = Request::read(0, 4096, 900);
+    crowd
+        .engine
+        .claim(crowd.now, client, Op::Read, 4096)
+        .expect("a slot");
+    let (engine, now) = (&mut crowd.engine, crowd.now);
+    engine
+        .handle_claimed_request(now, client, request, came)
+        .expect("taken");
+    crowd.drain("one");
+    let account = crowd.answered[&900].account;
+    assert!(account.queued >= Nanos(70 * MS), "{account:?}");
+    assert_eq!(account.regulated, Nanos::ZERO);
+    assert_eq!(crowd.engine.holdings(vm).slots, 0);
+}
+
+#[test]
+fn a_claim_that_is_given_up_leaves_nothing_behind() {
+    let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(2));
+    let (vm, client) = crowd.clients[0];
+    for _ in 0..1000 {
+        let now = crowd.now;
+        crowd
+            .engine
+            .claim(now, client, Op::Write, 100_000)
+            .expect("room");
+        crowd.engine.return_claim(now, vm, Op::Write, 100_000);
+    }
+    assert_eq!(crowd.engine.in_use(), (0, 0));
+    // A VM that was removed goes when its last claim does.
+    crowd
+        .engine
+        .claim(crowd.now, client, Op::Write, 4096)
+        .expect("room");
+    crowd.engine.remove_vm(crowd.now, vm).expect("there");
+    assert_eq!(crowd.engine.in_use(), (1, 4096));
+    crowd.engine.return_claim(crowd.now, vm, Op::Write, 4096);
+    assert_eq!(crowd.engine.in_use(), (0, 0));
+    let again = crowd.engine.add_vm(crowd.now, &Objective::default());
+    assert_eq!(again.expect("room").index(), vm.index());
+}
+
+/// One VM, whose part of the reads' memory is 128 KiB, with a client that holds a reply of 64 KiB.
+fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
+    let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
+    let (vm, client) = crowd.clients[0];
+    crowd.deaf.push(vm);
+    crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
+    (0..8).for_each(|_| crowd.pass());
+    assert_eq!(crowd.kept.len(), 1);
+    assert_eq!(crowd.engine.holdings(vm).payload_part, 128 << 10);
+    (crowd, vm, client)
+}
+
+#[test]
+fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
+    let (mut crowd, vm, client) = with_a_reply_kept();
+    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    crowd.ask(0, Op::Read, 1 << 20, 16 * KIB).expect("a slot");
+    let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
+    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
+    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    assert_eq!(crowd.engine.poll_unblocked(), None);
+    // All that is held comes back.
+    crowd.engine.handle_completion(crowd.now, io.id, Ok(()));
+    let done = crowd.engine.poll_done().expect("it has ended");
+    crowd.kept.push((vm, done.op, done.payload));
+    crowd.return_kept();
+    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
+    assert!(crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+}
+
+#[test]
+fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
+    let (mut crowd, _, client) = with_a_reply_kept();
+    crowd.ask(0, Op::Read, 1 << 20, 128 * KIB).expect("a slot");
+    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    assert!(crowd.engine.take_reply(crowd.now, client, 32 * KIB));
+    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    crowd.return_kept();
+    let io = crowd.engine.poll_dispatch(crowd.now).expect("memory came");
+    crowd.in_flight.push((crowd.now, io));
+    crowd.drain("the read");
+}
+
+#[test]
+fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
+    for op in [Op::Read, Op::Write] {
+        let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
+        // More than the device takes at a time, so that some wait.
+        for n in 0..16 {
+            crowd.ask(0, op, n * 4096, 4 * KIB).expect("room");
+            if n < 4 {
+                let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
+                crowd.in_flight.push((crowd.now, io));
+            }
+        }
+        crowd.drain("all of them");
+        let vm = crowd.clients[0].0;
+        let merged = crowd.engine.vm_stats(vm).merged;
+        assert!(merged >= 8, "{op:?}: {merged} merged");
+        assert_eq!(crowd.engine.in_use(), (0, 0));
+    }
+}

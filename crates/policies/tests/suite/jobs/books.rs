@@ -1,0 +1,315 @@
+//! What counts for a job, and that it ends exactly once.
+
+use crate::common::{KIB, MS, SECOND, config, only_client, open_disk, policy};
+use crate::jobs::{MIB, RATE, begin, ends, status, world, world_of, writer};
+use tidegate_core::engine::{Engine, EngineError};
+use tidegate_core::jobs::{Class, Forecast, JobOutcome, JobSpec};
+use tidegate_core::objective::{Objective, Priority};
+use tidegate_core::policy::Policy;
+use tidegate_core::request::{DeviceIo, IoError, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::{PolicySpec, registry};
+
+#[test]
+fn a_job_is_done_with_the_answer_to_its_last_byte() {
+    let mut world = world("fifo", &[]);
+    let guest = writer(&mut world, &Objective::default());
+    world.run(10 * MS);
+    // What is in flight when it begins counts, for it is answered afterwards.
+    let begun = begin(&mut world, guest, 10, 1).job;
+    assert_eq!((begun.begun, begun.moved), (Nanos(10 * MS), 0));
+    world.run(155 * MS);
+    let job = status(&world, guest).job;
+    assert_eq!((job.moved, job.left()), (8 * MIB, 2 * MIB));
+    world.run(SECOND);
+    let [end] = ends(&mut world)[..] else {
+        panic!("one job ends once")
+    };
+    assert_eq!((end.vm, end.outcome), (guest.vm, JobOutcome::Done));
+    assert_eq!((end.ended, end.late), (Nanos(200 * MS), Nanos::ZERO));
+    assert_eq!(end.job.moved, 10 * MIB);
+    assert_eq!(world.engine.job(world.time(), guest.vm), None);
+}
+
+/// A VM behind a device that takes one I/O at a time, up to 16 KiB of it merged.
+struct Bench {
+    engine: Engine,
+    vm: VmId,
+    client: tidegate_core::request::ClientId,
+    now: Nanos,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut engine = Engine::new(config(1, 16 * KIB), &policy("fifo")).expect("sound");
+        let client = only_client(&mut engine);
+        let vm = engine.view().vms().next().expect("just added");
+        Bench {
+            engine,
+            vm,
+            client,
+            now: Nanos::ZERO,
+        }
+    }
+
+    fn ask(&mut self, op: Op, offset: u64, len: u32) {
+        let request = Request {
+            op,
+            offset,
+            len,
+            ..Request::flush(0)
+        };
+        let taken = self.engine.handle_request(self.now, self.client, request);
+        taken.expect("there is room");
+    }
+
+    /// The next I/O ends like this.
+    fn serve(&mut self, outcome: Result<(), IoError>) -> DeviceIo {
+        let io = self
+            .engine
+            .poll_dispatch(self.now)
+            .expect("something waits");
+        self.now += Nanos(MS);
+        self.engine.handle_completion(self.now, io.id, outcome);
+        while self.engine.poll_done().is_some() {}
+        io
+    }
+
+    fn moved(&self) -> u64 {
+        let status = self.engine.job(self.now, self.vm);
+        status.expect("its job runs").job.moved
+    }
+}
+
+#[test]
+fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
+    let mut bench = Bench::new();
+    let spec = JobSpec {
+        bytes: MIB,
+        deadline: Nanos::SECOND,
+    };
+    bench
+        .engine
+        .begin_job(bench.now, bench.vm, &spec)
+        .expect("sound");
+    bench.ask(Op::Read, 1 << 30, 8 * KIB);
+    let first = bench.engine.poll_dispatch(bench.now).expect("it goes");
+    for place in 0..4 {
+        bench.ask(Op::Read, place * 4096, 4 * KIB);
+    }
+    bench.engine.handle_completion(bench.now, first.id, Ok(()));
+    assert_eq!(bench.moved(), 8192);
+    assert_eq!(bench.serve(Err(IoError::Io)).len, 16 * KIB);
+    assert_eq!(bench.moved(), 8192, "it goes again, a request at a time");
+    bench.serve(Ok(()));
+    bench.serve(Err(IoError::Io));
+    bench.serve(Ok(()));
+    bench.serve(Ok(()));
+    assert_eq!(bench.moved(), 8192 + 3 * 4096);
+    // Nothing but reads and writes moves bytes.
+    for op in [Op::Discard, Op::WriteZeroes] {
+        bench.ask(op, 1 << 20, 64 * KIB);
+        bench.serve(Ok(()));
+    }
+    bench.ask(Op::Flush, 0, 0);
+    bench.serve(Ok(()));
+    assert_eq!(bench.moved(), 8192 + 3 * 4096);
+    // What is answered as cancelled does not count, either; in parts, all of it counts at its end.
+    bench.ask(Op::Write, 2 << 20, 2 << 20);
+    let part = bench.serve(Ok(()));
+    assert_eq!((part.len, bench.moved()), (1 << 20, 8192 + 3 * 4096));
+    bench.serve(Ok(()));
+    let end = bench.engine.poll_job_end().expect("done at last");
+    assert_eq!(end.job.moved, 8192 + 3 * 4096 + (2 << 20));
+    bench.ask(Op::Write, 4 << 20, 4 * KIB);
+    bench.engine.handle_disconnect(bench.now, bench.client);
+    while bench.engine.poll_done().is_some() {}
+}
+
+#[test]
+fn each_job_ends_once_however_it_ends() {
+    let mut world = world("fifo", &[]);
+    let [one, two] = [(); 2].map(|()| writer(&mut world, &Objective::default()));
+    begin(&mut world, one, 1_000, 5);
+    world.run(7 * SECOND);
+    begin(&mut world, one, 2_000, 100);
+    let replaced = ends(&mut world);
+    assert_eq!(replaced.len(), 1);
+    assert_eq!(replaced[0].outcome, JobOutcome::Cancelled);
+    assert_eq!(replaced[0].late, Nanos::from_secs(2));
+    assert!(replaced[0].job.moved > 170 * MIB);
+    let now = world.time();
+    let ended = world.engine.end_job(now, one.vm).expect("the VM is there");
+    assert_eq!(ended.map(|end| end.job.bytes), Some(2_000 * MIB));
+    assert_eq!(world.engine.end_job(now, one.vm), Ok(None));
+    begin(&mut world, two, 10, 100);
+    world.forget(two);
+    let outcomes: Vec<_> = ends(&mut world)
+        .iter()
+        .map(|end| (end.vm, end.job.bytes, end.outcome))
+        .collect();
+    let expected = [(one.vm, 2_000 * MIB), (two.vm, 10 * MIB)];
+    let expected = expected.map(|(vm, bytes)| (vm, bytes, JobOutcome::Cancelled));
+    assert_eq!(outcomes, expected);
+    assert_eq!(world.engine.job(now, two.vm), None);
+    // The next VM in its slot has none.
+    let three = writer(&mut world, &Objective::default());
+    assert_eq!(world.engine.job(now, three.vm), None);
+    world.run(SECOND);
+    assert!(ends(&mut world).is_empty());
+}
+
+#[test]
+fn what_cannot_be_a_job_is_refused_with_the_reason() {
+    let mut world = world("pridyn", &[]);
+    let guest = world.guest(&Objective::default());
+    let backup = world.background();
+    let gone = world.guest(&Objective::default());
+    world.forget(gone);
+    let mut refused = |guest: crate::common::Guest, bytes, deadline| {
+        let spec = JobSpec { bytes, deadline };
+        let error = world.engine.begin_job(Nanos::ZERO, guest.vm, &spec);
+        error.expect_err("it cannot be").to_string()
+    };
+    assert_eq!(
+        refused(guest, 0, Nanos(1)),
+        "bytes of the job is 0; allowed is at least 1"
+    );
+    assert_eq!(
+        refused(guest, 1, Nanos::ZERO),
+        "deadline of the job is 0; allowed is at least 1 ns"
+    );
+    assert!(refused(backup, 1, Nanos(1)).contains("background tenant has no job"));
+    assert_eq!(refused(gone, 1, Nanos(1)), "the VM is not there (any more)");
+    let unknown = world.engine.end_job(Nanos::ZERO, gone.vm);
+    assert_eq!(unknown, Err(EngineError::Unknown { what: "the VM" }));
+    assert_eq!(world.engine.next_timeout(), None, "nothing has begun");
+}
+
+#[test]
+fn a_job_is_forecast_under_any_policy() {
+    for info in registry() {
+        let mut world = world_of(&PolicySpec::named(info.name).expect("registered"), 0);
+        let guest = writer(&mut world, &Objective::default());
+        let status_at_begin = begin(&mut world, guest, 1_000, 30);
+        // Neither the VM nor the device was measured.
+        assert_eq!(status_at_begin.bandwidth, None, "{}", info.name);
+        let neutral = Forecast {
+            done: Nanos::from_secs(30),
+            early: Nanos::ZERO,
+            late: Nanos::ZERO,
+        };
+        assert_eq!(status_at_begin.forecast, neutral, "{}", info.name);
+        assert!(status_at_begin.possible, "{}", info.name);
+        world.run(7 * SECOND);
+        let status = status(&world, guest);
+        let bandwidth = status.bandwidth.expect("it was measured twice");
+        assert!(bandwidth <= RATE + RATE / 50, "{}: {bandwidth}", info.name);
+        let due = status.job.forecast(world.time(), bandwidth);
+        assert_eq!(status.forecast, due, "{}", info.name);
+        assert_eq!(status.class, Class::BestEffort, "{}", info.name);
+        // Alone on the device it has all of it, and is done ten seconds early.
+        if ["fifo", "cfq", "sfq", "mclock", "pridyn"].contains(&info.name) {
+            let early = status.forecast.early.as_secs_f64();
+            assert!((9.0..11.0).contains(&early), "{}: {early}", info.name);
+            assert!(status.possible);
+            world.run(SECOND * 20);
+            assert_eq!(ends(&mut world).len(), 1, "{}", info.name);
+        }
+    }
+}
+
+#[test]
+fn a_class_of_the_objective_is_told_where_it_is_kept_to() {
+    let urgent = Objective {
+        priority: Priority::RealTime,
+        ..Objective::default()
+    };
+    for (name, class) in [
+        ("cfq", Class::RealTime),
+        ("pridyn", Class::RealTime),
+        ("fifo", Class::BestEffort),
+    ] {
+        let mut world = world(name, &[]);
+        let guest = writer(&mut world, &urgent);
+        assert_eq!(begin(&mut world, guest, 10, 10).class, class, "{name}");
+        assert_eq!(world.engine.standing(guest.vm).class, class, "{name}");
+    }
+    assert!(policy("pridyn").helps_jobs() && policy("pridyn+open+cfq").helps_jobs());
+    assert!(!policy("cfq").helps_jobs() && !policy("pridyn+open+fifo").helps_jobs());
+}
+
+#[test]
+fn ends_that_nobody_asks_for_are_bounded_and_the_oldest_go_first() {
+    let mut world = world("fifo", &[]);
+    let guest = world.guest(&Objective::default());
+    for mib in 1..=2_000 {
+        begin(&mut world, guest, mib, 1);
+    }
+    let ends = ends(&mut world);
+    assert_eq!(ends.len(), 1024);
+    let sizes: Vec<u64> = ends.iter().map(|end| end.job.bytes / MIB).collect();
+    assert!(sizes.iter().copied().eq(976..=1_999), "{sizes:?}");
+}
+
+#[test]
+fn there_is_a_timer_only_around_jobs() {
+    let mut world = world("fifo", &[]);
+    let guest = world.guest(&Objective::default());
+    assert_eq!(world.engine.next_timeout(), None);
+    world.run(SECOND);
+    begin(&mut world, guest, 1, 100);
+    assert_eq!(world.engine.next_timeout(), Some(Nanos(4 * SECOND)));
+    world.run(10 * SECOND);
+    assert_eq!(world.engine.next_timeout(), Some(Nanos(13 * SECOND)));
+    world.engine.end_job(world.time(), guest.vm).expect("there");
+    // The next job of a stream is measured from there on; after a whole interval without one there is none.
+    world.run(3 * SECOND);
+    assert_eq!(world.engine.next_timeout(), Some(Nanos(16 * SECOND)));
+    world.run(3 * SECOND);
+    assert_eq!(world.engine.next_timeout(), None);
+}
+
+#[test]
+fn a_job_goes_on_under_another_policy() {
+    let mut world = world("fifo", &[]);
+    let guest = writer(&mut world, &Objective::default());
+    begin(&mut world, guest, 1_000, 100);
+    for info in registry() {
+        world.run(SECOND / 2);
+        let before = status(&world, guest);
+        world.swap(info.name);
+        let after = status(&world, guest);
+        assert_eq!(before.job, after.job, "{}", info.name);
+        assert_eq!(before.bandwidth, after.bandwidth, "{}", info.name);
+    }
+    assert!(status(&world, guest).job.moved > 300 * MIB);
+    world.run(20 * SECOND);
+    let outcomes: Vec<_> = ends(&mut world).iter().map(|end| end.outcome).collect();
+    assert_eq!(outcomes, [JobOutcome::Done]);
+}
+
+#[test]
+fn a_removed_vm_takes_its_job_along_at_once() {
+    let mut engine = Engine::new(config(1, 0), &policy("pridyn")).expect("sound");
+    let vm = engine
+        .add_vm(Nanos::ZERO, &Objective::default())
+        .expect("room");
+    let (_, client) = open_disk(&mut engine, vm, 0, 1 << 40);
+    let spec = JobSpec {
+        bytes: 4096,
+        deadline: Nanos::SECOND,
+    };
+    engine.begin_job(Nanos::ZERO, vm, &spec).expect("sound");
+    engine
+        .handle_request(Nanos::ZERO, client, Request::read(0, 4096, 0))
+        .expect("room");
+    let io = engine.poll_dispatch(Nanos::ZERO).expect("it goes");
+    engine.remove_vm(Nanos(MS), vm).expect("there");
+    let end = engine.poll_job_end().expect("it went along");
+    assert_eq!((end.outcome, end.ended), (JobOutcome::Cancelled, Nanos(MS)));
+    // What was in flight comes back to nobody's job.
+    engine.handle_completion(Nanos(2 * MS), io.id, Ok(()));
+    assert!(engine.poll_done().is_some());
+    assert_eq!(engine.poll_job_end(), None);
+}

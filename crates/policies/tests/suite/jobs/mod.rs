@@ -1,0 +1,69 @@
+//! Jobs of VMs: what counts for them and how they end, under any policy; and PriDyn, which has them end in
+//! time.
+
+mod bandwidths;
+mod books;
+mod classes;
+
+use crate::common::{Guest, World, config};
+use tidegate_core::engine::EngineConfig;
+use tidegate_core::jobs::{JobEnd, JobSpec, JobStatus};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+
+const MIB: u64 = 1 << 20;
+/// What the device does: an I/O of a mebibyte in 20 ms.
+const RATE: u64 = 50 * MIB;
+
+/// One I/O at a time, and what one sequential stream can have is known, or not.
+fn device(bytes_per_s: u64) -> EngineConfig {
+    let mut config = config(1, 0);
+    config.device.bytes_per_s = bytes_per_s;
+    config
+}
+
+fn world(policy: &str, params: &[(&str, u64)]) -> World {
+    let mut spec = crate::common::policy(policy);
+    for &(name, value) in params {
+        spec.set(name, value).expect("in range");
+    }
+    world_of(&spec, RATE)
+}
+
+fn world_of(spec: &PolicySpec, bytes_per_s: u64) -> World {
+    World::of(
+        device(bytes_per_s),
+        spec,
+        MIB * crate::common::SECOND / RATE,
+    )
+}
+
+/// A VM that writes without end, four mebibytes at a time.
+fn writer(world: &mut World, objective: &Objective) -> Guest {
+    let guest = world.guest(objective);
+    world.load(guest, Op::Write, MIB as u32, 4);
+    guest
+}
+
+fn begin(world: &mut World, guest: Guest, mib: u64, seconds: u64) -> JobStatus {
+    let spec = JobSpec {
+        bytes: mib * MIB,
+        deadline: Nanos::from_secs(seconds),
+    };
+    let now = world.time();
+    world
+        .engine
+        .begin_job(now, guest.vm, &spec)
+        .expect("the VM is there")
+}
+
+fn status(world: &World, guest: Guest) -> JobStatus {
+    let status = world.engine.job(world.time(), guest.vm);
+    status.expect("its job runs")
+}
+
+fn ends(world: &mut World) -> Vec<JobEnd> {
+    core::iter::from_fn(|| world.engine.poll_job_end()).collect()
+}
