@@ -1,20 +1,25 @@
 //! What the control plane asks of an event loop, and what it answers.
 
+mod error;
+#[cfg(test)]
+pub(crate) mod sample;
 mod snapshot;
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
+pub use error::{CommandError, ControlError};
 pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_nbd::Export;
+use tidegate_nbd::{Export, Opened, Session};
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
 
-use crate::backing::layout::NoRoom;
 use crate::backing::{Disk, Tail};
+use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
 use crate::job::{JobOrder, KeptJob};
 
@@ -228,11 +233,28 @@ pub enum Command {
         at: Timestamp,
     },
     /// A client whose handshake is done.
-    Adopt(Box<crate::reception::Adopted>),
+    Adopt(Box<Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
     Drain,
     /// End the loop at once; what is not answered stays so.
     Abort,
+}
+
+/// A client whose handshake is done.
+#[derive(Debug)]
+pub struct Adopted {
+    /// Its socket, blocking.
+    pub fd: OwnedFd,
+    /// In the transmission phase, all of its output sent.
+    pub session: Session,
+    /// What was agreed on.
+    pub opened: Opened,
+    /// What was received beyond the handshake, at most 4 KiB.
+    pub leftover: Vec<u8>,
+    /// Who it is, for the log.
+    pub peer: String,
+    /// Permit for the connection among those of its VM.
+    pub permit: ConnectionPermit,
 }
 
 /// A change of a disk's fault rules.
@@ -244,61 +266,6 @@ pub enum FaultChange {
     Remove(u32),
     /// Without any.
     Clear,
-}
-
-/// Why a command was refused. Nothing has changed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CommandError {
-    /// No such VM on this device.
-    #[error("no VM named {0:?} on this device")]
-    UnknownVm(String),
-    /// No disk of that name on this device.
-    #[error("no export named {0:?} on this device")]
-    UnknownExport(String),
-    /// No fault rule of that number.
-    #[error("the disk has no fault rule {0}")]
-    UnknownFault(u32),
-    /// No such disk of this VM.
-    #[error("VM {vm:?} has no disk that is exported as {export:?}")]
-    UnknownDisk {
-        /// The VM.
-        vm: String,
-        /// The export.
-        export: String,
-    },
-    /// Clients are connected, and would be cut off.
-    #[error("{} connected: {}", counted(.0.len()), .0.join(", "))]
-    InUse(Vec<String>),
-    /// Bytes would be lost.
-    #[error("{size} bytes are less than the {now} it has: what lies beyond would be lost")]
-    Shrinks {
-        /// Bytes that it has.
-        now: u64,
-        /// Bytes that it was to have.
-        size: u64,
-    },
-    /// The VM has a job already.
-    #[error("VM {vm:?} has a job that runs: {moved} of {bytes} bytes have moved")]
-    HasJob {
-        /// The VM.
-        vm: String,
-        /// Bytes of it that have moved.
-        moved: u64,
-        /// Bytes in all.
-        bytes: u64,
-    },
-    /// What a job would take is not known.
-    #[error("nothing is known yet of what the device does")]
-    Unmeasured,
-    /// The VM has no job.
-    #[error("VM {0:?} has no job that runs")]
-    NoJob(String),
-    /// The device is full.
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-    /// The engine refused, or the system did.
-    #[error("{0}")]
-    Refused(String),
 }
 
 /// What was learnt of some VMs of a device.
@@ -340,12 +307,5 @@ impl DeviceLearnt {
             DeviceLearnt::Cap => "cap",
             DeviceLearnt::Bandwidths => "bandwidths",
         }
-    }
-}
-
-fn counted(clients: usize) -> String {
-    match clients {
-        1 => "1 client is".to_owned(),
-        n => format!("{n} clients are"),
     }
 }

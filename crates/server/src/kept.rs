@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use crate::command::ControlError;
 use crate::config::{
     self, Config, ConfigErrors, Create, DeviceConfig, DiskConfig, Schedule, VmConfig,
 };
-use crate::daemon::ControlError;
 use crate::store::{Scope, VmRecord};
 
 /// What is to be said of one VM that is kept.

@@ -290,7 +290,7 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::control::tests::snapshot;
+    use crate::command::sample::snapshot;
 
     #[test]
     fn every_metric_is_declared_once_with_help_and_said_for_every_vm() {

@@ -6,8 +6,9 @@ use common::disk;
 use tidegate_core::request::{DeviceIo, DiskId, IoError, IoId, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_server::backing::OpenFile;
-use tidegate_server::backing::file_io::{FileIo, Step, ZEROES};
+use tidegate_server::backing::file_io::{FileIo, ZEROES};
 use tidegate_server::buffer::Region;
+use tidegate_server::ring::Step;
 
 fn io(op: Op, len: u32, fua: bool) -> DeviceIo {
     DeviceIo {

@@ -16,36 +16,7 @@ use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use super::dsync::Durably;
 use super::file::FileFacts;
 use crate::buffer::{Buffer, Mem, copy_ranges, sub_ranges};
-use crate::ring::RANGES_MAX;
-
-/// The next system call. Its memory is in the vector that [`FileIo::step`] filled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// A bounce buffer of this many bytes is needed: [`FileIo::give_bounce`], then ask again.
-    Bounce(usize),
-    /// Read at this offset.
-    Read(u64),
-    /// Write at this offset.
-    Write {
-        /// Where.
-        offset: u64,
-        /// Durable when it ends.
-        dsync: bool,
-    },
-    /// `fdatasync`.
-    Sync,
-    /// `fallocate`.
-    Allocate {
-        /// Its mode.
-        mode: i32,
-        /// Where.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// It has ended.
-    Done(Outcome),
-}
+use crate::ring::{RANGES_MAX, Step};
 
 /// The longest piece of zeroes written at once.
 pub const ZEROES: usize = 1 << 20;

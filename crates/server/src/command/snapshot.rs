@@ -17,10 +17,10 @@ use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 use tidegate_core::watch::{Drift, LearntCap};
 
+use crate::connections::VmConnections;
 use crate::fault::RuleSnapshot;
 use crate::job::VmJobs;
 use crate::media::State;
-use crate::reception::VmConnections;
 
 /// A device as it stands.
 #[derive(Clone, Debug)]

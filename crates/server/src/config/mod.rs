@@ -26,6 +26,7 @@ use crate::fault::Rule;
 mod device;
 pub mod fault;
 pub mod job;
+mod objective_view;
 mod overcommit;
 mod parse;
 mod promise;
@@ -33,6 +34,7 @@ mod promise;
 mod tests;
 pub mod vm;
 
+pub use objective_view::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
 pub use tidegate_config::{

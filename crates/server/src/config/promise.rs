@@ -7,8 +7,7 @@ use serde_json::Value;
 use tidegate_config::Schedule;
 use tidegate_core::objective::Objective;
 
-use super::VmConfig;
-use crate::control::view::ObjectiveView;
+use super::{ObjectiveView, VmConfig};
 
 impl VmConfig {
     /// All that it is promised, by the clock.

@@ -13,7 +13,7 @@ use super::{
     ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, fault, parse,
     promise, schedule,
 };
-use crate::reception::DEVICE_CONNECTIONS_MAX;
+use crate::connections::DEVICE_CONNECTIONS_MAX;
 
 /// More than any file system holds, and well below the largest offset there is.
 const SIZE_MAX: u64 = 1 << 60;

@@ -14,7 +14,7 @@ use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
 use super::error::{ApiError, ApiResult, json};
-use super::health::{Health, Reason, Severity};
+use super::health::Health;
 use super::plane::Plane;
 use super::stats::{StatsView, VmStatsView};
 use super::tenants::Wish;
@@ -23,6 +23,7 @@ use super::{ANSWER_WITHIN, Api, BODY_MAX};
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 use crate::daemon::ControlError;
+use crate::health::{Reason, Severity};
 use crate::metrics;
 
 pub(super) type Body = Result<Bytes, BytesRejection>;
@@ -236,7 +237,7 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
     let mut reasons = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
-            Err(error) => reasons.push(Reason::silent(name, &error)),
+            Err(error) => reasons.push(Reason::silent(name, error.body.error.what)),
             Ok(device) => reasons.extend(Reason::of_device(&device)),
         }
     }

@@ -34,7 +34,7 @@ mod schedule;
 pub mod stats;
 mod tenants;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 pub mod view;
 
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -45,8 +45,9 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, patch, post, put};
 use tokio::sync::{Mutex, Notify};
 
+pub use crate::health::{Reason, ReasonKind, Severity};
 pub use error::{ErrorBody, Problem};
-pub use health::{Health, Reason, ReasonKind, Severity};
+pub use health::Health;
 pub use tenants::Removed;
 
 use crate::config::{ControlConfig, ListenAddress};

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
-use super::health::Reason;
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
 use crate::daemon::{ControlError, DaemonHandle, Disks};
+use crate::health::Reason;
 use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 use crate::reception::HandshakeCounts;

@@ -8,6 +8,7 @@ use tidegate_core::request::{Lane, Op, VmId};
 use tidegate_core::stats::{Histogram, VmStats};
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
+use crate::labels::op_name;
 
 /// Counters of all VMs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -145,17 +146,6 @@ pub struct SizeView {
     pub up_to_bytes: Option<u64>,
     /// How many.
     pub requests: u64,
-}
-
-/// What an operation is called in answers and metrics.
-pub fn op_name(op: Op) -> &'static str {
-    match op {
-        Op::Read => "read",
-        Op::Write => "write",
-        Op::Flush => "flush",
-        Op::Discard => "discard",
-        Op::WriteZeroes => "write_zeroes",
-    }
 }
 
 impl VmStatsView {

@@ -13,13 +13,17 @@ use tidegate_policies::policy::PolicySpec;
 use tokio::sync::{Notify, oneshot};
 
 use crate::command::{
-    Command, CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
+    Command, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
 use crate::config::{Config, DeviceConfig, Schedule, VmConfig};
+use crate::connections::VmConnections;
 use crate::event_loop::{Files, LoopHandle};
 use crate::identity::LiesOn;
-use crate::reception::{Catalogue, HalfOpen, Offer, VmConnections};
+use crate::reception::{Catalogue, HalfOpen, Offer};
 use crate::store::Store;
+
+/// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What there is to control, cloneable: the control API's view of the running daemon.
 #[derive(Clone, Debug)]
@@ -81,76 +85,6 @@ impl DeviceEntry {
             connections,
         }
     }
-}
-
-/// Why a control request came to nothing. Nothing has changed, but for
-/// [`ControlError::NotDurable`].
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ControlError {
-    /// No device of that name or number.
-    #[error("no device {0}")]
-    UnknownDevice(String),
-    /// No VM of that name on any device.
-    #[error("no VM named {0:?}")]
-    UnknownVm(String),
-    /// The device's event loop has ended.
-    #[error("device {0:?} has shut down")]
-    Gone(String),
-    /// A name that somebody has already.
-    #[error("{what} {name:?} is there already: {by} has it")]
-    Taken {
-        /// `VM` or `export`.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// Who has it.
-        by: String,
-    },
-    /// A VM has at least one disk.
-    #[error("{0:?} is the only disk of its VM")]
-    LastDisk(String),
-    /// A disk could not be opened, or not be given another size.
-    #[error("{what}")]
-    Disk {
-        /// Which, and why.
-        what: String,
-        /// What would help.
-        help: Option<String>,
-    },
-    /// A file system call did not return before the deadline. A result that comes later is dropped.
-    #[error("{what}")]
-    GaveUp {
-        /// Name of the call and the deadline, as one sentence.
-        what: String,
-    },
-    /// A disk was given another size, and a crash may give it the one before again.
-    #[error("{0}")]
-    NotDurable(String),
-    /// There is nowhere to keep anything.
-    #[error("the configuration names no store, so nothing survives a restart")]
-    NoStore,
-    /// The configuration names it.
-    #[error("VM {0:?} is in the configuration, which brings it back at the next start")]
-    Configured(String),
-    /// It could not be kept.
-    #[error("{what}")]
-    Store {
-        /// What was to be kept, and why it is not.
-        what: String,
-        /// What would help.
-        help: Option<String>,
-    },
-    /// What was learnt of a VM cannot be had, or be taken over.
-    #[error("{what}")]
-    Learnt {
-        /// Why.
-        what: String,
-        /// What would help.
-        help: Option<String>,
-    },
-    /// The loop refused.
-    #[error(transparent)]
-    Refused(#[from] CommandError),
 }
 
 impl DaemonHandle {

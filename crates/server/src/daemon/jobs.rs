@@ -13,12 +13,14 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::DeviceJobs;
-use super::handle::{ControlError, DaemonHandle};
+use super::handle::{ANSWERED_WITHIN, DaemonHandle};
+use crate::command::ControlError;
 use crate::command::{Command, VmSnapshot};
 use crate::job::{JobOrder, KeptJob};
-use crate::keeper::ANSWERED_WITHIN;
 use crate::store::{Change, StoreError};
+
+/// The jobs of a device of this number, by their VMs' names.
+pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
 
 impl DaemonHandle {
     /// Begins a job of a VM, at this time of day.

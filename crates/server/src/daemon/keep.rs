@@ -18,14 +18,14 @@ use tokio::task::spawn_blocking;
 use tidegate_core::learnt::Blob;
 
 use super::Daemon;
-use super::handle::{ControlError, DaemonHandle};
+use super::handle::DaemonHandle;
 use crate::bounded;
+use crate::command::ControlError;
 use crate::command::{Command, DeviceLearnt};
 use crate::config::{self, DiskConfig, VmConfig};
-use crate::control::Reason;
 use crate::event_loop::Files;
+use crate::health::Reason;
 use crate::identity::Identity;
-use crate::keeper::learnt_by;
 use crate::kept::{self, How, Said};
 use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
 
@@ -421,4 +421,9 @@ async fn store_it<T: Send + 'static>(
         Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
         Err(_) => Err(failed("it panicked", None)),
     }
+}
+
+/// What it is kept under on which disks a policy has learnt of VMs.
+pub(super) fn learnt_by(policy: &str) -> String {
+    format!("learnt by {policy}")
 }

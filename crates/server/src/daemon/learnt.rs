@@ -3,7 +3,8 @@
 use tidegate_policies::policy;
 use tokio::task::spawn_blocking;
 
-use super::handle::{ControlError, DaemonHandle};
+use super::handle::DaemonHandle;
+use crate::command::ControlError;
 use crate::command::{Command, CommandError, VmSnapshot};
 use crate::config::VmConfig;
 use crate::identity::{Identity, LiesOn};

@@ -23,8 +23,6 @@ use crate::backing::memory;
 use crate::command::Command;
 use crate::config::{Config, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
-use crate::job::KeptJob;
-use crate::keeper::Keeper;
 use crate::log_limit;
 use crate::media;
 use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
@@ -34,10 +32,14 @@ use crate::store::{Store, StoreError};
 mod handle;
 mod jobs;
 mod keep;
+mod keeper;
 mod learnt;
 mod tenants;
 
-pub use handle::{ControlError, DaemonHandle, DeviceEntry};
+pub use crate::command::ControlError;
+pub use handle::{DaemonHandle, DeviceEntry};
+use jobs::DeviceJobs;
+use keeper::Keeper;
 pub use learnt::Disks;
 
 /// Why the daemon did not start. Nothing was left behind.
@@ -406,9 +408,6 @@ impl Ending {
         (result, jobs)
     }
 }
-
-/// The jobs of a device of this number, by their VMs' names.
-pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
 
 fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
     let open = |store: &StoreConfig| match Store::open(&store.path) {

@@ -17,9 +17,10 @@ use tidegate_device::units::format_bytes;
 use tidegate_nbd::Export;
 use tokio::task::spawn_blocking;
 
-use super::handle::{ControlError, DaemonHandle};
+use super::handle::DaemonHandle;
 use crate::backing::{Disk, Medium};
 use crate::bounded;
+use crate::command::ControlError;
 use crate::command::{Command, NewDisk, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
 use crate::event_loop::{SetupError, open_disk};

@@ -17,7 +17,7 @@ use tidegate_nbd::{ReplyStyle, Request, Session};
 
 use super::slots::ClientRef;
 use crate::buffer::{Buffer, Mem};
-use crate::reception::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
+use crate::connections::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
 use crate::ring::FileId;
 
 /// Bytes of a receive buffer.

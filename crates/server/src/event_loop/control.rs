@@ -12,9 +12,8 @@ use super::device::DiskState;
 use super::hung::OldestIos;
 use super::{Loop, Phase};
 use crate::backing::Medium;
-use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
+use crate::command::{Adopted, Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::log_limit;
-use crate::reception::Adopted;
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {

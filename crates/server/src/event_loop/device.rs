@@ -18,13 +18,13 @@ use tidegate_device::{Model, ModelIo};
 use super::inject::Stalls;
 use super::places::Places;
 use super::{Loop, Token};
-use crate::backing::file_io::{FileIo, Step, ZEROES};
+use crate::backing::file_io::{FileIo, ZEROES};
 use crate::backing::layout::Layout;
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium, Memory};
 use crate::buffer::{Mem, copy_ranges};
 use crate::fault::Faults;
-use crate::ring::FileId;
+use crate::ring::{FileId, Step};
 
 /// What the engine calls the device.
 pub(super) struct Device {

@@ -5,7 +5,7 @@ use tidegate_core::watch::{Drift, Parting};
 
 use super::{Metric, Read, plain, seconds};
 use crate::command::DeviceSnapshot;
-use crate::control::view::kind_name;
+use crate::labels::kind_name;
 
 pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     plain(

@@ -8,7 +8,7 @@ use tidegate_core::tuning::Throttle;
 use super::{Metric, Read, bytes, plain, seconds};
 use crate::command::VmSnapshot;
 use crate::config::unenforced;
-use crate::control::stats::op_name;
+use crate::labels::op_name;
 
 pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     plain(

@@ -9,15 +9,14 @@
 //!
 //! All of this is asynchronous and on the control thread. After the handshake the socket goes to
 //! the loop of its device, with what was received beyond the handshake. `half_open` limits
-//! connections during the handshake, `connections` limits them afterwards.
+//! connections during the handshake, [`connections`](crate::connections) limits them
+//! afterwards.
 
-mod connections;
 mod half_open;
 mod listen;
 mod offers;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,13 +25,10 @@ use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::command::Command;
+use crate::command::{Adopted, Command};
+use crate::connections::ConnectionPermit;
 use crate::log_limit;
 
-pub use connections::{
-    ConnectionCounts, ConnectionPermit, DEVICE_CONNECTIONS_MAX, DeviceConnections, GUARANTEED,
-    NotAdmitted, VmConnections,
-};
 pub use half_open::{HALF_OPEN_MAX, HalfOpen, HandshakeCounts, PER_PEER, SILENT};
 pub(crate) use listen::Listener;
 pub use listen::{BindError, Bound};
@@ -45,23 +41,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// Bytes received at a time during the handshake: less than a loop's receive buffer.
 const PIECE: usize = 4096;
-
-/// A client whose handshake is done.
-#[derive(Debug)]
-pub struct Adopted {
-    /// Its socket, blocking.
-    pub fd: OwnedFd,
-    /// In the transmission phase, all of its output sent.
-    pub session: Session,
-    /// What was agreed on.
-    pub opened: Opened,
-    /// What was received beyond the handshake, at most 4 KiB.
-    pub leftover: Vec<u8>,
-    /// Who it is, for the log.
-    pub peer: String,
-    /// Permit for the connection among those of its VM.
-    pub permit: ConnectionPermit,
-}
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]

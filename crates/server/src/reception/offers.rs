@@ -5,9 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tidegate_nbd::{Export, Exports};
 
 use crate::config::ListenConfig;
+use crate::connections::VmConnections;
 use crate::event_loop::LoopHandle;
-
-use super::connections::VmConnections;
 
 /// An export and the loop that serves it.
 #[derive(Clone, Debug)]

@@ -14,8 +14,7 @@ use std::time::Duration;
 use io_uring::types::{TimeoutFlags, Timespec};
 use io_uring::{opcode, squeue};
 
-use super::{Completion, FileId, Ring, sys};
-use crate::backing::file_io::Step;
+use super::{Completion, FileId, Ring, Step, sys};
 use crate::buffer::{Mem, PAGE, sub_ranges};
 
 /// What the loop is about to ask of a file.

@@ -20,9 +20,11 @@ use crate::buffer::Mem;
 
 #[cfg(test)]
 pub(crate) mod faults;
+mod step;
 pub mod sys;
 mod wake;
 
+pub use step::Step;
 pub use wake::Wake;
 
 /// A file in a ring's table.

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
 use tidegate_core::policy::Policy;
 
-use super::super::health::Reason;
 use super::*;
+use crate::health::Reason;
 use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
 
 /// A size that a disk has when it is told to, but never durably.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::estimator::{Learnt, LearntKind};
-use tidegate_core::profile::{Access, Direction};
 use tidegate_core::watch::{Drift, LearntCap};
+
+use crate::labels::kind_name;
 
 /// How a device compares with its profile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -122,17 +123,4 @@ impl CostView {
             known: kind.cost.is_known(),
         }
     }
-}
-
-/// In words, as metrics have it, too.
-pub(crate) fn kind_name(kind: &LearntKind) -> String {
-    let access = match kind.access {
-        Access::Sequential => "sequential",
-        Access::Random => "random",
-    };
-    let direction = match kind.direction {
-        Direction::Read => "read",
-        Direction::Write => "write",
-    };
-    format!("{access} {direction}")
 }

@@ -4,7 +4,6 @@
 mod device;
 mod fault;
 mod job;
-mod objective;
 mod policy;
 mod schedule;
 
@@ -16,12 +15,11 @@ use tidegate_core::part::Honours;
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 
-pub(crate) use device::kind_name;
+pub use crate::config::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use device::{CapView, CostView, CostsView, DriftView};
 pub use fault::{DiskFaultsView, FaultView};
 pub(crate) use job::At;
 pub use job::{EndedJobView, EndedJobsView, JobView, VmJobsView};
-pub use objective::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
 pub use policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 pub use schedule::{NextView, ScheduleView};
 

@@ -17,7 +17,7 @@ use super::PAYLOAD_MAX;
 use crate::backing::dsync::Durably;
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium};
-use crate::reception::VmConnections;
+use crate::connections::VmConnections;
 use crate::ring::{Ring, clock};
 
 /// Tells the engine of a VM, which has no disks yet; its place among the loop's.

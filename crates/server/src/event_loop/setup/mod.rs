@@ -29,7 +29,7 @@ use crate::bounded;
 use crate::buffer::Pool;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
-use crate::reception::{DeviceConnections, VmConnections};
+use crate::connections::{DeviceConnections, VmConnections};
 use crate::ring::sys;
 
 pub(super) use add::add_vm;

@@ -12,19 +12,17 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_core::learnt::Blob;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
-use crate::command::{Command, DeviceLearnt};
-use crate::daemon::{ControlError, DaemonHandle, DeviceJobs};
+use super::handle::{ANSWERED_WITHIN, DaemonHandle};
+use super::jobs::DeviceJobs;
+use super::keep::learnt_by;
+use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
-
-/// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
-pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What has been learnt on a device.
 pub(crate) struct Learnt {
@@ -172,11 +170,6 @@ async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
         Ok(Err(error)) => tracing::warn!("what was learnt of the VMs is not kept: {error}"),
         Err(error) => tracing::error!("what was learnt of the VMs is not kept: {error}"),
     }
-}
-
-/// What it is kept under on which disks a policy has learnt of VMs.
-pub(crate) fn learnt_by(policy: &str) -> String {
-    format!("learnt by {policy}")
 }
 
 /// Keeps what was learnt on these devices, in place of what was kept of them. Where nothing has
