@@ -14,13 +14,14 @@ pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_nbd::{Export, Opened, Session};
+use tidegate_nbd::{Opened, Session};
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
 
 use crate::backing::{Disk, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
+use crate::frontend::Volume;
 use crate::job::{JobOrder, KeptJob};
 
 /// What a change of what is served is answered with.
@@ -115,8 +116,8 @@ pub enum Command {
     AddVm {
         /// The VM.
         vm: Box<NewVm>,
-        /// It as it stands, and its exports.
-        reply: Reply<(VmSnapshot, Vec<Export>)>,
+        /// It as it stands, and its volumes.
+        reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
     /// Serves a VM no more: what waits is cancelled, what is in flight ends.
     RemoveVm {
@@ -133,8 +134,8 @@ pub enum Command {
         vm: String,
         /// The disk.
         disk: Box<NewDisk>,
-        /// The VM as it stands, and the disk's export.
-        reply: Reply<(VmSnapshot, Vec<Export>)>,
+        /// The VM as it stands, and the disk's volume.
+        reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
     /// Takes a disk from a VM, as [`Command::RemoveVm`] does all of them.
     RemoveDisk {
@@ -172,8 +173,8 @@ pub enum Command {
         serial: u32,
         /// Bytes it has.
         size: u64,
-        /// The VM as it stands, and the disk's export.
-        reply: Reply<(VmSnapshot, Vec<Export>)>,
+        /// The VM as it stands, and the disk's volume.
+        reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
     /// What the policy's controller has learnt of one VM.
     ExportVm {

@@ -18,6 +18,7 @@ pub mod daemon;
 pub mod event_loop;
 pub mod fault;
 pub mod fitting;
+pub mod frontend;
 pub mod health;
 pub mod help;
 mod identity;

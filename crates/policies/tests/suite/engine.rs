@@ -1,6 +1,7 @@
 //! The engine's own behaviours, one by one. Random sequences are in `tests/`.
 
 use crate::common::credit::Credits;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig, Refusal};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::{Objective, Rate};
@@ -47,9 +48,13 @@ impl Bench {
 
     /// Replaces the regulator by one that tests need and no policy has.
     fn with_credits(mut self, per_interval: u32, interval: Nanos) -> Bench {
-        self.engine.wrap_roles(self.now, move |roles| Roles {
-            regulator: Box::new(Credits::new(per_interval, interval)),
-            ..roles
+        // Around the policy in force alone: one that comes later has its own regulator.
+        let in_force = AtomicBool::new(true);
+        self.engine.wrap_roles(self.now, move |mut roles| {
+            if in_force.swap(false, Ordering::Relaxed) {
+                roles.regulator = Box::new(Credits::new(per_interval, interval));
+            }
+            roles
         });
         self
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
-use tidegate_nbd::Export;
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::{Notify, oneshot};
 
@@ -18,6 +17,7 @@ use crate::command::{
 use crate::config::{Config, DeviceConfig, Schedule, VmConfig};
 use crate::connections::VmConnections;
 use crate::event_loop::{Files, LoopHandle};
+use crate::frontend::{Volume, nbd};
 use crate::identity::LiesOn;
 use crate::reception::{Catalogue, HalfOpen, Offer};
 use crate::store::Store;
@@ -76,11 +76,11 @@ impl DeviceEntry {
         &self.config.name
     }
 
-    /// An export of it, as clients are offered it.
-    pub(super) fn offer(&self, export: Export, connections: Arc<VmConnections>) -> Offer {
+    /// Offers a volume of the device to NBD clients.
+    pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
         let handle = self.handle.clone();
         Offer {
-            export,
+            export: nbd::export(volume),
             handle,
             connections,
         }

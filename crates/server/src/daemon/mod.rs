@@ -174,12 +174,12 @@ impl Daemon {
         let mut loops = Loops::default();
         let (catalogue, news) = (Arc::new(Catalogue::default()), Arc::new(Notify::new()));
         for (i, prepared) in prepared.into_iter().enumerate() {
-            let exports = prepared.exports();
+            let volumes = prepared.volumes();
             let (handle, thread) = prepared.spawn(Ended(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry { config, handle };
-            for (export, connections) in exports {
-                catalogue.put(entry.offer(export, connections));
+            for (volume, connections) in volumes {
+                catalogue.put(entry.offer(volume, connections));
             }
             loops.devices.push(entry);
             loops.threads.push(thread);

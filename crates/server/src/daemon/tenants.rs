@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_device::units::format_bytes;
-use tidegate_nbd::Export;
 use tokio::task::spawn_blocking;
 
 use super::handle::DaemonHandle;
@@ -24,6 +23,7 @@ use crate::command::ControlError;
 use crate::command::{Command, NewDisk, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
 use crate::event_loop::{SetupError, open_disk};
+use crate::frontend::Volume;
 use crate::kept::refuse_taken;
 use crate::ring::sys;
 
@@ -55,8 +55,8 @@ impl DaemonHandle {
             disks,
         });
         let added = (self.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
-        let (snapshot, exports) = self.settle(added, &vm.disks)?;
-        self.offer(vm.device, exports, &snapshot);
+        let (snapshot, volumes) = self.settle(added, &vm.disks)?;
+        self.offer(vm.device, volumes, &snapshot);
         let name = vm.name.clone();
         self.vms().push(vm);
         self.note_disks_of(&name).await;
@@ -99,8 +99,8 @@ impl DaemonHandle {
             disk: new,
             reply,
         });
-        let (snapshot, exports) = self.settle(added.await, asked)?;
-        self.offer(there.device, exports, &snapshot);
+        let (snapshot, volumes) = self.settle(added.await, asked)?;
+        self.offer(there.device, volumes, &snapshot);
         self.change_vm(vm, |vm| vm.disks.push(disk));
         self.note_disks_of(vm).await;
         Ok(snapshot)
@@ -190,8 +190,8 @@ impl DaemonHandle {
             size: if has_it { size } else { before },
             reply,
         });
-        let (snapshot, exports) = finished.await??;
-        self.offer(there.device, exports, &snapshot);
+        let (snapshot, volumes) = finished.await??;
+        self.offer(there.device, volumes, &snapshot);
         if has_it {
             // What the configuration leaves out is not said for it.
             let is_kept_whole = !self.is_configured(vm);
@@ -232,10 +232,10 @@ impl DaemonHandle {
         }
     }
 
-    fn offer(&self, device: usize, exports: Vec<Export>, vm: &VmSnapshot) {
+    fn offer(&self, device: usize, volumes: Vec<Volume>, vm: &VmSnapshot) {
         let entry = &self.devices()[device];
-        for export in exports {
-            let offer = entry.offer(export, vm.connections.clone());
+        for volume in volumes {
+            let offer = entry.offer(volume, vm.connections.clone());
             self.shared.catalogue.put(offer);
         }
     }

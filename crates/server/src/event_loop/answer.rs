@@ -2,13 +2,14 @@
 
 use tidegate_core::request::{Done, IoError, Op};
 use tidegate_core::time::Nanos;
-use tidegate_nbd::NbdError;
 use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
 
-use super::client::{Client, HEADS, RECEIVE, Stall, State};
+use super::client::{HEADS, RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind, Slot};
 use super::{Loop, Token};
 use crate::buffer::{Mem, sub_ranges};
+use crate::frontend::Failure;
+use crate::frontend::nbd::Head;
 
 /// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
 /// client can be told from one that takes nothing.
@@ -25,11 +26,11 @@ impl Loop {
         let slot = self.slots.get_mut(index);
         if let Err(error) = done.outcome {
             slot.answer = match error {
-                IoError::Io => Answer::Error(NbdError::Eio, "the backing store failed"),
-                IoError::NoSpace => Answer::Error(NbdError::Enospc, "the backing store is full"),
-                IoError::ReadOnly => Answer::Error(NbdError::Eperm, "the disk is read-only"),
-                IoError::Unsupported => Answer::Error(NbdError::Einval, "not supported"),
-                IoError::Cancelled => Answer::Error(NbdError::Eshutdown, "shutting down"),
+                IoError::Io => Answer::Error(Failure::Io, "the backing store failed"),
+                IoError::NoSpace => Answer::Error(Failure::NoSpace, "the backing store is full"),
+                IoError::ReadOnly => Answer::Error(Failure::NotPermitted, "the disk is read-only"),
+                IoError::Unsupported => Answer::Error(Failure::Invalid, "not supported"),
+                IoError::Cancelled => Answer::Error(Failure::ShuttingDown, "shutting down"),
                 IoError::BeyondEnd => slot.kind.beyond_end(),
             };
         }
@@ -149,7 +150,7 @@ impl Loop {
             client.tx.sending.push(reply);
             let slot = self.slots.get(reply);
             let mut head = [0u8; ERROR_LEN];
-            let n = encode(client, slot, &mut head);
+            let n = head_of(slot).encode(client.style, slot.token, &mut head);
             let at = heads.slice(used, n);
             at.write(&head[..n]);
             used += n;
@@ -290,13 +291,16 @@ impl Loop {
     }
 }
 
-/// The header of a reply, or all of it.
-fn encode(client: &Client, slot: &Slot, out: &mut [u8]) -> usize {
+/// Returns the head of a request's reply.
+fn head_of(slot: &Slot) -> Head {
     match (slot.answer, slot.kind) {
-        (Answer::Error(error, message), _) => client.style.error(slot.cookie, error, message, out),
-        (Answer::Ok, Kind::Read) => client.style.data(slot.cookie, slot.offset, slot.len, out),
-        (Answer::Ok, Kind::BlockStatus) => 0,
-        (Answer::Ok, _) => client.style.done(slot.cookie, out),
+        (Answer::Error(failure, message), _) => Head::Failed(failure, message),
+        (Answer::Ok, Kind::Read) => Head::Data {
+            offset: slot.offset,
+            len: slot.len,
+        },
+        (Answer::Ok, Kind::BlockStatus) => Head::Encoded,
+        (Answer::Ok, _) => Head::Done,
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use tidegate_nbd::{Extent, NbdError, reply};
+use tidegate_nbd::{Extent, reply};
 
 use super::Loop;
 use super::slots::Answer;
 use crate::backing::Medium;
 use crate::backing::extents::{EXTENTS_MAX, Question, Surveyor};
+use crate::frontend::Failure;
 
 impl Loop {
     /// Has a question about extents answered, at once or by the surveyor.
@@ -55,7 +56,7 @@ impl Loop {
         match asked {
             Ok(()) => self.clients.get(client).expect("it asks").outstanding += 1,
             Err(_) => {
-                self.slots.get_mut(slot).answer = Answer::Error(NbdError::Enomem, "try again");
+                self.slots.get_mut(slot).answer = Answer::Error(Failure::NoMemory, "try again");
                 self.answer(slot);
             }
         }
@@ -73,7 +74,7 @@ impl Loop {
                 Ok(extents) => self.extents_known(slot, &extents),
                 Err(_) => {
                     self.slots.get_mut(slot).answer =
-                        Answer::Error(NbdError::Eio, "the filesystem does not tell");
+                        Answer::Error(Failure::Io, "the filesystem does not tell");
                     self.answer(slot);
                 }
             }
@@ -88,12 +89,12 @@ impl Loop {
         let slot = self.slots.get_mut(index);
         match (context, &slot.buffer) {
             (Some(context), Some(buffer)) => {
-                let n = reply::block_status(slot.cookie, context, extents, &mut bytes);
+                let n = reply::block_status(slot.token, context, extents, &mut bytes);
                 buffer.mem().write(&bytes[..n]);
                 slot.len = n as u32;
             }
             // Without a context no such request is let through: the client has gone.
-            _ => slot.answer = Answer::Error(NbdError::Eshutdown, "gone"),
+            _ => slot.answer = Answer::Error(Failure::ShuttingDown, "gone"),
         }
         self.answer(index);
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tidegate_core::engine::Refusal;
 use tidegate_core::request as engine;
-use tidegate_nbd::{Command, Exports, NbdError, REQUEST_LEN, Request, Step, reply};
+use tidegate_nbd::{Command, Exports, REQUEST_LEN, Request, Step, reply};
 
 use super::client::{RECEIVE, Stall, State};
 use super::slots::{Answer, ClientRef, Kind};
@@ -12,6 +12,7 @@ use super::turns::{Served, queue_of};
 use super::{Loop, Token};
 use crate::backing::extents::EXTENTS_MAX;
 use crate::buffer::Mem;
+use crate::frontend::Failure;
 use crate::log_limit;
 use crate::ring::Completion;
 
@@ -198,7 +199,7 @@ impl Loop {
                         // Answered without data, as a flush is.
                         let slot = self.insert(index, Kind::Flush, r.cookie);
                         self.slots.get_mut(slot).answer =
-                            Answer::Error(r.error, r.reason.message());
+                            Answer::Error(r.error.into(), r.reason.message());
                         self.answer(slot);
                     }
                     Step::Disconnect(_) => {
@@ -285,7 +286,7 @@ impl Loop {
                 no_hole,
             } if !self.device.disks[disk].zeroes_fast(no_hole) => {
                 self.slots.get_mut(slot).answer =
-                    Answer::Error(NbdError::Enotsup, "zeroes would have to be written");
+                    Answer::Error(Failure::Unsupported, "zeroes would have to be written");
                 self.answer(slot);
                 return None;
             }
@@ -350,9 +351,9 @@ impl Loop {
                 client.outstanding += 1;
                 return;
             }
-            Err(Refusal::ReadOnly) => Answer::Error(NbdError::Eperm, "the disk is read-only"),
+            Err(Refusal::ReadOnly) => Answer::Error(Failure::NotPermitted, "the disk is read-only"),
             Err(Refusal::NotConnected | Refusal::Full) => {
-                Answer::Error(NbdError::Eshutdown, "the VM was removed")
+                Answer::Error(Failure::ShuttingDown, "the VM was removed")
             }
             Err(Refusal::OutOfRange { .. } | Refusal::Empty) => entry.kind.beyond_end(),
         };

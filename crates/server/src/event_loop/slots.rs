@@ -2,10 +2,10 @@
 
 use tidegate_core::request::{Lane, Op};
 use tidegate_core::time::Nanos;
-use tidegate_nbd::NbdError;
 
 use crate::buffer::Buffer;
 use crate::fault::Verdict;
+use crate::frontend::Failure;
 
 /// A request between its parsing and the end of its reply.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct Slot {
     /// The VM that its memory is counted for, and the disk it is about.
     pub(super) vm: u32,
     pub(super) disk: u32,
-    /// The client's name for it.
-    pub(super) cookie: u64,
+    /// The frontend's name for the request; for NBD, the cookie.
+    pub(super) token: u64,
     pub(super) kind: Kind,
     /// Loop time at which the request was parsed, or from which it waited to be admitted.
     pub(super) since: Nanos,
@@ -71,11 +71,11 @@ impl Kind {
         }
     }
 
-    /// What is said of one that reaches beyond the end of its disk, as the protocol has it.
+    /// What is said of one that reaches beyond the end of its disk.
     pub(super) fn beyond_end(self) -> Answer {
         let error = match self {
-            Kind::Write | Kind::WriteZeroes { .. } => NbdError::Enospc,
-            _ => NbdError::Einval,
+            Kind::Write | Kind::WriteZeroes { .. } => Failure::NoSpace,
+            _ => Failure::Invalid,
         };
         Answer::Error(error, "outside of the disk")
     }
@@ -85,7 +85,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Ok,
-    Error(NbdError, &'static str),
+    Error(Failure, &'static str),
 }
 
 /// A client's place and which of its users is meant.
@@ -110,7 +110,7 @@ impl Slots {
         client: ClientRef,
         (vm, disk): (u32, u32),
         kind: Kind,
-        cookie: u64,
+        token: u64,
         since: Nanos,
     ) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -124,7 +124,7 @@ impl Slots {
             client,
             vm,
             disk,
-            cookie,
+            token,
             kind,
             since,
             offset: 0,

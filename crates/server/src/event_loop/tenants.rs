@@ -14,7 +14,6 @@
 //! what lies beyond the end is refused with the protocol's errors.
 
 use tidegate_core::request::VmId;
-use tidegate_nbd::Export;
 
 use super::device::DiskState;
 use super::setup::add_vm;
@@ -22,6 +21,7 @@ use super::{Loop, Phase, answer_ended};
 use crate::backing::Medium;
 use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
+use crate::frontend::Volume;
 
 /// A disk that becomes shorter, once nothing is in flight beyond its new end.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Shrinking {
 }
 
 impl Loop {
-    pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+    pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.takes_more()?;
         let (engine, vms) = (&mut self.engine, &mut self.vms);
         let added = add_vm(
@@ -56,19 +56,19 @@ impl Loop {
                 return Err(error);
             }
         }
-        let exports = (self.vms[vm].disks.iter()).map(|&disk| self.device.export(disk));
-        Ok((self.vm_snapshot(vm), exports.collect()))
+        let volumes = (self.vms[vm].disks.iter()).map(|&disk| self.device.volume(disk));
+        Ok((self.vm_snapshot(vm), volumes.collect()))
     }
 
     pub(super) fn add_disk(
         &mut self,
         vm: &str,
         new: NewDisk,
-    ) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+    ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.takes_more()?;
         let vm = self.vm_named(vm)?;
         let at = self.place_disk(vm, new)?;
-        Ok((self.vm_snapshot(vm), vec![self.device.export(at)]))
+        Ok((self.vm_snapshot(vm), vec![self.device.volume(at)]))
     }
 
     pub(super) fn takes_more(&self) -> Result<(), CommandError> {
@@ -190,7 +190,7 @@ impl Loop {
         export: &str,
         serial: u32,
         size: u64,
-    ) -> Result<(VmSnapshot, Vec<Export>), CommandError> {
+    ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         let (of, at) = self.disk_named(vm, export)?;
         let state = &mut self.device.disks[at];
         if state.serial != serial {
@@ -216,7 +216,7 @@ impl Loop {
         memory.map_err(|error| {
             CommandError::Refused(format!("cannot reserve {size} bytes of memory: {error}"))
         })?;
-        Ok((self.vm_snapshot(of), vec![self.device.export(at)]))
+        Ok((self.vm_snapshot(of), vec![self.device.volume(at)]))
     }
 
     /// Whether one of these becomes shorter.

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_core::engine::{DiskSpec, Engine, EngineError};
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
-use tidegate_nbd::{Abilities, BlockSize, Export};
 
 use super::super::Vm;
 use super::super::device::{Device, DiskState};
@@ -18,6 +17,7 @@ use crate::backing::dsync::Durably;
 use crate::backing::range_lock::RangeLocks;
 use crate::backing::{Disk, Medium};
 use crate::connections::VmConnections;
+use crate::frontend::Volume;
 use crate::ring::{Ring, clock};
 
 /// Tells the engine of a VM, which has no disks yet; its place among the loop's.
@@ -91,36 +91,20 @@ impl Device {
         Ok(at)
     }
 
-    /// What clients are offered of a disk.
-    pub(in super::super) fn export(&self, at: usize) -> Export {
+    /// Describes a disk for whoever offers it to clients.
+    pub(in super::super) fn volume(&self, at: usize) -> Volume {
         let state = &self.disks[at];
         let disk = &state.disk;
-        let mut export = Export::new(state.serial, disk.export.clone(), disk.size);
-        let preferred = disk.physical_block().max(disk.block_size);
-        // Any alignment is served. 512 bytes are the default of most tools and not a demand, so
-        // that the minimum is 1; a configured 4 KiB binds clients that negotiate block sizes.
-        let minimum = match disk.block_size {
-            ..=512 => 1,
-            larger => larger,
-        };
-        export.block = BlockSize::new(minimum, preferred, PAYLOAD_MAX)
-            .expect("block sizes are powers of two up to 64 KiB");
-        export.any_alignment_unasked = true;
-        export.abilities = Abilities {
+        Volume {
+            serial: state.serial,
+            name: disk.export.clone(),
+            size: disk.size,
+            block_size: disk.block_size,
+            physical_block: disk.physical_block(),
+            payload_max: PAYLOAD_MAX,
             read_only: disk.read_only,
-            flush: true,
-            fua: true,
             rotational: self.model.as_ref().is_some_and(|m| m.spec().rotational),
-            trim: true,
-            write_zeroes: true,
-            fast_zero: true,
-            df: true,
-            // A flush is a flush of the whole file, whichever connection it comes on.
-            multi_conn: true,
-            cache: true,
-            block_status: true,
-        };
-        export
+        }
     }
 }
 

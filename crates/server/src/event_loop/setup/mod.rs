@@ -15,7 +15,6 @@ use tidegate_core::engine::{
 };
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
-use tidegate_nbd::Export;
 
 use super::Vm;
 use super::client::{CLIENTS_MAX, HEADS, RECEIVE};
@@ -30,6 +29,7 @@ use crate::buffer::Pool;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
+use crate::frontend::Volume;
 use crate::ring::sys;
 
 pub(super) use add::add_vm;
@@ -223,13 +223,12 @@ impl Prepared {
         })
     }
 
-    /// Returns the exports of the device, with the serial number of each disk as the export's `id`,
-    /// and the connections of the VM that owns it.
-    pub fn exports(&self) -> Vec<(Export, Arc<VmConnections>)> {
+    /// Returns the volumes of the device, each with the connections of the VM that owns it.
+    pub fn volumes(&self) -> Vec<(Volume, Arc<VmConnections>)> {
         let disks = self.device.disks.iter();
         let offered = disks.map(|(at, disk)| {
             let connections = self.vms[disk.vm].connections.clone();
-            (self.device.export(at), connections)
+            (self.device.volume(at), connections)
         });
         offered.collect()
     }
