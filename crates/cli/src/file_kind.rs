@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tidegate_config::document;
+use tidegate_config::{Section, document};
 
 use crate::problem::Problem;
 
@@ -39,7 +39,7 @@ impl FileKind {
     /// What a text is. `None`: it is not TOML, or has no word that tells.
     pub(crate) fn of(text: &str) -> Option<FileKind> {
         let kind = document::read(text, "", |root| {
-            let section = root.section()?;
+            let section = Section::of(root)?;
             let told = WORDS
                 .iter()
                 .find(|(_, words)| words.iter().any(|word| section.has(word)));

@@ -219,7 +219,7 @@ mod tests {
     fn bounds(text: &str, named: Option<&str>) -> Result<Bounds, ConfigErrors> {
         let model = named.map(|name| model::built_in(name).expect("of the catalogue"));
         let reader = |root: &Field<'_>| {
-            let mut section = root.section()?;
+            let mut section = Section::of(root)?;
             let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
             section.finish();
             bounds
@@ -254,7 +254,7 @@ mod tests {
     fn what_goes_while_others_wait_is_no_longer_than_what_goes_at_all() {
         let steering = |text: &str| {
             let reader = |root: &Field<'_>| {
-                let mut section = root.section()?;
+                let mut section = Section::of(root)?;
                 let steering = Steering::read(&mut section, Some(64 << 10));
                 section.finish();
                 steering

@@ -7,7 +7,7 @@ use std::path::Path as FilePath;
 use crate::diagnose::{ConfigErrors, Diagnostic, Issues, Severity};
 use crate::field::Field;
 use crate::node::Node;
-use crate::section::Path;
+use crate::path::Path;
 
 /// A configuration file larger than this is somebody's disk image.
 const FILE_MAX: u64 = 16 << 20;
@@ -98,12 +98,13 @@ pub fn read_text(path: &FilePath) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section::Section;
 
     #[test]
     fn warnings_do_not_refuse_a_document_but_go_with_its_errors() {
         let reader = |root: &Field<'_>| {
             root.warn("looks odd", "another");
-            let mut section = root.section()?;
+            let mut section = Section::of(root)?;
             let n = section.need("n", "n = 1")?.count(1..=9);
             section.finish();
             n

@@ -9,13 +9,12 @@ use tidegate_core::expect::Thousandths;
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
-use tidegate_device::units::{self, UnitError, UnitErrorKind};
+use tidegate_device::units::{self, UnitError};
 
 use crate::diagnose::{Diagnostic, Issues, Place, one_of};
-use crate::names::{NAMES, is_name};
+use crate::figure::{self, NAMES, explain, is_name, suggest};
 use crate::node::{Node, Value};
-use crate::objective;
-use crate::section::{Path, Section};
+use crate::path::Path;
 
 /// A value being read.
 #[derive(Clone, Debug)]
@@ -110,17 +109,6 @@ impl<'a> Field<'a> {
             found = Some(at.clone());
         }
         found
-    }
-
-    /// The value as a table.
-    pub fn section(&self) -> Option<Section<'a>> {
-        match &self.node.value {
-            Value::Table(entries) => Some(Section::new(entries, self)),
-            _ => {
-                self.error(format!("found {}, expected a table", self.describe()), "");
-                None
-            }
-        }
     }
 
     /// The elements of a list.
@@ -241,7 +229,28 @@ impl<'a> Field<'a> {
 
     /// A rate in IOPS, bytes a second or both; `none`, in JSON also `null`, is [`Rate::NONE`].
     pub fn rate(&self) -> Option<Rate> {
-        objective::rate(self)
+        match &self.node.value {
+            Value::Null => Some(Rate::NONE),
+            Value::Text(text) => match figure::parse_rate(text) {
+                Ok(rate) => Some(rate),
+                Err((what, allowed)) => {
+                    self.error(what, &allowed);
+                    None
+                }
+            },
+            Value::Integer(_) | Value::Float(_) => {
+                let found = self.node.describe();
+                self.error(
+                    format!("{found} is a bare number, its unit is missing"),
+                    &format!("\"{found} IOPS\", \"{found} IOPS @ 16 KiB\" or \"{found} MB/s\""),
+                );
+                None
+            }
+            _ => {
+                self.refuse("a rate", figure::RATE_EXAMPLES);
+                None
+            }
+        }
     }
 
     fn within<T: PartialOrd + Copy>(
@@ -361,59 +370,20 @@ impl<'a> Field<'a> {
     }
 }
 
-/// What was found and what is allowed instead, of a figure.
-pub(crate) fn explain(error: &UnitError) -> (String, String) {
-    let (found, quantity) = (&error.found, error.quantity);
-    let example = quantity.example();
-    let units = || {
-        format!(
-            "with one of the units {}, such as {example:?}",
-            quantity.allowed()
-        )
-    };
-    match error.kind {
-        UnitErrorKind::NoUnit => {
-            let what = format!("{found:?} is a bare number, its unit is missing");
-            (what, suggest(quantity, found.trim()))
-        }
-        UnitErrorKind::NotANumber => (
-            format!("{found:?} is not {}", quantity.name()),
-            format!("a decimal number {}", units()),
-        ),
-        UnitErrorKind::UnknownUnit => (format!("{found:?} has an unknown unit"), units()),
-        UnitErrorKind::NotWhole | UnitErrorKind::TooLarge => (
-            error.to_string(),
-            format!("{} such as {example:?}", quantity.name()),
-        ),
-    }
-}
-
-/// A bare number with the units it may have been meant in.
-fn suggest(quantity: units::Quantity, number: &str) -> String {
-    let likely = match quantity {
-        units::Quantity::Bytes => ["B", "KiB", "MiB", "GiB"].as_slice(),
-        units::Quantity::Duration => &["us", "ms", "s"],
-        units::Quantity::Bandwidth => &["kB/s", "MB/s"],
-        units::Quantity::Rotation => &["rpm"],
-    };
-    let figures: Vec<String> = likely
-        .iter()
-        .map(|unit| format!("{number} {unit}"))
-        .collect();
-    one_of(figures.iter().map(String::as_str))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document;
 
     fn said<T>(value: &str, read: impl Fn(&Field<'_>) -> Option<T>) -> Result<T, String> {
-        let loaded = document::read(&format!("x = {value}"), "f.toml", |root| {
-            read(&root.find("x").expect("it is there"))
-        });
+        let issues = Issues::default();
+        let node = Node::from_toml(&format!("x = {value}"), &issues).expect("it is TOML");
+        let root = Field::root(&node, Path::default(), &issues);
+        let value = read(&root.find("x").expect("it is there"));
         let first = |d: &Diagnostic| format!("{}; {}", d.what, d.allowed.as_deref().unwrap_or(""));
-        loaded.map(|l| l.config).map_err(|e| first(&e.0[0]))
+        match issues.into_list().first() {
+            Some(diagnostic) => Err(first(diagnostic)),
+            None => value.ok_or_else(|| "nothing is reported".to_owned()),
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! wrong and has been reported; the reader goes on with the others and gives up at the end.
 //!
 //! ```
-//! use tidegate_config::{Field, Names, document};
+//! use tidegate_config::{Field, Names, Section, document};
 //! use tidegate_core::time::Nanos;
 //!
 //! struct Job {
@@ -28,7 +28,7 @@
 //!
 //! fn job(field: &Field<'_>, names: &mut Names) -> Option<Job> {
 //!     let field = field.labelled("job");
-//!     let mut section = field.section()?;
+//!     let mut section = Section::of(&field)?;
 //!     let name = section.own_name("job", "scan", names);
 //!     let block = section.read("block", 4096, |field| field.bytes(512..=1 << 20));
 //!     let pause = section.read("pause", Nanos::ZERO, |field| {
@@ -39,7 +39,7 @@
 //! }
 //!
 //! fn jobs(root: &Field<'_>) -> Option<Vec<Job>> {
-//!     let mut section = root.section()?;
+//!     let mut section = Section::of(root)?;
 //!     let mut names = Names::default();
 //!     let jobs: Vec<_> = (section.take_tables("job").iter())
 //!         .map(|field| job(field, &mut names))
@@ -80,11 +80,13 @@ pub mod diagnose;
 pub mod document;
 pub mod enforced;
 pub mod field;
+pub mod figure;
 pub mod library;
 pub mod model;
 pub mod names;
 pub mod node;
 pub mod objective;
+mod path;
 pub mod policy;
 pub mod profile;
 pub mod schedule;

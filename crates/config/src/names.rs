@@ -5,14 +5,7 @@ use std::collections::BTreeMap;
 use crate::diagnose::Span;
 use crate::field::Field;
 
-/// What a name may be, in words.
-pub const NAMES: &str = "1 to 64 letters, digits, '-', '_' or '.', not beginning with '.'";
-
-/// Whether something can stand in a URL, a metric and a table.
-pub fn is_name(text: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    text.chars().all(good) && (1..=64).contains(&text.len()) && !text.starts_with('.')
-}
+pub use crate::figure::{NAMES, is_name};
 
 /// Names that must be unique, and where each was seen first.
 #[derive(Default, Debug)]

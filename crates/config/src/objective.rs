@@ -6,16 +6,18 @@
 
 use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
 use tidegate_core::objective::{
-    Burst, Group, GroupName, Limit, Objective, ObjectiveError, OpsRate, Priority, Rate,
+    Burst, Group, GroupName, Limit, Objective, ObjectiveError, Priority, Rate,
 };
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
 
 use crate::diagnose::ConfigErrors;
 use crate::document;
-use crate::field::{Field, explain};
+use crate::field::Field;
+use crate::figure::RATE_EXAMPLES;
 use crate::node::Value;
 use crate::section::Section;
+
+pub use crate::figure::parse_rate;
 
 /// How long a burst lasts unless it says: QEMU's default.
 const BURST_LENGTH: Nanos = Nanos::SECOND;
@@ -26,8 +28,6 @@ const EXPECTED_SIZE_MAX: u64 = 32 << 20;
 const PRIORITY_EXAMPLES: &str =
     "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
 const GROUP_EXAMPLES: &str = "1 to 31 bytes of text: \"qfs\", or { name = \"qfs\", weight = 200 }";
-const RATE_EXAMPLES: &str =
-    "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
 const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its own; schedules are \
                         for a daemon's configuration and its API";
@@ -43,110 +43,10 @@ pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, 
     document::read_json(change, "", |field| from_field(field, base))
 }
 
-/// Reads a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
-///
-/// # Errors
-/// What was found, and what is allowed.
-pub fn parse_rate(text: &str) -> Result<Rate, (String, String)> {
-    let mut rate = Rate::NONE;
-    if text.trim().eq_ignore_ascii_case("none") {
-        return Ok(rate);
-    }
-    for part in text.split(',').map(str::trim) {
-        let twice = |what| {
-            let allowed = "one figure in IOPS, one in bytes a second, or both".to_owned();
-            (format!("{text:?} names {what} twice"), allowed)
-        };
-        match parse_ops(part, text)? {
-            Some(_) if rate.ops.is_some() => return Err(twice("IOPS")),
-            Some(ops) => rate.ops = Some(ops),
-            None if rate.bytes_per_s.is_some() => return Err(twice("a bandwidth")),
-            None => rate.bytes_per_s = Some(parse_bytes_per_s(part, text)?),
-        }
-    }
-    Ok(rate)
-}
-
-/// `120 IOPS` or `120 IOPS @ 16 KiB`; `None` for what names no IOPS.
-fn parse_ops(part: &str, whole: &str) -> Result<Option<OpsRate>, (String, String)> {
-    let (figure, norm) = match part.split_once('@') {
-        Some((figure, norm)) => (figure.trim(), Some(norm.trim())),
-        None => (part, None),
-    };
-    let unit = figure
-        .find(|c: char| c.is_alphabetic())
-        .unwrap_or(figure.len());
-    let (number, unit) = figure.split_at(unit);
-    if !unit.eq_ignore_ascii_case("iops") {
-        return match norm {
-            Some(_) => Err((
-                format!("{whole:?}: only IOPS are counted at a size"),
-                "\"120 IOPS @ 16 KiB\"".to_owned(),
-            )),
-            None => Ok(None),
-        };
-    }
-    let per_s = number
-        .trim()
-        .parse()
-        .ok()
-        .filter(|n| (1..=Rate::MAX).contains(n));
-    let Some(per_s) = per_s else {
-        return Err((
-            format!(
-                "{whole:?}: {:?} is not a number of requests a second",
-                number.trim()
-            ),
-            format!(
-                "a whole number from 1 to {}, such as \"500 IOPS\"",
-                Rate::MAX
-            ),
-        ));
-    };
-    let norm = match norm {
-        None => None,
-        Some(norm) => {
-            let bytes = units::parse_bytes(norm).map_err(|error| {
-                let (what, allowed) = explain(&error);
-                (
-                    format!("{whole:?}: the size that counts as one request: {what}"),
-                    allowed,
-                )
-            })?;
-            let fits = u32::try_from(bytes).ok().filter(|&norm| norm > 0);
-            Some(fits.ok_or_else(|| {
-                let what = format!("{whole:?}: a size of {norm} cannot count as one request");
-                (
-                    what,
-                    "1 B to less than 4 GiB, such as \"16 KiB\"".to_owned(),
-                )
-            })?)
-        }
-    };
-    Ok(Some(OpsRate { per_s, norm }))
-}
-
-fn parse_bytes_per_s(part: &str, whole: &str) -> Result<u64, (String, String)> {
-    match units::parse_bandwidth(part) {
-        Ok(rate) if (1..=Rate::MAX).contains(&rate) => Ok(rate),
-        Ok(_) => Err((
-            format!("{whole:?}: a bandwidth of {part}"),
-            "1 B/s to 1 PiB/s".to_owned(),
-        )),
-        Err(error) => {
-            let (what, _) = match part {
-                "" => (format!("{whole:?} leaves a figure out"), String::new()),
-                _ => explain(&error),
-            };
-            Err((what, format!("a rate such as {RATE_EXAMPLES}")))
-        }
-    }
-}
-
 /// Reads an objective's table over `base`, where nothing changes by the clock. `None`: something was
 /// wrong and has been reported.
 pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let new = parts(&mut section, base);
     let mut by_the_clock = false;
     for key in ["timezone", "schedule"] {
@@ -164,14 +64,14 @@ pub(crate) fn parts(section: &mut Section<'_>, base: &Objective) -> Option<Objec
     let mut new = *base;
     // Every part is read, whatever became of the others.
     let good = [
-        set(section, "reservation", rate, &mut new.reservation),
+        set(section, "reservation", Field::rate, &mut new.reservation),
         set(
             section,
             "limit",
             |field| limit(field, &base.limit),
             &mut new.limit,
         ),
-        set(section, "target", rate, &mut new.target),
+        set(section, "target", Field::rate, &mut new.target),
         set(section, "weight", weight, &mut new.weight),
         set(
             section,
@@ -227,48 +127,22 @@ pub(crate) fn is_none(field: &Field<'_>) -> bool {
         || matches!(&field.node.value, Value::Text(text) if text.eq_ignore_ascii_case("none"))
 }
 
-/// Reads a rate, see [`Field::rate`].
-pub(crate) fn rate(field: &Field<'_>) -> Option<Rate> {
-    match &field.node.value {
-        Value::Null => Some(Rate::NONE),
-        Value::Text(text) => match parse_rate(text) {
-            Ok(rate) => Some(rate),
-            Err((what, allowed)) => {
-                field.error(what, &allowed);
-                None
-            }
-        },
-        Value::Integer(_) | Value::Float(_) => {
-            let found = field.node.describe();
-            field.error(
-                format!("{found} is a bare number, its unit is missing"),
-                &format!("\"{found} IOPS\", \"{found} IOPS @ 16 KiB\" or \"{found} MB/s\""),
-            );
-            None
-        }
-        _ => {
-            field.refuse("a rate", RATE_EXAMPLES);
-            None
-        }
-    }
-}
-
 fn limit(field: &Field<'_>, base: &Limit) -> Option<Limit> {
     if is_none(field) {
         return Some(Limit::NONE);
     }
     if !matches!(field.node.value, Value::Table(_)) {
         return Some(Limit {
-            total: rate(field)?,
+            total: field.rate()?,
             ..Limit::NONE
         });
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let mut new = *base;
     let good = [
-        set(&mut section, "total", rate, &mut new.total),
-        set(&mut section, "read", rate, &mut new.read),
-        set(&mut section, "write", rate, &mut new.write),
+        set(&mut section, "total", Field::rate, &mut new.total),
+        set(&mut section, "read", Field::rate, &mut new.read),
+        set(&mut section, "write", Field::rate, &mut new.write),
         set(
             &mut section,
             "burst",
@@ -290,13 +164,13 @@ fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
         write: Rate::NONE,
         length: BURST_LENGTH,
     };
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let mut new = base.unwrap_or(nothing);
     let length = |field: &Field<'_>| field.duration(Nanos::from_millis(1)..=Nanos::from_secs(3600));
     let good = [
-        set(&mut section, "total", rate, &mut new.total),
-        set(&mut section, "read", rate, &mut new.read),
-        set(&mut section, "write", rate, &mut new.write),
+        set(&mut section, "total", Field::rate, &mut new.total),
+        set(&mut section, "read", Field::rate, &mut new.read),
+        set(&mut section, "write", Field::rate, &mut new.write),
         set(&mut section, "length", length, &mut new.length),
     ];
     section.finish();
@@ -338,7 +212,7 @@ fn group(field: &Field<'_>, base: Option<Group>) -> Option<Option<Group>> {
         let named = Group::named(name(field)?);
         return Some(base.filter(|base| base.name == named.name).or(Some(named)));
     };
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let mut new = (base.map(|base| base.name), base.map(|base| base.weight));
     let good = [
         set(
@@ -390,7 +264,7 @@ fn expects(field: &Field<'_>, base: &Expects) -> Option<Expects> {
     if is_none(field) {
         return Some(Expects::NOTHING);
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let mut new = *base;
     let good = [
         set(
@@ -500,6 +374,7 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
 mod tests {
     use super::*;
     use serde_json::json;
+    use tidegate_core::objective::OpsRate;
 
     #[test]
     fn what_is_expected_is_read_and_merged() {

@@ -381,7 +381,7 @@ pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
 }
 
 fn whole(root: &Field<'_>) -> Option<Measured> {
-    let mut section = root.section()?;
+    let mut section = Section::of(root)?;
     let version = section
         .need("version", "version = 1")
         .and_then(|field| field.count(VERSION..=VERSION));
@@ -414,7 +414,7 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
 }
 
 fn curve(field: &Field<'_>) -> Option<MeasuredCurve> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let words = [
         ("read", Some(Direction::Read)),
         ("write", Some(Direction::Write)),
@@ -456,7 +456,7 @@ fn points<T>(
 ) -> Option<Vec<T>> {
     let field = section.need("points", "a list of what was measured, in braces each")?;
     let of = |field: &Field<'_>| {
-        let mut section = field.section()?;
+        let mut section = Section::of(field)?;
         let point = read(&mut section);
         section.finish();
         point
@@ -495,7 +495,7 @@ fn certainty(section: &mut Section<'_>) -> Option<(f64, u32)> {
 }
 
 fn latency(field: &Field<'_>) -> Option<Vec<MeasuredDepth>> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let direction = section
         .need("op", "op = \"read\" or \"write\"")
         .and_then(|field| field.choice(&DIRECTIONS));

@@ -1,76 +1,13 @@
 //! Reading a table field by field: each field is asked for by name, and what nobody asked for
 //! is a mistake.
 
-use std::fmt;
-
 use tidegate_core::names::nearest;
 
 use crate::diagnose::{Diagnostic, Issues, Span};
 use crate::field::Field;
 use crate::names::Names;
 use crate::node::{Entry, Value};
-
-/// Where a field is: what its table is called and the names that lead to it.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Path {
-    /// `vm "oltp"`, or nothing.
-    label: String,
-    /// `objective.limit`, or nothing.
-    names: String,
-    /// What stands between the brackets of its table's heading: `vm.objective.limit`.
-    heading: String,
-}
-
-impl Path {
-    /// The root of a tree that is called `label`.
-    pub(crate) fn labelled(label: impl Into<String>) -> Path {
-        Path {
-            label: label.into(),
-            ..Path::default()
-        }
-    }
-
-    /// The same place, called `label` from here on.
-    pub(crate) fn relabelled(&self, label: impl Into<String>) -> Path {
-        Path {
-            label: label.into(),
-            names: String::new(),
-            heading: self.heading.clone(),
-        }
-    }
-
-    /// The field `key` of the table that is here.
-    pub(crate) fn key(&self, key: &str) -> Path {
-        let dot = |names: &str| if names.is_empty() { "" } else { "." };
-        Path {
-            label: self.label.clone(),
-            names: format!("{}{}{key}", self.names, dot(&self.names)),
-            heading: format!("{}{}{key}", self.heading, dot(&self.heading)),
-        }
-    }
-
-    /// Element `index`, from zero, of the list that is here.
-    pub(crate) fn element(&self, index: usize) -> Path {
-        Path {
-            names: format!("{}[{index}]", self.names),
-            ..self.clone()
-        }
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.label.is_empty() && self.names.is_empty() {
-            return Ok(());
-        }
-        let colon = if self.label.is_empty() || self.names.is_empty() {
-            ""
-        } else {
-            ": "
-        };
-        write!(f, "{}{colon}{}", self.label, self.names)
-    }
-}
+use crate::path::Path;
 
 /// A table being read.
 #[derive(Debug)]
@@ -83,15 +20,19 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The entries of the table that `field` is.
-    pub(crate) fn new(entries: &'a [Entry], field: &Field<'a>) -> Section<'a> {
-        Section {
+    /// The table that `field` is. `None`: it is none, which has been reported.
+    pub fn of(field: &Field<'a>) -> Option<Section<'a>> {
+        let Value::Table(entries) = &field.node.value else {
+            field.error(format!("found {}, expected a table", field.describe()), "");
+            return None;
+        };
+        Some(Section {
             entries,
             known: Vec::new(),
             path: field.path.clone(),
             span: field.node.span.clone(),
             issues: field.issues,
-        }
+        })
     }
 
     /// The field named `key`; from now on it is known.
@@ -240,7 +181,7 @@ mod tests {
     #[test]
     fn one_bracket_for_two_is_answered_with_the_whole_heading() {
         fn list<'a>(field: &Field<'a>, key: &'static str) -> Vec<Field<'a>> {
-            let mut section = field.section().expect("a table");
+            let mut section = Section::of(field).expect("a table");
             let list = section.take_tables(key);
             section.finish();
             list

@@ -81,9 +81,9 @@ pub(crate) fn scheduler<T>(
     read: impl FnOnce(&mut Section<'_>, PolicySpec) -> Option<T>,
 ) -> Result<T, ExperimentError> {
     let from = |root: &Field<'_>| {
-        let mut root = root.section()?;
+        let mut root = Section::of(root)?;
         let needed = root.need(name, "a table with its policy")?;
-        let mut section = needed.section()?;
+        let mut section = Section::of(&needed)?;
         let policy = section.need("policy", "policy = \"cfq\"");
         let policy = policy.and_then(|field| policy::from_field(&field))?;
         let scheduler = read(&mut section, policy);

@@ -26,7 +26,7 @@ const ZONE_MAX: usize = 64;
 /// Reads an objective's table over what was there, `schedule` and `timezone` with it. `None`:
 /// something was wrong and has been reported.
 pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let base = objective::parts(&mut section, &was.base);
     let zone = match section.take("timezone") {
         Some(field) => zone(&field),
@@ -96,7 +96,7 @@ fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec
 }
 
 fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let when = when(field, &mut section);
     let force = section.read("force", false, Field::flag);
     let parts = objective::parts(&mut section, base);

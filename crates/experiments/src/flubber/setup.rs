@@ -3,7 +3,7 @@
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
 use crate::frame::Variant;
-use tidegate_config::{objective, policy};
+use tidegate_config::{Section, objective, policy};
 use tidegate_core::objective::Objective;
 use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::time::Nanos;
@@ -150,7 +150,7 @@ fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, Exper
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
         let objectives = section.read("objective", Vec::new(), |field| {
-            let section = field.section()?;
+            let section = Section::of(field)?;
             let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
             // Tenants of other cases are passed over.
             let of_case = section.entries().filter_map(|(entry, field)| {

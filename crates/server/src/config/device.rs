@@ -74,7 +74,7 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
         config: None,
         field: field.clone(),
     };
-    let Some(mut section) = field.section() else {
+    let Some(mut section) = Section::of(&field) else {
         return draft;
     };
     let known = &mut draft.known;

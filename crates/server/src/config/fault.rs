@@ -69,7 +69,7 @@ pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Ru
 }
 
 fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let on = section.read("on", Ops::ANY, operations);
     let from = section.read("from", 0, |field| field.bytes(0..=u64::MAX - 1));
     let length = section.take("length");

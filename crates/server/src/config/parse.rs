@@ -116,7 +116,7 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// Reads the whole file. `None`: something was wrong and has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
-    let mut section = root.section()?;
+    let mut section = Section::of(root)?;
     let mut sockets = Taken::default();
     let daemon = match section.take("daemon") {
         Some(field) => daemon(&field),
@@ -191,7 +191,7 @@ fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
 }
 
 fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let default = DaemonConfig::default();
     let mut time = |key, default: Duration| {
         let default = Nanos(default.as_nanos() as u64);
@@ -210,7 +210,7 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
 }
 
 fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Option<ControlConfig> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let socket = match section.take("socket") {
         Some(field) => context.socket_path(&field).inspect(|path| {
             (taken.names).claim(&path.display().to_string(), "socket", &field);
@@ -238,7 +238,7 @@ fn store(
     sockets: &mut Taken,
     files: &mut Names,
 ) -> Option<StoreConfig> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let example = "the file that keeps what shall survive a restart: path = \"tidegate.redb\"";
     let path = section.need("path", example).and_then(|field| {
         let path = context.path(&field)?;
@@ -267,7 +267,7 @@ fn listeners(
     fields
         .iter()
         .map(|field| {
-            let mut section = field.section()?;
+            let mut section = Section::of(field)?;
             let address = address(&mut section, context, taken);
             let exports = match section.take("exports") {
                 Some(field) => offered(&field, exports),

@@ -137,7 +137,7 @@ pub fn disk_from_json(
 /// Everything that is wrong with it.
 pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     document::read_json(json, "", |field| {
-        let mut section = field.section()?;
+        let mut section = Section::of(field)?;
         let size = section.need("size", "size = \"20 GiB\"");
         let size = size.and_then(|field| field.bytes(1..=SIZE_MAX));
         section.finish();
@@ -168,7 +168,7 @@ fn read(
     base: &Path,
 ) -> Option<VmConfig> {
     let field = field.labelled("vm");
-    let mut section = field.section()?;
+    let mut section = Section::of(&field)?;
     let name = section.own_name("VM", "oltp", &mut seen.vms);
     let device = device(&mut section, devices);
     let background = section.read("background", false, Field::flag);
@@ -252,7 +252,7 @@ fn disk(
     seen: &mut Seen<'_>,
     base: &Path,
 ) -> Option<DiskConfig> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let kind = device.and_then(|device| devices[device].kind);
     let export = export(&mut section, field, vm, seen);
     let path = path(&mut section, kind, seen, base);

@@ -109,7 +109,7 @@ pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'sta
 
 /// `[host]`, which has nothing but `cpu`.
 pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let cpu = section.need(
         "cpu",
         "[host.cpu] with pcpus = 4 and scheduler = \"credit2\"",
@@ -120,7 +120,7 @@ pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
 }
 
 fn machine(field: &Field<'_>) -> Option<HostCpu> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let machine = vcpu::host(Some(&mut section));
     let scheduler = section
         .need("scheduler", "scheduler = \"credit2\"")
@@ -142,7 +142,7 @@ fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&[("none", None)]);
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let usual = Driver::default();
     let cpu = vcpu::cpu(&mut section, all);
     let submit = step(&mut section, "submit", usual.submit);
@@ -162,7 +162,7 @@ pub(super) fn vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
         field.error(what, "add [host.cpu] with scheduler = \"credit2\"");
         return None;
     };
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let usual = VmCpu::default();
     let cpu = vcpu::cpu(&mut section, all);
     let issue = step(&mut section, "issue", usual.issue);

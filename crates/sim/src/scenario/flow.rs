@@ -83,7 +83,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Flow> {
 }
 
 fn on_and_off(field: &Field<'_>) -> Option<Bursts> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let on = section.need("on", "on = \"1 s\"").and_then(|f| times(&f));
     let off = section.need("off", "off = \"4 s\"").and_then(|f| times(&f));
     section.finish();

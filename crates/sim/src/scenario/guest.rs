@@ -1,7 +1,7 @@
 //! Reading what stands between a job and its disk: page cache, journal, copies.
 
 use super::job::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR, sectors};
-use tidegate_config::Field;
+use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 use tidegate_workload::guest::{CopyTo, Journal, PageCache};
 
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 
 /// `page_cache = { hit_percent = 36, merge_limit = "44 KiB", ... }`
 pub(super) fn page_cache(field: &Field<'_>) -> Option<PageCache> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let hit_percent = section.read("hit_percent", 0, |field| field.count(0..=99));
     let merge_limit = section.read("merge_limit", PAGE, |field| {
         sectors(field, SECTOR..=LARGEST_REQUEST)
@@ -32,7 +32,7 @@ pub(super) fn page_cache(field: &Field<'_>) -> Option<PageCache> {
 }
 
 fn journal(field: &Field<'_>) -> Option<Journal> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let offset = section.read("offset", 0, |field| sectors(field, 0..=LARGEST));
     let size = section
         .need("size", "how large it is: size = \"128 MiB\"")
@@ -54,7 +54,7 @@ fn journal(field: &Field<'_>) -> Option<Journal> {
 
 /// `copy_to = { offset = "12 GiB", piece = "4 MiB" }`
 pub(super) fn copy_to(field: &Field<'_>) -> Option<CopyTo> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let offset = section
         .need("offset", "where the copy begins: offset = \"12 GiB\"")
         .and_then(|field| sectors(&field, 0..=LARGEST));

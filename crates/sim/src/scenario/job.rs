@@ -75,7 +75,7 @@ pub(super) fn read(
 }
 
 fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let bytes = |field: &Field<'_>| sectors(field, 0..=LARGEST);
     let name = section.read("name", format!("job{}", index + 1), |field| field.name());
     let offset = section.read("offset", 0, bytes);
@@ -199,7 +199,7 @@ fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library)
 /// A time, or how times are drawn.
 pub(super) fn times(field: &Field<'_>) -> Option<TimeDistribution> {
     let any = Nanos::ZERO..=LONGEST;
-    if let Some(Some(mut section)) = is_table(field).then(|| field.section()) {
+    if let Some(Some(mut section)) = is_table(field).then(|| Section::of(field)) {
         let kind = section
             .need("distribution", "distribution = \"exponential\"")
             .and_then(|field| {
@@ -321,7 +321,7 @@ fn by_operation(
         let all = read(field)?;
         return Some([all.clone(), all.clone(), all]);
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let of = ["read", "write", "trim"];
     let sizes = of.map(|key| section.read(key, Sizes::fixed(default), &read));
     section.finish();

@@ -57,7 +57,7 @@ pub fn read(
 }
 
 fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -> Option<Scenario> {
-    let mut section = root.section()?;
+    let mut section = Section::of(root)?;
     let title = section.read("title", String::new(), |field| {
         field.text().map(str::to_owned)
     });
@@ -133,7 +133,7 @@ fn read_device(
     instead: Option<&PolicySpec>,
 ) -> Option<Device> {
     let field = field.labelled("device");
-    let mut section = field.section()?;
+    let mut section = Section::of(&field)?;
     let name = section.own_name("device", "disk", names);
     let model = section
         .need("model", "what it is: model = \"hdd-7200-1tb\"")
@@ -218,7 +218,7 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
 
 /// How hosts hear of each other.
 fn exchange(field: &Field<'_>) -> Option<Exchange> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let delay = time(&mut section, "delay");
     let loss = section.read("loss", 0, Field::thousandths);
     section.finish();
@@ -230,7 +230,7 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
 
 /// What lies between a device and its hosts.
 fn path(field: &Field<'_>) -> Option<Path> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let submit = time(&mut section, "submit");
     let complete = time(&mut section, "complete");
     section.finish();
@@ -255,7 +255,7 @@ fn changes(
 ) -> Option<Vec<Change>> {
     let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
         .map(|field| {
-            let mut section = field.section()?;
+            let mut section = Section::of(field)?;
             let at = section
                 .need("at", "when: at = \"30 s\"")
                 .and_then(|field| within(&field, duration));

@@ -29,7 +29,7 @@ const MODES: [(&str, Word); 3] = [
 /// `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`: something was
 /// wrong and has been reported.
 pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let format = section.read("format", None, |field| {
         let all = Format::ALL.map(|format| (format.name(), format));
         field.choice(&all).map(Some)
@@ -118,7 +118,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if !is_table(field) {
         return field.duration(Nanos(1)..=LONGEST).map(Deadline::Fixed);
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let tolerance = section
         .need(
             "tolerance",

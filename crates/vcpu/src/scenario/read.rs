@@ -34,7 +34,7 @@ pub fn read(
 }
 
 fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
-    let mut section = root.section()?;
+    let mut section = Section::of(root)?;
     let title = section.read("title", String::new(), |f| f.text().map(str::to_owned));
     let duration = section
         .need("duration", "how long it lasts: duration = \"10 s\"")
@@ -79,7 +79,7 @@ fn table<T>(
     let Some(field) = section.take(key) else {
         return read(None);
     };
-    let mut inner = field.section()?;
+    let mut inner = Section::of(&field)?;
     let value = read(Some(&mut inner));
     inner.finish();
     value
@@ -116,7 +116,7 @@ pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&names).and_then(SchedulerSpec::named);
     }
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let name = section
         .need("name", "name = \"credit2\"")
         .and_then(|field| field.choice(&names));

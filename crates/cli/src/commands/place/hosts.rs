@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tidegate_config::{Field, Names, document};
+use tidegate_config::{Field, Names, Section, document};
 use tidegate_place::{Bandwidth, MOST};
 
 use super::kept::KeptHost;
@@ -47,7 +47,7 @@ pub(super) fn from_anywhere(socket: &Path) -> Result<String> {
 }
 
 fn hosts(root: &Field<'_>) -> Option<HostsFile> {
-    let mut section = root.section()?;
+    let mut section = Section::of(root)?;
     let grace = section.read("grace", None, |field| field.thousandths().map(Some));
     let mut names = Names::default();
     let fields = section.take_tables("host");
@@ -67,7 +67,7 @@ fn hosts(root: &Field<'_>) -> Option<HostsFile> {
 
 fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
     let field = field.labelled("host");
-    let mut section = field.section()?;
+    let mut section = Section::of(&field)?;
     let name = section.own_name("host", "a", names);
     let bandwidth = section
         .need(

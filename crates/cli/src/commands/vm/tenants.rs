@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use tidegate_config::{Field, document};
+use tidegate_config::{Field, Section, document};
 use tidegate_report::{Cell, Table, Tone};
 use tidegate_server::control::Removed;
 use tidegate_server::control::view::VmView;
@@ -96,7 +96,7 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> Value {
 fn from_file(file: &Path) -> Result<Vec<Value>> {
     let text = document::read_text(file).map_err(Problem::new)?;
     let loaded = document::read(&text, &file.display().to_string(), |root: &Field<'_>| {
-        let mut section = root.section()?;
+        let mut section = Section::of(root)?;
         let vms = section.take_tables("vm");
         if vms.is_empty() {
             section.error("there is no VM in it", "a [[vm]], as in the configuration");

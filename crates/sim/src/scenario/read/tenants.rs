@@ -58,7 +58,7 @@ impl Reader<'_> {
         background: bool,
     ) -> Option<(Tenant, Option<u64>)> {
         let field = field.labelled(key);
-        let mut section = field.section()?;
+        let mut section = Section::of(&field)?;
         let example = if background { "backup" } else { "oltp" };
         let name = section.own_name(noun(background), example, &mut self.names);
         let most = MOST_TENANTS as u64;
@@ -169,7 +169,7 @@ fn noun(background: bool) -> &'static str {
 }
 
 fn delay(field: &Field<'_>) -> Option<Delay> {
-    let mut section = field.section()?;
+    let mut section = Section::of(field)?;
     let submit = time(&mut section, "submit");
     let complete = time(&mut section, "complete");
     let processor = time(&mut section, "processor");

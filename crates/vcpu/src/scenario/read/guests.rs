@@ -69,7 +69,7 @@ fn vm(
     places: &[(String, usize)],
 ) -> Option<(VmSpec, Option<u64>)> {
     let field = field.labelled("vm");
-    let mut section = field.section()?;
+    let mut section = Section::of(&field)?;
     let name = section.own_name("VM", "web", taken);
     let count = section.read("count", None, |f| f.count(1..=MOST_VMS).map(Some));
     let cpu = cpu(&mut section, all);
@@ -115,7 +115,7 @@ fn part<T>(
     let Some(field) = section.take(key) else {
         return Some(None);
     };
-    let mut inner = field.section()?;
+    let mut inner = Section::of(&field)?;
     let value = read(&mut inner);
     inner.finish();
     value.map(Some)
