@@ -2,9 +2,11 @@
 //! is a mistake.
 
 use tidegate_core::names::nearest;
+use tidegate_core::time::Nanos;
 
 use crate::diagnose::{Diagnostic, Issues, Span};
 use crate::field::Field;
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 use crate::names::Names;
 use crate::node::{Entry, Value};
 use crate::path::Path;
@@ -14,6 +16,8 @@ use crate::path::Path;
 pub struct Section<'a> {
     entries: &'a [Entry],
     known: Vec<&'static str>,
+    /// What the table may say; `None`: what the reader asks for.
+    info: Option<&'static SectionInfo>,
     path: Path,
     span: Span,
     issues: &'a Issues,
@@ -29,14 +33,52 @@ impl<'a> Section<'a> {
         Some(Section {
             entries,
             known: Vec::new(),
+            info: None,
             path: field.path.clone(),
             span: field.node.span.clone(),
             issues: field.issues,
         })
     }
 
+    /// The table that `field` is, which may have the keys of `info` and no other. `None`: it is no
+    /// table, which has been reported.
+    pub fn with_keys(field: &Field<'a>, info: &'static SectionInfo) -> Option<Section<'a>> {
+        let info = Some(info);
+        Section::of(field).map(|section| Section { info, ..section })
+    }
+
+    /// The field of a key, and an error where it is required and missing.
+    pub fn required(&mut self, key: &KeyInfo) -> Option<Field<'a>> {
+        match key.default {
+            KeyDefault::Required(example) => self.need(key.name, example),
+            KeyDefault::Value(_) => self.take(key.name),
+        }
+    }
+
+    /// The field of a key that is a number, in the unit of its kind. `None`: it is wrong, or is
+    /// required and missing, which has been reported.
+    pub fn number(&mut self, key: &KeyInfo) -> Option<u64> {
+        let field = match key.default {
+            KeyDefault::Required(example) => self.need(key.name, example)?,
+            KeyDefault::Value(default) => match self.take(key.name) {
+                Some(field) => field,
+                None => return Some(default),
+            },
+        };
+        match key.kind {
+            KeyKind::Count => field.count(key.min..=key.max),
+            KeyKind::Bytes => field.bytes(key.min..=key.max),
+            KeyKind::Duration => {
+                (field.duration(Nanos(key.min)..=Nanos(key.max))).map(|time| time.0)
+            }
+            KeyKind::Path => unreachable!("a path is no number"),
+        }
+    }
+
     /// The field named `key`; from now on it is known.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
+        let listed = self.info.is_none_or(|info| info.has(key));
+        debug_assert!(listed, "`{key}` is not in the section's table of keys");
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -153,7 +195,13 @@ impl<'a> Section<'a> {
     }
 
     /// Reports every field that nobody asked for, with the known one that may have been meant.
+    ///
+    /// # Panics
+    /// In debug builds, where a key of the section's table was never asked for.
     pub fn finish(self) {
+        for key in self.info.iter().flat_map(|info| info.keys) {
+            debug_assert!(self.known.contains(&key.name), "`{}` is not read", key.name);
+        }
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
                 self.unknown(entry, &self.known);

@@ -26,6 +26,7 @@ use crate::fault::Rule;
 mod device;
 pub mod fault;
 pub mod job;
+mod keys;
 mod objective_view;
 mod overcommit;
 mod parse;

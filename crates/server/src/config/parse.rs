@@ -11,7 +11,7 @@ use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
 use super::{
-    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device,
+    Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device, keys,
     overcommit, vm,
 };
 
@@ -19,8 +19,6 @@ use super::{
 pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
 /// Only the daemon's own user.
 const DEFAULT_SOCKET_MODE: u32 = 0o600;
-/// What is learnt in a minute is soon learnt again.
-const DEFAULT_LEARNT_EVERY: Nanos = Nanos::from_secs(60);
 /// What fits into `sockaddr_un`, with its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -191,21 +189,13 @@ fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
 }
 
 fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
-    let mut section = Section::of(field)?;
-    let default = DaemonConfig::default();
-    let mut time = |key, default: Duration| {
-        let default = Nanos(default.as_nanos() as u64);
-        let read = section.read(key, default, |field| {
-            field.duration(Nanos::SECOND..=Nanos::from_secs(3600))
-        });
-        read.map(|time| Duration::from_nanos(time.0))
-    };
-    let open_within = time("open_within", default.open_within);
-    let stop_within = time("stop_within", default.stop_within);
+    let mut section = Section::with_keys(field, &keys::DAEMON)?;
+    let open_within = section.number(&keys::OPEN_WITHIN);
+    let stop_within = section.number(&keys::STOP_WITHIN);
     section.finish();
     Some(DaemonConfig {
-        open_within: open_within?,
-        stop_within: stop_within?,
+        open_within: Duration::from_nanos(open_within?),
+        stop_within: Duration::from_nanos(stop_within?),
     })
 }
 
@@ -238,22 +228,19 @@ fn store(
     sockets: &mut Taken,
     files: &mut Names,
 ) -> Option<StoreConfig> {
-    let mut section = Section::of(field)?;
-    let example = "the file that keeps what shall survive a restart: path = \"tidegate.redb\"";
-    let path = section.need("path", example).and_then(|field| {
+    let mut section = Section::with_keys(field, &keys::STORE)?;
+    let path = section.required(&keys::STORE_PATH).and_then(|field| {
         let path = context.path(&field)?;
         let name = path.display().to_string();
         sockets.names.claim(&name, "file", &field);
         files.claim(&name, "file", &field);
         Some(path)
     });
-    let learnt_every = section.read("learnt_every", DEFAULT_LEARNT_EVERY, |field| {
-        field.duration(Nanos::SECOND..=Nanos::from_secs(3600))
-    });
+    let learnt_every = section.number(&keys::LEARNT_EVERY);
     section.finish();
     Some(StoreConfig {
         path: path?,
-        learnt_every: learnt_every?,
+        learnt_every: Nanos(learnt_every?),
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }
