@@ -1,0 +1,139 @@
+//! Numbers of methods: of a type, and of what others see of it.
+
+use std::collections::BTreeMap;
+
+use super::{Moves, Rule};
+use crate::{
+    Finding, Workspace,
+    modules::{Crate, ModulePath, Target},
+};
+
+/// Functions of a type's inherent impls, or of a trait.
+const MAX_METHODS: usize = 60;
+/// Those that are `pub` or `pub(crate)`.
+const MAX_PUBLIC: usize = 30;
+
+pub(super) const METHODS: Rule = Rule {
+    name: "methods",
+    says: "a type or trait has at most 60 methods",
+    remedy: "split the type into parts that own their fields",
+    moves: Moves::WithItem,
+    find: |workspace| find(workspace, METHODS.name, MAX_METHODS, |count| count.all),
+};
+
+pub(super) const SURFACE: Rule = Rule {
+    name: "public-methods",
+    says: "a type or trait has at most 30 methods that are `pub` or `pub(crate)`",
+    remedy: "put a part with methods of its own behind an accessor, or narrow their visibility",
+    moves: Moves::WithItem,
+    find: |workspace| find(workspace, SURFACE.name, MAX_PUBLIC, |count| count.public),
+};
+
+#[derive(Clone, Copy, Default)]
+struct Count {
+    all: usize,
+    public: usize,
+}
+
+fn find(
+    workspace: &Workspace,
+    rule: &'static str,
+    max: usize,
+    figure: fn(Count) -> usize,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for of in &workspace.crates {
+        for ((module, name), count) in count(workspace, of) {
+            let Some(home) = of.modules.get(&module) else {
+                continue;
+            };
+            let figure = figure(count);
+            if figure <= max {
+                continue;
+            }
+            let source = &workspace.sources[home.source];
+            found.push(Finding {
+                rule,
+                place: source.path.clone(),
+                item: Some(name.clone()),
+                line: source.facts.scopes[home.scope]
+                    .items
+                    .get(&name)
+                    .map_or(0, |item| item.line),
+                figure,
+                what: format!("`{name}` has {figure}, at most {max} are allowed"),
+            });
+        }
+    }
+    found
+}
+
+/// Methods of each type and trait, by the module that defines it and its name.
+fn count(workspace: &Workspace, of: &Crate) -> BTreeMap<(ModulePath, String), Count> {
+    let mut counts: BTreeMap<(ModulePath, String), Count> = BTreeMap::new();
+    for (path, module) in &of.modules {
+        let scope = &workspace.sources[module.source].facts.scopes[module.scope];
+        for (name, item) in scope
+            .items
+            .iter()
+            .filter(|(_, item)| item.trait_methods > 0)
+        {
+            let all = item.trait_methods;
+            counts.insert((path.clone(), name.clone()), Count { all, public: all });
+        }
+        for inherent in &scope.impls {
+            let target = of.resolve(&workspace.sources, path, &inherent.target);
+            let Some(Target::Item { module, name }) = target else {
+                continue;
+            };
+            let count = counts.entry((module, name)).or_default();
+            count.all += inherent.methods.len();
+            count.public += inherent
+                .methods
+                .iter()
+                .filter(|method| method.public)
+                .count();
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn impl_of(visibility: &str, methods: std::ops::Range<usize>) -> String {
+        let methods: String = methods
+            .map(|n| format!("{visibility} fn m{n}() {{}}\n"))
+            .collect();
+        format!("impl T {{ {methods} }}")
+    }
+
+    fn figures(rule: &Rule, root: &str, part: &str) -> Vec<usize> {
+        let files = [
+            ("crates/a/src/lib.rs", root),
+            ("crates/a/src/part.rs", part),
+        ];
+        super::super::found(rule, &files)
+            .into_iter()
+            .map(|finding| finding.figure)
+            .collect()
+    }
+
+    #[test]
+    fn methods_add_up_over_impls_and_files() {
+        let root = format!("struct T; mod part; {}", impl_of("", 0..40));
+        let part = |methods: usize| format!("use super::T; {}", impl_of("", 40..40 + methods));
+        assert_eq!(figures(&METHODS, &root, &part(20)), []);
+        assert_eq!(figures(&METHODS, &root, &part(21)), [61]);
+        assert_eq!(figures(&SURFACE, &root, &part(21)), []);
+    }
+
+    #[test]
+    fn public_methods_are_counted_apart() {
+        let root = |visibility| format!("struct T; mod part; {}", impl_of(visibility, 0..31));
+        assert_eq!(figures(&SURFACE, &root("pub"), ""), [31]);
+        assert_eq!(figures(&SURFACE, &root("pub(crate)"), ""), [31]);
+        assert_eq!(figures(&SURFACE, &root("pub(super)"), ""), []);
+    }
+}
