@@ -85,8 +85,8 @@ pub struct Agent<H: Host> {
 }
 
 impl<H: Host> Agent<H> {
-    /// Jobs begin now. `capacity`: what the disk does in bytes a second; `None`: as much as is ever seen.
-    /// Priorities are looked at anew every `interval`. With `dry_run` nothing is set.
+    /// Jobs begin now. `capacity`: what the disk does in bytes a second; `None`: as much as is ever
+    /// seen. Priorities are looked at anew every `interval`. With `dry_run` nothing is set.
     ///
     /// # Errors
     /// Somebody is not there, or cannot be looked at.
@@ -174,8 +174,9 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// How long it may wait with its next look: a second, or an interval if that is shorter. Sooner as a job comes
-    /// to its end, for of a process that has gone nobody says any more what it moved.
+    /// How long it may wait with its next look: a second, or an interval if that is shorter. Sooner
+    /// as a job comes to its end, for of a process that has gone nobody says any more what it
+    /// moved.
     pub fn next_look(&self, now: Nanos) -> Nanos {
         let most = LOOK.min(self.interval);
         let running = (self.courses.iter().enumerate())
@@ -188,7 +189,8 @@ impl<H: Host> Agent<H> {
         soon.map_or(most, |soon| soon.clamp(SOONEST.min(most), most))
     }
 
-    /// Bytes a second that somebody may move: the whole disk's, or its own where that is not known or was less.
+    /// Bytes a second that somebody may move: the whole disk's, or its own where that is not known
+    /// or was less.
     fn most(&self, who: usize, now: Nanos) -> u64 {
         let (bytes, last) = self.moved[who];
         let own = per_s(bytes, now.since(self.since)).max(last.unwrap_or(0));

@@ -52,15 +52,16 @@ impl Books {
         Ok(())
     }
 
-    /// The bytes of each process since the last look, and since it began where it is new. Who cannot be looked
-    /// at is not among them.
+    /// The bytes of each process since the last look, and since it began where it is new. Who
+    /// cannot be looked at is not among them.
     pub(crate) fn look<'a>(
         &mut self,
         host: &mut impl Host,
         found: impl Iterator<Item = &'a Process>,
     ) -> HashMap<Thread, u64> {
         let mut found: Vec<Process> = found.copied().collect();
-        // Parents before their children: one that ends meanwhile is seen to have gone no later than with its heir.
+        // Parents before their children: one that ends meanwhile is seen to have gone no later than
+        // with its heir.
         found.sort_by_key(|process| (process.thread.began, process.thread.id));
         let (mut moved, mut seen) = (HashMap::new(), HashMap::new());
         for Process { thread, parent } in found {
@@ -77,8 +78,9 @@ impl Books {
         moved
     }
 
-    /// Takes what was counted of those that ended from what their heirs seem to have moved. An heir that moved
-    /// less did not get it yet: it may in the next look, or does not wait for its children.
+    /// Takes what was counted of those that ended from what their heirs seem to have moved. An heir
+    /// that moved less did not get it yet: it may in the next look, or does not wait for its
+    /// children.
     fn settle(&mut self, before: &HashMap<Thread, Seen>, moved: &mut HashMap<Thread, u64>) {
         let mut has_it = |passed: &Passed| match moved.get_mut(&passed.heir) {
             Some(bytes) if *bytes >= passed.bytes => {

@@ -18,7 +18,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// The processes that one of these starts are of the same target. A cgroup says itself who is in it.
+    /// The processes that one of these starts are of the same target. A cgroup says itself who is
+    /// in it.
     pub(crate) fn has_offspring(&self) -> bool {
         !matches!(self, Target::Cgroup(_))
     }
@@ -92,8 +93,8 @@ pub trait Host {
     /// The processes that a process started and that run now.
     fn children(&mut self, process: Thread) -> Vec<Process>;
 
-    /// Bytes that a process has read from and written to disks since it began, with those of the children that
-    /// it waited for.
+    /// Bytes that a process has read from and written to disks since it began, with those of the
+    /// children that it waited for.
     ///
     /// # Errors
     /// It has gone, or its books are not for this user.

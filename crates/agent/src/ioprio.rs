@@ -46,7 +46,8 @@ impl IoPriority {
     /// Gives it to a thread.
     ///
     /// # Errors
-    /// There is no such thread, it is somebody else's, or real time is not for this user (`CAP_SYS_NICE`).
+    /// There is no such thread, it is somebody else's, or real time is not for this user
+    /// (`CAP_SYS_NICE`).
     pub fn set(self, thread: u32) -> io::Result<()> {
         let (thread, priority) = (thread as libc::c_int, libc::c_int::from(self.0));
         // SAFETY: the call takes numbers only and touches no memory of this process.

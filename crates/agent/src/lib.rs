@@ -1,12 +1,13 @@
 //! PriDyn for hosts whose VMs do not use Tidegate's disks: the priority manager of
-//! [`tidegate_core::jobs`] over running processes. What they moved is read from `/proc`, their I/O classes are
-//! set thread by thread, for disks whose scheduler honours them (BFQ, mq-deadline).
+//! [`tidegate_core::jobs`] over running processes. What they moved is read from `/proc`, their I/O
+//! classes are set thread by thread, for disks whose scheduler honours them (BFQ, mq-deadline).
 //!
-//! A process counts with those that come of it, each for one VM alone (`offspring`); what a process moved is
-//! its parent's, too, once it has ended, and is counted once (`books`).
+//! A process counts with those that come of it, each for one VM alone (`offspring`); what a process
+//! moved is its parent's, too, once it has ended, and is counted once (`books`).
 //!
-//! [`Agent`] decides and keeps books, and reaches the host through [`Host`] alone; [`Linux`] is the real one.
-//! It owns no clock: whoever drives it says what time it is, and at the end has it put everything back.
+//! [`Agent`] decides and keeps books, and reaches the host through [`Host`] alone; [`Linux`] is the
+//! real one. It owns no clock: whoever drives it says what time it is, and at the end has it put
+//! everything back.
 
 mod agent;
 mod books;

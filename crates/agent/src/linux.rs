@@ -9,7 +9,8 @@ use crate::ioprio::IoPriority;
 
 /// Where libvirt's QEMU driver notes its domains' processes.
 const LIBVIRT: [&str; 2] = ["/run/libvirt/qemu", "/var/run/libvirt/qemu"];
-/// Of `/proc/PID/stat`: the parent is its 4th field, the second behind the name; when it began the 22nd.
+/// Of `/proc/PID/stat`: the parent is its 4th field, the second behind the name; when it began the
+/// 22nd.
 const PARENT: usize = 1;
 const BEGAN: usize = 19;
 
@@ -38,8 +39,8 @@ impl Linux {
         }
     }
 
-    /// Whether this kernel says which processes a process started (`CONFIG_PROC_CHILDREN`); without it those
-    /// that a named process starts are not found.
+    /// Whether this kernel says which processes a process started (`CONFIG_PROC_CHILDREN`); without
+    /// it those that a named process starts are not found.
     pub fn knows_children(&self) -> bool {
         self.proc.join("thread-self/children").is_file()
     }
@@ -85,7 +86,8 @@ impl Linux {
     }
 }
 
-/// What a process or thread says of itself; its name may hold anything, also parentheses and spaces.
+/// What a process or thread says of itself; its name may hold anything, also parentheses and
+/// spaces.
 fn parse(id: u32, stat: &str) -> Option<Process> {
     let (_, behind) = stat.rsplit_once(')')?;
     let field = |n: usize| behind.split_whitespace().nth(n);

@@ -1,4 +1,5 @@
-//! Somebody whose processes are watched: what they moved, and what their threads' priorities were before.
+//! Somebody whose processes are watched: what they moved, and what their threads' priorities were
+//! before.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,8 +27,8 @@ pub(crate) struct Member {
     listed: Vec<Thread>,
     /// Threads that were touched.
     threads: HashMap<Thread, Kept>,
-    /// What the first thread had that was touched. Threads that begin later inherit what is in force then,
-    /// so theirs says nothing.
+    /// What the first thread had that was touched. Threads that begin later inherit what is in
+    /// force then, so theirs says nothing.
     before: Option<IoPriority>,
     /// What was given to its threads so far.
     given: HashSet<IoPriority>,
@@ -60,7 +61,8 @@ impl Member {
         }
     }
 
-    /// The processes that its target names. A number that is used again is somebody else's, who is left alone.
+    /// The processes that its target names. A number that is used again is somebody else's, who is
+    /// left alone.
     pub(crate) fn named(&mut self, host: &mut impl Host) -> Result<Vec<Process>, TargetError> {
         let mut named = host.processes(&self.target)?;
         if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
@@ -92,8 +94,8 @@ impl Member {
         !self.processes.is_empty()
     }
 
-    /// Lists its threads. Those that were touched and are none of its own any more, since their process left its
-    /// cgroup, get back what they had.
+    /// Lists its threads. Those that were touched and are none of its own any more, since their
+    /// process left its cgroup, get back what they had.
     pub(crate) fn gather(&mut self, host: &mut impl Host) {
         let processes = self.processes.iter();
         self.listed = processes
@@ -110,8 +112,8 @@ impl Member {
         });
     }
 
-    /// Gives all its threads that were gathered, new ones too, the priority of a class; best effort is what they
-    /// had before. Returns why the first one that refused did.
+    /// Gives all its threads that were gathered, new ones too, the priority of a class; best effort
+    /// is what they had before. Returns why the first one that refused did.
     pub(crate) fn apply(
         &mut self,
         host: &mut impl Host,

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use crate::host::{Host, Process, TargetError, Thread, runs};
 use crate::member::Member;
 
-/// The processes of everybody that run now. One belongs to who names it, or else to the first of those whose
-/// processes it comes of; nobody has what somebody else has. Processes whose parents have ended stay where
-/// they were.
+/// The processes of everybody that run now. One belongs to who names it, or else to the first of
+/// those whose processes it comes of; nobody has what somebody else has. Processes whose parents
+/// have ended stay where they were.
 pub(crate) fn find(
     host: &mut impl Host,
     members: &mut [Member],

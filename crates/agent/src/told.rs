@@ -31,8 +31,8 @@ pub enum State {
         early: Nanos,
         /// Behind it by so much.
         late: Nanos,
-        /// Its processes ended with these bytes left, which is no more than they may have moved since they were
-        /// looked at last.
+        /// Its processes ended with these bytes left, which is no more than they may have moved
+        /// since they were looked at last.
         unseen: u64,
     },
     /// Its processes ended before its bytes had moved.
@@ -64,7 +64,8 @@ pub enum Event {
         /// Which.
         class: Class,
     },
-    /// A job cannot be met, whatever others give up; it is no more helped until a job begins or ends.
+    /// A job cannot be met, whatever others give up; it is no more helped until a job begins or
+    /// ends.
     GivenUp {
         /// Whose.
         name: String,

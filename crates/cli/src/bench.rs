@@ -257,8 +257,8 @@ impl World {
         }
     }
 
-    /// What the first request of a VM takes that was idle so far. Each time others: to have the same
-    /// ones idle again would take as long as their policy lets them wait.
+    /// What the first request of a VM takes that was idle so far. Each time others: to have the
+    /// same ones idle again would take as long as their policy lets them wait.
     fn wake(&mut self) -> f64 {
         let count = idle_vms(self.workload.vms) as usize;
         let mut times: Vec<f64> = (0..wakes(self.workload) as usize)

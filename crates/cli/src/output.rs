@@ -92,8 +92,8 @@ fn erase(lines: usize) -> String {
     }
 }
 
-/// Prints a line on standard error. `eprintln!` panics where nobody reads that any more, which is no
-/// reason for a command to end.
+/// Prints a line on standard error. `eprintln!` panics where nobody reads that any more, which is
+/// no reason for a command to end.
 pub(crate) fn tell(line: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

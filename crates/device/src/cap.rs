@@ -5,13 +5,13 @@
 //! ```
 //!
 //! An I/O passes once both buckets have let it: one of I/Os, one of bytes; in order of submission,
-//! as QEMU's `throttling.iops-total` and `throttling.bps-total` or a cloud volume's provisioned rates
-//! hold a guest. What waits there is in flight for the driver, which is told of no cap: it sees a
-//! device whose latency is what it has in flight over the rate (Little's law).
+//! as QEMU's `throttling.iops-total` and `throttling.bps-total` or a cloud volume's provisioned
+//! rates hold a guest. What waits there is in flight for the driver, which is told of no cap: it
+//! sees a device whose latency is what it has in flight over the rate (Little's law).
 //!
-//! A bucket fills at its rate and holds [`CapFigures::burst`] of it; it is full at time zero. An I/O
-//! larger than what is in it passes with what there is and leaves a debt. A flush costs nothing, a
-//! discard an I/O and no bytes.
+//! A bucket fills at its rate and holds [`CapFigures::burst`] of it; it is full at time zero. An
+//! I/O larger than what is in it passes with what there is and leaves a debt. A flush costs
+//! nothing, a discard an I/O and no bytes.
 
 use crate::figures::{FigureError, require};
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
@@ -85,8 +85,8 @@ impl Capped {
         Ok(capped)
     }
 
-    /// Another cap from now on: a provider has sold more, or less. What was saved up stays as far as
-    /// it fits; an I/O that waits in the bucket keeps its time.
+    /// Another cap from now on: a provider has sold more, or less. What was saved up stays as far
+    /// as it fits; an I/O that waits in the bucket keeps its time.
     ///
     /// # Errors
     /// As [`Capped::new`]; nothing has changed then.

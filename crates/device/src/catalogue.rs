@@ -3,8 +3,8 @@
 //! An entry has a name, a description and one table that says which model it is and holds its
 //! figures: `[hdd]`, `[ssd]` or `[raid0]`. The members of an array are a built-in entry, by its
 //! name, or a table inside. A table `[cap]` puts a token bucket in front of it, or of the built-in
-//! entry that `model` names instead of a table. The built-in entries are the files of `devices/` in the source tree;
-//! a user's own file is read by the caller and given to [`parse`].
+//! entry that `model` names instead of a table. The built-in entries are the files of `devices/` in
+//! the source tree; a user's own file is read by the caller and given to [`parse`].
 
 use crate::cap::{CapFigures, Capped};
 use crate::figures::FigureError;

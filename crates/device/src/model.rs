@@ -25,8 +25,8 @@ pub struct Spec {
     pub positioning: Nanos,
     /// Bytes a second that a sequential stream has everywhere: a disk's innermost zone.
     pub bytes_per_s: u64,
-    /// Bytes a second that one has at most, where it goes fastest: a disk's outermost zone. A write cache takes what fits
-    /// into it faster.
+    /// Bytes a second that one has at most, where it goes fastest: a disk's outermost zone. A write
+    /// cache takes what fits into it faster.
     pub bytes_per_s_max: u64,
 }
 
@@ -128,9 +128,9 @@ pub struct Completion {
 ///            asserts room                   in order of their ends
 /// ```
 ///
-/// [`Model::next_completion`] is when to look, not what will be seen. What is submitted later may end
-/// sooner than all else, and where commands share something put the others' ends off. So a driver
-/// asks again after each submission and each look, and a look may find nothing.
+/// [`Model::next_completion`] is when to look, not what will be seen. What is submitted later may
+/// end sooner than all else, and where commands share something put the others' ends off. So a
+/// driver asks again after each submission and each look, and a look may find nothing.
 ///
 /// A driver that looks late loses nothing but its own time: work that was submitted proceeds in
 /// model time, so [`Completion::at`] is when the device was done, not when somebody looked. The

@@ -17,8 +17,8 @@
 //! only knows which of its own I/Os is next. So the array looks ahead: it takes what ends on any
 //! member, in order of time, until an I/O of its own is complete, and no farther. A member has
 //! then settled what it does until that time, and an I/O that comes before it is weighed against
-//! the others only afterwards. Flash disks whose commands share the interface can settle nothing ahead
-//! of time: then the array does not look ahead either, and its next end is no sooner than the
+//! the others only afterwards. Flash disks whose commands share the interface can settle nothing
+//! ahead of time: then the array does not look ahead either, and its next end is no sooner than the
 //! first of theirs.
 
 use crate::figures::{FigureError, require, require_short};

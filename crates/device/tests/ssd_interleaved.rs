@@ -1,4 +1,5 @@
-//! The flash disk whose commands share the interface, against arithmetic and against the same disk in order.
+//! The flash disk whose commands share the interface, against arithmetic and against the same disk
+//! in order.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What experiments' folders hold: texts that are compiled in, device models of their own, schedulers.
+//! What experiments' folders hold: texts that are compiled in, device models of their own,
+//! schedulers.
 
 use crate::ExperimentError;
 use std::fmt::Debug;
@@ -34,7 +35,8 @@ pub(crate) type File = (&'static str, &'static str);
 
 const SCHEDULERS: &str = "schedulers.toml";
 
-/// A device model by what a scenario calls it: `../` and one of the folder's `own` files, or the catalogue's.
+/// A device model by what a scenario calls it: `../` and one of the folder's `own` files, or the
+/// catalogue's.
 ///
 /// # Errors
 /// Why there is none, in words.
@@ -71,7 +73,8 @@ fn at<'a>(root: &'a mut toml::Table, path: &[&str]) -> Option<&'a mut toml::Valu
     table?.get_mut(*key)
 }
 
-/// The scheduler `name` of a `schedulers.toml`: its policy, from which `read` makes it with what else there is.
+/// The scheduler `name` of a `schedulers.toml`: its policy, from which `read` makes it with what
+/// else there is.
 ///
 /// # Errors
 /// When there is none, or it is not as it should be.

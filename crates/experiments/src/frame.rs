@@ -1,5 +1,5 @@
-//! What the experiments of disks have in common: which figures a paper has, which runs they are made of, how those
-//! are run, and how what comes of them is set beside the paper.
+//! What the experiments of disks have in common: which figures a paper has, which runs they are
+//! made of, how those are run, and how what comes of them is set beside the paper.
 
 use crate::said::Said;
 use crate::{Cell, Claim, ExperimentError, Findings, Progress, Reference, Wanted, pool};
@@ -26,10 +26,12 @@ pub(crate) trait Experiment: Sized + 'static {
     /// In the order of the paper.
     const FIGURES: &'static [Figure<Self>];
 
-    /// The same run in a variant; the run itself where the variant makes no difference to it. `None`: that is not run.
+    /// The same run in a variant; the run itself where the variant makes no difference to it.
+    /// `None`: that is not run.
     fn varied(key: Self::Key, variant: Self::Variant) -> Option<Self::Key>;
 
-    /// Runs that have to be done before one, because what it simulates follows from them; these follow from none.
+    /// Runs that have to be done before one, because what it simulates follows from them; these
+    /// follow from none.
     fn before(_: &Self::Key) -> Vec<Self::Key> {
         Vec::new()
     }
@@ -164,7 +166,8 @@ pub(crate) fn keys<E: Experiment>(wanted: &Wanted) -> Vec<E::Key> {
     keys.into_iter().collect()
 }
 
-/// Runs what others follow from, then the others; the longest first, so that no core waits for one of them at the end.
+/// Runs what others follow from, then the others; the longest first, so that no core waits for one
+/// of them at the end.
 pub(crate) fn run_all<E: Experiment>(
     experiment: &E,
     keys: &[E::Key],
@@ -224,8 +227,8 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
 pub(crate) mod tests {
     use super::*;
 
-    /// Every run can be made, of which there are more than `least`; and what is found without a run is nothing, not a
-    /// panic: that is what one figure alone asks for.
+    /// Every run can be made, of which there are more than `least`; and what is found without a run
+    /// is nothing, not a panic: that is what one figure alone asks for.
     pub(crate) fn is_sound<E: Experiment>(
         least: usize,
         scenario: impl Fn(&E::Key) -> Result<Scenario, ExperimentError>,

@@ -48,8 +48,8 @@ impl Reference {
         Ok(Reference { root })
     }
 
-    /// The table `table{name}`, whose first `labels` columns say what a row is; that of a figure is called what
-    /// the figure is, without the space: `figure9`.
+    /// The table `table{name}`, whose first `labels` columns say what a row is; that of a figure is
+    /// called what the figure is, without the space: `figure9`.
     ///
     /// # Errors
     /// When it is not there, or not a table as above.

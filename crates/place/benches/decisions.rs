@@ -1,7 +1,8 @@
 //! How long decisions take in a data centre of 1,000 hosts: `cargo bench -p tidegate-place`.
 //!
-//! Prints the percentiles of one core's time for a job that comes, and for news of a host with all that is placed because
-//! of it. The first argument that is a number is how many jobs come a second.
+//! Prints the percentiles of one core's time for a job that comes, and for news of a host with all
+//! that is placed because of it. The first argument that is a number is how many jobs come a
+//! second.
 
 use std::time::{Duration, Instant};
 

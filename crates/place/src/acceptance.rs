@@ -1,9 +1,10 @@
 //! Which jobs a host would take, all of them at once.
 //!
-//! All that the admission controller asks of a newcomer is whether it would be in time, and that is whether it would
-//! have the rate it needs. So what comes of a newcomer is a function of this one number, and from one visited rate to
-//! the next the same: a handful of ranges, reckoned once for a state of the host, says of every job whether it would be
-//! taken. With that a host is passed over, and the oldest of all that wait found, without asking it again.
+//! All that the admission controller asks of a newcomer is whether it would be in time, and that is
+//! whether it would have the rate it needs. So what comes of a newcomer is a function of this one
+//! number, and from one visited rate to the next the same: a handful of ranges, reckoned once for a
+//! state of the host, says of every job whether it would be taken. With that a host is passed over,
+//! and the oldest of all that wait found, without asking it again.
 
 use tidegate_core::time::Nanos;
 
@@ -80,13 +81,14 @@ impl Acceptance {
         self.until
     }
 
-    /// Free bandwidth: what its disk would do in all with one more on it, less what those that run need in order to
-    /// be in time.
+    /// Free bandwidth: what its disk would do in all with one more on it, less what those that run
+    /// need in order to be in time.
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// The shortest deadline, no shorter than its own, with which a job of this size would be taken.
+    /// The shortest deadline, no shorter than its own, with which a job of this size would be
+    /// taken.
     pub fn nearest(&self, request: &Request) -> Option<Nanos> {
         let rate = request.rate();
         if self.takes(rate) {

@@ -1,4 +1,5 @@
-//! The admission controller, AdCon: figure 5.8 with the priority manager of figure 5.10, which acts in theory alone.
+//! The admission controller, AdCon: figure 5.8 with the priority manager of figure 5.10, which acts
+//! in theory alone.
 //!
 //! ```text
 //!                      newcomer in time                      newcomer late
@@ -8,9 +9,10 @@
 //!                                                               the newcomer higher; rejected at the highest
 //! ```
 //!
-//! Cases 1 and 4 can undo each other for ever where nobody is left to be lowered, so after 3 (N + 1) steps the newcomer
-//! is rejected. Somebody counts as late only who would be in time without the newcomer. In time is who is done at its
-//! deadline or before; the figure wants the newcomer before it, which no clock can tell from that.
+//! Cases 1 and 4 can undo each other for ever where nobody is left to be lowered, so after
+//! 3 (N + 1) steps the newcomer is rejected. Somebody counts as late only who would be in time
+//! without the newcomer. In time is who is done at its deadline or before; the figure wants the
+//! newcomer before it, which no clock can tell from that.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
@@ -23,8 +25,8 @@ use crate::{MOST, PriorityDatabase, Request, Situation, Tenant};
 pub struct Assignment {
     /// Its class.
     pub class: Class,
-    /// Those of the host whose classes change, by their places among its tenants, and to what. Each is lowered for this
-    /// job, and what it was when that ends.
+    /// Those of the host whose classes change, by their places among its tenants, and to what. Each
+    /// is lowered for this job, and what it was when that ends.
     pub lowered: Vec<(usize, Class)>,
 }
 
@@ -42,8 +44,8 @@ pub struct Rejection {
 /// What stands in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Somebody who runs would be late: of several who would be latest, and by how much. Case 2; or case 1, with the
-    /// newcomer idle.
+    /// Somebody who runs would be late: of several who would be latest, and by how much. Case 2; or
+    /// case 1, with the newcomer idle.
     Misses {
         /// Who, by its place among the tenants.
         who: usize,

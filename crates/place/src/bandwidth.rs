@@ -34,8 +34,8 @@ pub enum BandwidthError {
 }
 
 impl Bandwidth {
-    /// A disk that does `max` bytes a second at most, and `lost[n - 1]` less with `n` on it; with more than that,
-    /// as much less as the last says.
+    /// A disk that does `max` bytes a second at most, and `lost[n - 1]` less with `n` on it; with
+    /// more than that, as much less as the last says.
     ///
     /// # Errors
     /// Where nothing is left for somebody, or there are more than [`MOST`] losses.

@@ -56,19 +56,21 @@ impl Combination {
         self.with(to)
     }
 
-    /// The sum of the differences between the classes of both, sorted and set side by side; a class differs from the
-    /// one below by 1. `None`: not as many.
+    /// The sum of the differences between the classes of both, sorted and set side by side; a class
+    /// differs from the one below by 1. `None`: not as many.
     pub fn distance(&self, other: &Combination) -> Option<usize> {
         (self.len() == other.len()).then(|| self.apart(other))
     }
 
-    /// The same for as many as `other`: how many are below each class says where the sorted ones differ.
+    /// The same for as many as `other`: how many are below each class says where the sorted ones
+    /// differ.
     pub(crate) fn apart(&self, other: &Combination) -> usize {
         let [(low, below), (other_low, other_below)] = [self.below(), other.below()];
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
-    /// With the sorted classes of both side by side: how many of each class stand beside each class of the other.
+    /// With the sorted classes of both side by side: how many of each class stand beside each class
+    /// of the other.
     pub(crate) fn beside(&self, other: &Combination) -> [[usize; 3]; 3] {
         let ranks = |all: &Combination| {
             let mut end = 0;

@@ -1,4 +1,5 @@
-//! The priority database: what those on a host had, by how many they were and of which classes. Section 5.2.1.
+//! The priority database: what those on a host had, by how many they were and of which classes.
+//! Section 5.2.1.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::learnt::{Blob, BlobError};
@@ -9,8 +10,8 @@ use crate::{Bandwidth, Combination, MOST};
 /// The name of its bytes, and their version.
 const PART: &str = "priority-database";
 const VERSION: u16 = 1;
-/// Of an interval that differs from what is known, so much is taken over: an eighth. The thesis says only that it
-/// learns; at three seconds an interval this forgets within half a minute.
+/// Of an interval that differs from what is known, so much is taken over: an eighth. The thesis
+/// says only that it learns; at three seconds an interval this forgets within half a minute.
 const PART_OF_NEW: i128 = 8;
 
 /// What one of each class has, in bytes a second, the weakest first.
@@ -23,9 +24,9 @@ impl Rates {
         self.0[class as usize]
     }
 
-    /// What these have when their sorted classes stand beside those of which this is known: the mean of those beside; and
-    /// no more than their own class had, where it was there. Who is lowered has what the lowest had, then, and not a part of
-    /// what it had before.
+    /// What these have when their sorted classes stand beside those of which this is known: the
+    /// mean of those beside; and no more than their own class had, where it was there. Who is
+    /// lowered has what the lowest had, then, and not a part of what it had before.
     pub(crate) fn beside(&self, known: &Combination, classes: &Combination) -> Rates {
         let sides = classes.beside(known);
         Rates(Class::ALL.map(|class| {
@@ -67,11 +68,13 @@ struct Table {
     nearest: Vec<u16>,
 }
 
-/// What each class has on a host, by how many are there and of which classes; learnt while they run.
+/// What each class has on a host, by how many are there and of which classes; learnt while they
+/// run.
 ///
-/// Of a combination that was never seen the nearest one is taken: as many, with the smallest sum of differences between
-/// the classes; of several the one with the stronger classes. The classes of both are set side by side, sorted, and
-/// each has what the one beside it had. Where nothing is known of so many, each has its part of the bandwidth.
+/// Of a combination that was never seen the nearest one is taken: as many, with the smallest sum of
+/// differences between the classes; of several the one with the stronger classes. The classes of
+/// both are set side by side, sorted, and each has what the one beside it had. Where nothing is
+/// known of so many, each has its part of the bandwidth.
 #[derive(Clone, Debug)]
 pub struct PriorityDatabase {
     bandwidth: Bandwidth,
@@ -91,14 +94,14 @@ impl PriorityDatabase {
         &self.bandwidth
     }
 
-    /// An interval is over: so much had each one, in bytes a second, all through it, and took all that it was given.
-    /// What more than [`MOST`] had is not kept.
+    /// An interval is over: so much had each one, in bytes a second, all through it, and took all
+    /// that it was given. What more than [`MOST`] had is not kept.
     pub fn learn(&mut self, had: impl IntoIterator<Item = (Class, u64)>) {
         self.learn_of(had.into_iter().map(|(class, rate)| (class, rate, true)));
     }
 
-    /// The same, and whether each one took all that it was given. One that took less says how much its class has at
-    /// least, and the weaker classes had what it left.
+    /// The same, and whether each one took all that it was given. One that took less says how much
+    /// its class has at least, and the weaker classes had what it left.
     pub fn learn_of(&mut self, had: impl IntoIterator<Item = (Class, u64, bool)>) {
         let Some(interval) = Interval::of(had) else {
             return;
@@ -134,8 +137,8 @@ impl PriorityDatabase {
         }
     }
 
-    /// The entry that a combination's rates are taken from; one of nobody told apart, each with its part of the
-    /// bandwidth, where nothing is known of as many.
+    /// The entry that a combination's rates are taken from; one of nobody told apart, each with its
+    /// part of the bandwidth, where nothing is known of as many.
     pub(crate) fn known(&self, classes: &Combination) -> Entry {
         if let Some(entry) = self.nearest(classes) {
             return *entry;

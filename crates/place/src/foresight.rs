@@ -1,10 +1,12 @@
 //! What comes of those on a host when jobs end: a forecast that goes from one end to the next.
 //!
-//! The proactive agent of figure 5.9 takes what each has now for what it will have, as if nobody ever ended. That is
-//! pessimistic for who is starved by a short job, and for a short job among long ones. Here each has, from one end to
-//! the next, what the database knows of those that are left; who was lowered for the newcomer is restored when that
-//! ends, and a job past its deadline is real time (PriDyn's guard, section 4.2.2). It costs a look at all jobs for each
-//! end, and depends on more of a newcomer than the rate it needs, so [`Pcos`](crate::Pcos) does not decide by it.
+//! The proactive agent of figure 5.9 takes what each has now for what it will have, as if nobody
+//! ever ended. That is pessimistic for who is starved by a short job, and for a short job among
+//! long ones. Here each has, from one end to the next, what the database knows of those that are
+//! left; who was lowered for the newcomer is restored when that ends, and a job past its deadline
+//! is real time (PriDyn's guard, section 4.2.2). It costs a look at all jobs for each end, and
+//! depends on more of a newcomer than the rate it needs, so [`Pcos`](crate::Pcos) does not decide
+//! by it.
 
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
@@ -32,9 +34,10 @@ struct Player {
     in_time: bool,
 }
 
-/// On which terms a host takes a job by such a forecast: nobody who would be in time without it is late because of it,
-/// and it is in time itself. Tried are the newcomer best effort, idle and real time with nobody lowered, then best
-/// effort with one, two and more of those with most time to spare idle. `None`: none of these will do.
+/// On which terms a host takes a job by such a forecast: nobody who would be in time without it is
+/// late because of it, and it is in time itself. Tried are the newcomer best effort, idle and real
+/// time with nobody lowered, then best effort with one, two and more of those with most time to
+/// spare idle. `None`: none of these will do.
 pub fn foresee(
     now: Nanos,
     database: &PriorityDatabase,
@@ -83,7 +86,8 @@ pub fn foresee(
     })
 }
 
-/// Those that can be lowered, who has most time left for what is left first; of those alike the first.
+/// Those that can be lowered, who has most time left for what is left first; of those alike the
+/// first.
 fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     let can = |who: &usize| present[*who].tenant.class > Class::Idle;
     let mut order: Vec<usize> = (0..present.len()).filter(can).collect();
@@ -215,7 +219,8 @@ mod tests {
     #[test]
     fn who_is_late_anyway_has_the_disk_once_its_time_is_over() {
         let database = database();
-        // 10 s of work by 1 s: real time from then on, and then the newcomer has half of the disk at most.
+        // 10 s of work by 1 s: real time from then on, and then the newcomer has half of the disk
+        // at most.
         let late = present(BestEffort, 400, 1);
         let taken = |request| foresee(Nanos::ZERO, &database, &[late], &request);
         assert_eq!(taken(request(40, 2)).map(|of| of.class), Some(RealTime));

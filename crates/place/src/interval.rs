@@ -1,7 +1,8 @@
 //! What an interval says of a host: what each class had there, and of whom that was all it takes.
 //!
-//! What is known of a class is what one of it has where all take what they are given. Somebody who took less says only
-//! what it had at least; what it left was had by others, and would not be theirs beside somebody who takes all.
+//! What is known of a class is what one of it has where all take what they are given. Somebody who
+//! took less says only what it had at least; what it left was had by others, and would not be
+//! theirs beside somebody who takes all.
 
 use tidegate_core::jobs::Class;
 
@@ -21,7 +22,8 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Who had what, and whether it took all that it was given; `None`: nobody was there, or too many.
+    /// Who had what, and whether it took all that it was given; `None`: nobody was there, or too
+    /// many.
     pub(crate) fn of(had: impl IntoIterator<Item = (Class, u64, bool)>) -> Option<Interval> {
         let mut all = Interval::default();
         for (class, rate, took_all) in had {
@@ -35,12 +37,14 @@ impl Interval {
         (!all.classes.is_empty()).then_some(all)
     }
 
-    /// What one of each class would have had where all had taken what they were given; `None`: it says nothing new.
+    /// What one of each class would have had where all had taken what they were given; `None`: it
+    /// says nothing new.
     ///
-    /// `seen` is what was learnt of these classes before. Who takes less is taken to have been given that, and the weaker
-    /// to have had what it left beside their own. Where they were never seen all that the weaker had is taken to be what
-    /// the stronger left: so nobody counts on it beside somebody who leaves nothing. `granted` is what the disk is taken to
-    /// do for so many before they are seen.
+    /// `seen` is what was learnt of these classes before. Who takes less is taken to have been
+    /// given that, and the weaker to have had what it left beside their own. Where they were never
+    /// seen all that the weaker had is taken to be what the stronger left: so nobody counts on it
+    /// beside somebody who leaves nothing. `granted` is what the disk is taken to do for so many
+    /// before they are seen.
     pub(crate) fn teaches(&self, seen: Option<&Rates>, granted: u64) -> Option<Rates> {
         let (mut left, mut rates, mut says) = (0, Rates::default(), false);
         for class in Class::ALL.into_iter().rev() {
@@ -66,8 +70,8 @@ impl Interval {
         (says || seen.is_none() && total > granted.into()).then_some(rates)
     }
 
-    /// What those of the weaker classes had, down to the first where somebody took all that it was given: no more was
-    /// left beyond that.
+    /// What those of the weaker classes had, down to the first where somebody took all that it was
+    /// given: no more was left beyond that.
     fn taken_below(&self, class: Class) -> u128 {
         let mut sum = 0;
         for at in (0..class as usize).rev() {

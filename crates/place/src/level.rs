@@ -1,4 +1,5 @@
-//! How those who share something evenly have it where some cannot take their part: the others have what is left over.
+//! How those who share something evenly have it where some cannot take their part: the others have
+//! what is left over.
 
 /// What everybody has who takes more than that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,7 +10,8 @@ pub(crate) struct Level {
     pub(crate) rest: u128,
 }
 
-/// So many bytes a second among some who take all they get, and others who take so much at most, in ascending order.
+/// So many bytes a second among some who take all they get, and others who take so much at most, in
+/// ascending order.
 pub(crate) fn level(
     bytes_per_s: u128,
     greedy: usize,

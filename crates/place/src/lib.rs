@@ -1,5 +1,5 @@
-//! Which host a job goes to, so that it and all that run there end in time: PCOS, the meta-scheduler above hosts
-//! that run PriDyn. Jain's thesis, chapter 5.
+//! Which host a job goes to, so that it and all that run there end in time: PCOS, the
+//! meta-scheduler above hosts that run PriDyn. Jain's thesis, chapter 5.
 //!
 //! ```text
 //!   request --> Pcos --> Acceptance of each host --> placed, or it waits and is tried again
@@ -9,8 +9,8 @@
 //!
 //! [`foresee`] is admission by forecasts that reckon with the ends of jobs.
 //!
-//! Nothing here knows a clock, a network or a disk: whoever drives it says what time it is, what hosts there are and
-//! what moved on them, and carries out what was decided.
+//! Nothing here knows a clock, a network or a disk: whoever drives it says what time it is, what
+//! hosts there are and what moved on them, and carries out what was decided.
 //!
 //! ```
 //! use tidegate_core::time::Nanos;

@@ -72,7 +72,8 @@ impl Request {
         self.bytes
     }
 
-    /// D: how long after its beginning it is to be done, and how long it may wait at most before that.
+    /// D: how long after its beginning it is to be done, and how long it may wait at most before
+    /// that.
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
@@ -99,10 +100,11 @@ impl Request {
     }
 }
 
-/// The bytes a second at which this many are through in this time, rounded up; [`u64::MAX`] where there is no time.
+/// The bytes a second at which this many are through in this time, rounded up; [`u64::MAX`] where
+/// there is no time.
 ///
-/// A job is in time at a rate exactly where that is no less: latencies are rounded up to nanoseconds, and times are
-/// whole numbers of them.
+/// A job is in time at a rate exactly where that is no less: latencies are rounded up to
+/// nanoseconds, and times are whole numbers of them.
 pub(crate) fn needed(bytes: u64, time: Nanos) -> u64 {
     let nanos = u128::from(bytes) * u128::from(Nanos::SECOND.0);
     match (bytes, time) {

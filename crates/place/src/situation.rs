@@ -30,8 +30,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Some take no more than so many bytes a second, whatever they are given; by their places among the tenants. What
-    /// they leave the others have.
+    /// Some take no more than so many bytes a second, whatever they are given; by their places
+    /// among the tenants. What they leave the others have.
     #[must_use]
     pub fn with_limits(self, limits: &'a [Option<u64>]) -> Situation<'a> {
         Situation { limits, ..self }

@@ -1,7 +1,8 @@
 //! The proactive agent: what would come of those on a host if they had other classes. Figure 5.9.
 //!
-//! A job is in time at some bandwidth exactly where that is no less than the rate it needs: what is left of it over the
-//! time that is left. So each one's rate is reckoned once, and a look at a combination compares numbers.
+//! A job is in time at some bandwidth exactly where that is no less than the rate it needs: what is
+//! left of it over the time that is left. So each one's rate is reckoned once, and a look at a
+//! combination compares numbers.
 
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
@@ -12,9 +13,9 @@ use crate::{Combination, Rates, Situation};
 
 /// Late by so small a part of its deadline is not late anyway, in thousandths.
 ///
-/// What is foreseen is an average, and jobs are let in until those that run have nothing to spare: one that was taken for
-/// late at the first figure that is off by a byte would protect nobody any more, itself least. The thesis says nothing
-/// of it.
+/// What is foreseen is an average, and jobs are let in until those that run have nothing to spare:
+/// one that was taken for late at the first figure that is off by a byte would protect nobody any
+/// more, itself least. The thesis says nothing of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grace(u32);
 
@@ -69,8 +70,8 @@ pub(crate) struct Theory<'a> {
     of: &'a Situation<'a>,
     /// Those that cannot take all they are given, by how much they take.
     limited: Vec<usize>,
-    /// What each one needs to be in time, in bytes a second; 0: it is, whatever happens. One that is late without the
-    /// newcomer needs nothing from the newcomer.
+    /// What each one needs to be in time, in bytes a second; 0: it is, whatever happens. One that
+    /// is late without the newcomer needs nothing from the newcomer.
     needs: Vec<u64>,
     classes: Vec<Class>,
     /// The least that each one was in time with, wherever that was asked.
@@ -146,11 +147,12 @@ impl<'a> Theory<'a> {
         };
     }
 
-    /// The same where some cannot take their part: what they leave goes to the others of their class, and then to the
-    /// classes below; not above, where it is not known whether they would have it.
+    /// The same where some cannot take their part: what they leave goes to the others of their
+    /// class, and then to the classes below; not above, where it is not known whether they would
+    /// have it.
     ///
-    /// That is reckoned in the combination that was seen, with everybody beside one of those in it: who is a class lower
-    /// than they were leaves nothing more by that.
+    /// That is reckoned in the combination that was seen, with everybody beside one of those in it:
+    /// who is a class lower than they were leaves nothing more by that.
     fn with_leftovers(&self) -> Rates {
         let entry = self.of.database.known(&self.combination);
         let sides = self.combination.beside(&entry.classes);
@@ -215,8 +217,8 @@ impl<'a> Theory<'a> {
         violated
     }
 
-    /// One that runs is a class lower: of those that can be, the first with the most time to spare. `false`: nobody
-    /// can. Figure 5.10, steps 1 to 7.
+    /// One that runs is a class lower: of those that can be, the first with the most time to spare.
+    /// `false`: nobody can. Figure 5.10, steps 1 to 7.
     pub(crate) fn lower_one(&mut self) -> bool {
         let mut best: Option<(i128, usize)> = None;
         for (who, &class) in self.classes.iter().enumerate() {
@@ -263,8 +265,8 @@ impl<'a> Theory<'a> {
         all.reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
-    /// Until when all that was found of those that run is so, as long as nothing moves: from then on somebody who was
-    /// in time is late.
+    /// Until when all that was found of those that run is so, as long as nothing moves: from then
+    /// on somebody who was in time is late.
     pub(crate) fn holds_until(&self) -> Nanos {
         let until = |(tenant, &least): (&Tenant, &u64)| {
             let job = tenant.job.filter(|_| least < u64::MAX)?;
@@ -278,15 +280,16 @@ impl<'a> Theory<'a> {
             .min(self.until)
     }
 
-    /// What those that run need together in order to be in time, but for those that are late anyway.
+    /// What those that run need together in order to be in time, but for those that are late
+    /// anyway.
     pub(crate) fn needed(&self) -> u64 {
         self.needs
             .iter()
             .fold(0, |sum, &need| sum.saturating_add(need))
     }
 
-    /// What the disk would do in all: what they had who were as many, and no less than is taken for granted, since they
-    /// may have asked for less.
+    /// What the disk would do in all: what they had who were as many, and no less than is taken for
+    /// granted, since they may have asked for less.
     pub(crate) fn total(&self) -> u64 {
         let database = self.of.database;
         let granted = database.bandwidth().with(self.combination.len());

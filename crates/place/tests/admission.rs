@@ -193,7 +193,8 @@ fn one_that_is_late_anyway_keeps_nobody_out() {
         asks(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // One that would be late by less than a hundredth of its deadline does all the same, 0.17 of 20 s here;
+    // One that would be late by less than a hundredth of its deadline does all the same, 0.17 of 20
+    // s here;
     let running = [tenant(BestEffort, 610, 10)];
     assert!(asks(&database(), &running, 300, 10).is_err());
     // a fifth of a second is as much as that.

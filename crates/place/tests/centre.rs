@@ -91,7 +91,8 @@ fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
         [Strategy::Pcos, Strategy::FirstFit, Strategy::Random].map(|strategy| run(&spec, strategy));
     assert_eq!((pcos.missed, pcos.overdue), (0, 0), "{pcos:?}");
     assert!(pcos.discarded > 0 && pcos.placed_later > 0, "{pcos:?}");
-    // What needs fit the disk, and yet are not met: PriDyn has to make up for it, and cannot always.
+    // What needs fit the disk, and yet are not met: PriDyn has to make up for it, and cannot
+    // always.
     assert!(first.missed > 0, "{first:?}");
     assert!(pcos.useful > first.useful, "{pcos:?} {first:?}");
     // Random placement asks nobody.

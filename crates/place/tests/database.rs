@@ -56,7 +56,8 @@ fn nobody_and_too_many_teach_nothing() {
 fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
     let mut database = database();
     database.learn([(Idle, 3 * MB), (BestEffort, 12 * MB), (RealTime, 24 * MB)]);
-    // Sorted: idle beside idle, the first real time beside best effort, the second beside real time.
+    // Sorted: idle beside idle, the first real time beside best effort, the second beside real
+    // time.
     let rates = database.rates(&Combination::of([RealTime, Idle, RealTime]));
     assert_eq!(rates, Rates([3 * MB, 0, 18 * MB]));
     // 3, 12 and 24 stand beside them, but one of best effort had 12.

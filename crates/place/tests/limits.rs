@@ -67,7 +67,8 @@ fn what_one_leaves_others_of_its_class_have_and_then_the_classes_below() {
 
 #[test]
 fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
-    // Three of one class were seen. Were the second idle, it would not have more or leave more than in that.
+    // Three of one class were seen. Were the second idle, it would not have more or leave more than
+    // in that.
     let even = knows(&[(BestEffort, 20); 3]);
     let limits = [Some(8), None, None];
     for classes in [[BestEffort; 3], [BestEffort, Idle, BestEffort]] {
@@ -76,7 +77,8 @@ fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
     // The same where nothing is known at all.
     let classes = [BestEffort, Idle, RealTime];
     assert_eq!(rates(&database(), &classes, &limits), [8, 26, 26]);
-    // Of two that are idle now, one stands beside best effort: nobody knows which, so no one leaves anything.
+    // Of two that are idle now, one stands beside best effort: nobody knows which, so no one leaves
+    // anything.
     let one_idle = knows(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
     let classes = [Idle, Idle, BestEffort];
     assert_eq!(

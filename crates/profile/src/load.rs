@@ -305,8 +305,8 @@ impl Load {
         if ended == 0 || !(enough || spent >= self.longest_stretch()) {
             return;
         }
-        // Every place counts as many requests, however many a fast one did in its time: what is asked
-        // for is the time of a request anywhere, not the mean of the places' rates.
+        // Every place counts as many requests, however many a fast one did in its time: what is
+        // asked for is the time of a request anywhere, not the mean of the places' rates.
         self.run.ios += need;
         self.run.ns += (u128::from(spent.0) * u128::from(need) / u128::from(ended)) as u64;
         self.places += 1;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Before each step all requests of the last one have ended. A driver that cannot go on drops the
-//! profiler; what it has learnt is in `outcomes`, and a profiler made with those goes on behind them.
+//! profiler; what it has learnt is in `outcomes`, and a profiler made with those goes on behind
+//! them.
 
 use tidegate_core::profile::Direction;
 use tidegate_core::random::mix;

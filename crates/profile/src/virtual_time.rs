@@ -28,7 +28,8 @@ pub fn target(entry: &Entry) -> Target {
     }
 }
 
-/// Measures a model from its first moment on, all of what [`target`] says of it or less. `watch` is called after every step, and may end it.
+/// Measures a model from its first moment on, all of what [`target`] says of it or less. `watch` is
+/// called after every step, and may end it.
 ///
 /// # Errors
 /// When the model is too small to be measured.

@@ -21,8 +21,8 @@ fn measured(name: &str, quick: bool) -> tidegate_config::profile::Measured {
     measured.expect("large enough").expect("not stopped")
 }
 
-/// A hard disk's outer zones are twice as fast as its inner ones. What is timed by the clock, as on a
-/// real disk, finds the same rate as what counts requests: a fast zone must not count for more.
+/// A hard disk's outer zones are twice as fast as its inner ones. What is timed by the clock, as on
+/// a real disk, finds the same rate as what counts requests: a fast zone must not count for more.
 #[test]
 fn zones_count_the_same_by_time_and_by_requests() {
     let entry = catalogue::load("hdd-7200-1tb").expect("built in");

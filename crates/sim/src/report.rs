@@ -99,8 +99,8 @@ pub struct VmReport {
     pub responses: Option<Responses>,
     /// Promises, and whether they were kept.
     pub promises: Vec<Promise>,
-    /// How precisely its bandwidth was held over the whole seconds after the warm-up, at most the last day
-    /// of them, or since its target in bytes a second was another one.
+    /// How precisely its bandwidth was held over the whole seconds after the warm-up, at most the
+    /// last day of them, or since its target in bytes a second was another one.
     pub precision: PrecisionView,
     /// How it is tuned at the end; `None`: it is not.
     #[serde(skip_serializing_if = "Option::is_none")]

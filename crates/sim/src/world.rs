@@ -79,8 +79,8 @@ impl World {
         self.hosts.iter().map(Host::answered).sum()
     }
 
-    /// The engine that serves the tenant at this place of the scenario, and what that calls it: for what no
-    /// report has, such as how a VM is tuned. `None`: the tenant is not there.
+    /// The engine that serves the tenant at this place of the scenario, and what that calls it: for
+    /// what no report has, such as how a VM is tuned. `None`: the tenant is not there.
     pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
         let device = self.scenario.tenants.get(tenant)?.device;
         self.hosts[device].served(tenant)
@@ -91,8 +91,8 @@ impl World {
         self.hosts.iter_mut().for_each(Host::keep_done_tasks);
     }
 
-    /// The requests of traces, and the jobs with deadlines, that were done since this was asked last, in the
-    /// order in which they were; none unless they are kept.
+    /// The requests of traces, and the jobs with deadlines, that were done since this was asked
+    /// last, in the order in which they were; none unless they are kept.
     pub fn take_responses(&mut self) -> Vec<Response> {
         let hosts = self.hosts.iter_mut();
         let mut done: Vec<TaskDone> = hosts.flat_map(Host::take_done_tasks).collect();
@@ -144,8 +144,9 @@ impl World {
         }
     }
 
-    /// Lets time pass until a task begins or ends on its only device, but not beyond `until`; all that happens then
-    /// has happened. For who decides by what runs: no rows, no seconds, no warm-up and no processors.
+    /// Lets time pass until a task begins or ends on its only device, but not beyond `until`; all
+    /// that happens then has happened. For who decides by what runs: no rows, no seconds, no
+    /// warm-up and no processors.
     pub fn run_to_task(&mut self, until: Nanos) {
         if let [host] = &mut self.hosts[..] {
             self.now = host.run_to_task(until.min(self.scenario.duration));
@@ -157,8 +158,9 @@ impl World {
         self.hosts.iter().flat_map(Host::tasks)
     }
 
-    /// The first job of a tenant, which has not begun or is over, becomes this one and begins now: a single copy.
-    /// With `terms` an admission controller let it in: its class, and other tenants that are down until it ends.
+    /// The first job of a tenant, which has not begun or is over, becomes this one and begins now:
+    /// a single copy. With `terms` an admission controller let it in: its class, and other tenants
+    /// that are down until it ends.
     ///
     /// # Panics
     /// When [`Scenario::check`] would have refused the job, or the tenant is not there or busy.

@@ -1,4 +1,5 @@
-//! Several hosts in front of one device, which tell each other of their shares (vFair, section 4.3).
+//! Several hosts in front of one device, which tell each other of their shares (vFair, section
+//! 4.3).
 
 mod common;
 
@@ -7,9 +8,9 @@ use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
 use tidegate_sim::world::World;
 
-/// What a VM does: its weight, the size of its requests in KiB. It keeps more outstanding than its share
-/// needs: the hosts' dispatchers do not see each other, so who keeps few waits behind all that the
-/// others have sent.
+/// What a VM does: its weight, the size of its requests in KiB. It keeps more outstanding than its
+/// share needs: the hosts' dispatchers do not see each other, so who keeps few waits behind all
+/// that the others have sent.
 type Guest = (u64, u64);
 
 /// Guests on a device, each on its own host or all on one.

@@ -67,7 +67,8 @@ fn nothing_of_one_host_overtakes_anything_on_its_way() {
     assert!(ios > 1000 && next.ios + 1 >= ios, "{} of {ios}", next.ios);
 }
 
-/// What is on its way in both directions when it ends is dropped with it, and a VM that goes leaves nothing.
+/// What is on its way in both directions when it ends is dropped with it, and a VM that goes leaves
+/// nothing.
 #[test]
 fn a_run_may_end_with_ios_on_their_way() {
     let job = "rw = \"randrw\"\nbs = \"16 KiB\"\niodepth = 32";

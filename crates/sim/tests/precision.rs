@@ -7,7 +7,8 @@ use tidegate_config::told::PrecisionView;
 use tidegate_core::precision::Precision;
 use tidegate_sim::report::Row;
 
-/// A VM that is to have this bandwidth, with one job of these words, under V-Cup; 5 s are not counted.
+/// A VM that is to have this bandwidth, with one job of these words, under V-Cup; 5 s are not
+/// counted.
 fn tuned(target: &str, job: &str) -> String {
     let disk = DISK.replace("\"fifo\"", "\"vcup\"");
     let disk = disk.replace("depth = 1", "depth = 8");

@@ -180,8 +180,8 @@ fn several_devices_share_the_processors() {
     assert!(vm(&both, "a").rates.iops > 1000.0);
 }
 
-/// At one time vCPUs come before devices: what reaches the scheduler just when the device ends an I/O is there
-/// when the device is given its next one.
+/// At one time vCPUs come before devices: what reaches the scheduler just when the device ends an
+/// I/O is there when the device is given its next one.
 #[test]
 fn what_vcpus_have_done_comes_before_what_devices_end() {
     let text = |until: u64| {
@@ -257,8 +257,9 @@ fn what_is_said_of_processors_is_read_and_nothing_else() {
     assert!(none.contains("did you mean `cpu`?"), "{none}");
 }
 
-/// Section 2.2 of vFair, figure 1(c). The paper has the synchronous reader lose 20 % with a pCPU for each vCPU and
-/// 30 % with all on all, of which there are more the more VMs compete; costs are those of a VM alone.
+/// Section 2.2 of vFair, figure 1(c). The paper has the synchronous reader lose 20 % with a pCPU
+/// for each vCPU and 30 % with all on all, of which there are more the more VMs compete; costs are
+/// those of a VM alone.
 #[test]
 fn a_synchronous_reader_loses_what_vfair_says_with_pcpus_of_its_own_and_more_among_hogs() {
     const TEXT: &str = include_str!("../../../experiments/vfair/scenarios/virtualised.toml");
@@ -299,8 +300,8 @@ fn a_synchronous_reader_loses_what_vfair_says_with_pcpus_of_its_own_and_more_amo
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever is there: no request is lost or answered twice, processors work no longer than there is time, and
-    /// a VM alone is served no faster with them than without.
+    /// Whatever is there: no request is lost or answered twice, processors work no longer than
+    /// there is time, and a VM alone is served no faster with them than without.
     #[test]
     fn requests_and_time_are_accounted_for(
         vms in prop::collection::vec((1_u32..9, 1_usize..3, 0_usize..3, 0_u32..3, any::<bool>()), 1..5),

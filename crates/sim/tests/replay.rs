@@ -1,4 +1,5 @@
-//! Traces replayed, and deadlines: what is counted, by hand-made cases and by arithmetic from outside.
+//! Traces replayed, and deadlines: what is counted, by hand-made cases and by arithmetic from
+//! outside.
 
 mod common;
 
@@ -223,7 +224,8 @@ fn deadlines_are_by_size_as_the_thesis_has_them() {
     }
 }
 
-/// A gibibyte takes longer than this lasts: it is open at the end, and missed only once its time is over.
+/// A gibibyte takes longer than this lasts: it is open at the end, and missed only once its time is
+/// over.
 #[test]
 fn what_is_not_done_at_the_end_is_missed_once_its_deadline_is_over() {
     let with = |deadline: &str, more: &str| {
@@ -251,7 +253,8 @@ fn a_vm_that_leaves_takes_its_tasks_along() {
     assert_eq!(deadlines(&report).missed_percent, None);
 }
 
-/// What is asked of the engine is what is counted here, under a policy that knows nothing of jobs, too.
+/// What is asked of the engine is what is counted here, under a policy that knows nothing of jobs,
+/// too.
 #[test]
 fn a_whole_job_is_the_engine_s_job_from_its_begin_to_its_end() {
     let words = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 4\nio_size = \"16 MiB\"\nstartdelay = \"1500 ms\"\n\

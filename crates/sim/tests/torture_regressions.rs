@@ -20,9 +20,11 @@ fn passes(seeds: &[u64], policies: &[&str]) {
     }
 }
 
-/// A profile that was wrong by more than the scale's bound left the device idle with requests waiting.
+/// A profile that was wrong by more than the scale's bound left the device idle with requests
+/// waiting.
 ///
-/// `core/tests/vfair.rs`: `a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle`.
+/// `core/tests/vfair.rs`:
+/// `a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle`.
 #[test]
 fn vfair_serves_whatever_the_profile_says() {
     passes(&[888], &["vfair", "vfair-bops", "vfair-bsps"]);
@@ -46,17 +48,18 @@ fn a_vm_that_waits_under_mclock_is_passed_over_no_longer_than_its_bound() {
     passes(&[147, 276, 417, 1000, 1066, 1984], &["mclock"]);
 }
 
-/// A read of which the beginning had gone along with another was not known to hold payload memory: reads that
-/// lacked some shut its lane for good.
+/// A read of which the beginning had gone along with another was not known to hold payload memory:
+/// reads that lacked some shut its lane for good.
 ///
-/// `core/tests/intake.rs`: `a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_memory`.
+/// `core/tests/intake.rs`:
+/// `a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_memory`.
 #[test]
 fn no_read_waits_behind_others_that_lack_its_memory() {
     passes(&[2408, 3537, 4464, 5348], &[]);
 }
 
-/// I/Os that left the depth count as their disk hung were counted as having passed without a byte: the learnt cap
-/// was none.
+/// I/Os that left the depth count as their disk hung were counted as having passed without a byte:
+/// the learnt cap was none.
 ///
 /// `core/src/watch/meter.rs`: `what_is_taken_out_as_its_disk_hangs_has_not_passed`.
 #[test]
@@ -64,8 +67,8 @@ fn no_cap_is_learnt_of_a_disk_that_hangs() {
     passes(&[3965], &[]);
 }
 
-/// A read that began to go in parts ended its VM's wait for memory: those shelved behind it were not asked again when
-/// the VM's part grew.
+/// A read that began to go in parts ended its VM's wait for memory: those shelved behind it were
+/// not asked again when the VM's part grew.
 #[test]
 fn reads_that_are_shelved_are_asked_again_when_their_part_grows() {
     passes(&[11321], &[]);

@@ -1,5 +1,5 @@
-//! V-Cup's fixed capacity (section 5.4, table V): four sequential readers on sixteen disks, 60 MB/s each, held by
-//! windows of merge limits and by pace.
+//! V-Cup's fixed capacity (section 5.4, table V): four sequential readers on sixteen disks, 60 MB/s
+//! each, held by windows of merge limits and by pace.
 
 mod common;
 
@@ -38,7 +38,8 @@ fn readers(policy: &str, tuner: &str) -> Vec<Vec<u64>> {
     (0..4).map(of).collect()
 }
 
-/// The worst |B| over ten seconds of any reader, and the mean V from the tenth second on; in millionths.
+/// The worst |B| over ten seconds of any reader, and the mean V from the tenth second on; in
+/// millionths.
 fn precise(readers: &[Vec<u64>]) -> (u64, u64) {
     let beta = readers.iter().flat_map(|bytes| {
         let intervals = bytes.chunks_exact(10);

@@ -699,14 +699,14 @@ fn a_job_that_is_given_begins_then_and_is_the_same_when_it_is_done_again() {
     assert_eq!(once, run(&[10, 123, 250]));
 }
 
-/// Part of the time until a VM's requests went to the device in which its limit held them, in percent.
+/// Part of the time until a VM's requests went to the device in which its limit held them, in %.
 fn held_percent(report: &Report, name: &str) -> f64 {
     let waits = &vm(report, name).waits;
     100.0 * waits.regulated_ns as f64 / (waits.regulated_ns + waits.queued_ns) as f64
 }
 
-/// A database with a floor, a web server and an extraction with a limit, which reads in bulk, on a SATA SSD
-/// under mClock; `bulk`: beside another VM that does.
+/// A database with a floor, a web server and an extraction with a limit, which reads in bulk, on a
+/// SATA SSD under mClock; `bulk`: beside another VM that does.
 fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
     let tenant = |name: &str, objective: &str, job: &str| {
         format!(

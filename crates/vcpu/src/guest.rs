@@ -2,9 +2,9 @@
 //! takes turns with.
 //!
 //! Interrupts go first, in the order they came. Processes are shared fairly by virtual run-time, as
-//! Linux's CFS does: the one that has run least goes next, for a slice; one that wakes is behind the
-//! others by at most half a latency, and preempts one that is ahead of it by more than the wake-up
-//! granularity. The three times are Linux's for a guest of four processors.
+//! Linux's CFS does: the one that has run least goes next, for a slice; one that wakes is behind
+//! the others by at most half a latency, and preempts one that is ahead of it by more than the
+//! wake-up granularity. The three times are Linux's for a guest of four processors.
 
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
@@ -135,8 +135,8 @@ impl GuestCpu {
         }))
     }
 
-    /// Whether something ends though no time passes: what was started without any work, or a slice that
-    /// became shorter.
+    /// Whether something ends though no time passes: what was started without any work, or a slice
+    /// that became shorter.
     pub fn is_due(&self) -> bool {
         match (self.interrupts.front(), self.current) {
             (Some(first), _) => first.left == 0,

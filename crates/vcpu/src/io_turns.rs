@@ -1,17 +1,19 @@
 //! Credit2 with turns for I/O: who is notified of ended I/O has a short turn soon, and pays for it.
 //!
-//! Credit2's order is fair over many milliseconds, but who wakes within the rate limit of whoever runs is
-//! not looked at, and who also computes waits its turn among all that compute, whatever has come in for
-//! it. Here, a vCPU is *due* that is notified while it does not run, or so late that it is taken off its pCPU
-//! before it had `io_turn` for it. It
+//! Credit2's order is fair over many milliseconds, but who wakes within the rate limit of whoever
+//! runs is not looked at, and who also computes waits its turn among all that compute, whatever has
+//! come in for it. Here, a vCPU is *due* that is notified while it does not run, or so late that it
+//! is taken off its pCPU before it had `io_turn` for it. It
 //!
 //! - comes before others as if it had `lead` more credit, until it has run,
-//! - takes a pCPU from somebody who has run for `io_rate_limit`, which looks again when that is over,
-//! - and runs for `io_turn`, in which nobody takes the pCPU from it. After that its credit counts alone.
+//! - takes a pCPU from somebody who has run for `io_rate_limit`, which looks again when that is
+//!   over,
+//! - and runs for `io_turn`, in which nobody takes the pCPU from it. After that its credit counts
+//!   alone.
 //!
-//! Credit is burnt as ever and nobody is given more of it, so that shares of the processor are those of
-//! Credit2: a turn is paid for by waiting later. `lead` is as far as anybody gets ahead by turns. A guest that
-//! makes itself notifications gets its share in shorter pieces, and no more.
+//! Credit is burnt as ever and nobody is given more of it, so that shares of the processor are
+//! those of Credit2: a turn is paid for by waiting later. `lead` is as far as anybody gets ahead by
+//! turns. A guest that makes itself notifications gets its share in shorter pieces, and no more.
 
 use crate::credit2::credits::{Credits, Members, Plain, Renewal};
 use crate::credit2::{Credit2, MIN_TIMER, Params as Credit2Params};

@@ -1,5 +1,5 @@
-//! A deterministic world of pCPUs and vCPUs, and the schedulers of Xen in it: Credit, Credit2, and, on top of
-//! it, ISACS and turns for I/O.
+//! A deterministic world of pCPUs and vCPUs, and the schedulers of Xen in it: Credit, Credit2, and,
+//! on top of it, ISACS and turns for I/O.
 //!
 //! ```text
 //!   Scenario --> World --> Report

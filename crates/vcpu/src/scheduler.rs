@@ -47,8 +47,8 @@ pub trait Scheduler {
     /// `v`, that was blocked, could run.
     fn wake(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet);
 
-    /// What `p` does next. Who runs there is still in `machine`: in state `Blocked` it has nothing to
-    /// do any more, else it could go on.
+    /// What `p` does next. Who runs there is still in `machine`: in state `Blocked` it has nothing
+    /// to do any more, else it could go on.
     fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice;
 
     /// `v`, that was running, was taken off its pCPU, where the next one runs already.

@@ -1,4 +1,5 @@
-//! The machine through virtual time: who runs where, what they work at, and when the scheduler is asked.
+//! The machine through virtual time: who runs where, what they work at, and when the scheduler is
+//! asked.
 //!
 //! ```text
 //!  timer of a flow --+                          +--> flow hears that work is done --> orders
@@ -8,12 +9,13 @@
 //!              scheduler: wake --> choose --> vCPU runs up to its next boundary
 //! ```
 //!
-//! At one time, orders are carried out first, then pCPUs whose guest came to a boundary are looked at,
-//! then those choose that the scheduler told to, by number. Another world can drive this one: it takes
-//! it to the next of both worlds' events ([`World::next_event`], [`World::run_until`]), gives a vCPU
-//! something to handle ([`World::deliver`]) and hears when it was handled ([`World::poll_handled`]).
-//! One that is [`World::driven`] stops where something from outside was handled, before anything is
-//! decided that may hang on what follows from it ([`World::run_to_handled`]).
+//! At one time, orders are carried out first, then pCPUs whose guest came to a boundary are looked
+//! at, then those choose that the scheduler told to, by number. Another world can drive this one:
+//! it takes it to the next of both worlds' events ([`World::next_event`], [`World::run_until`]),
+//! gives a vCPU something to handle ([`World::deliver`]) and hears when it was handled
+//! ([`World::poll_handled`]). One that is [`World::driven`] stops where something from outside was
+//! handled, before anything is decided that may hang on what follows from it
+//! ([`World::run_to_handled`]).
 
 mod outside;
 
@@ -67,8 +69,8 @@ pub struct World {
 }
 
 impl World {
-    /// A world at time zero. `guests` are the insides of the machine's vCPUs, all idle; a switch of a pCPU
-    /// to another vCPU takes `switch_cost`, in which nobody gets on.
+    /// A world at time zero. `guests` are the insides of the machine's vCPUs, all idle; a switch of
+    /// a pCPU to another vCPU takes `switch_cost`, in which nobody gets on.
     ///
     /// # Panics
     /// When there is not a guest for each vCPU, or a vCPU that may run nowhere.
@@ -310,8 +312,8 @@ impl World {
         }
     }
 
-    /// Looks at what runs on `p`: whether it has still something to do, and when it wants to be looked
-    /// at next.
+    /// Looks at what runs on `p`: whether it has still something to do, and when it wants to be
+    /// looked at next.
     fn look(&mut self, p: PcpuId) {
         self.catch_up(p);
         let Some(v) = self.machine.pcpu(p).running else {

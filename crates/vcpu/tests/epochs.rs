@@ -120,8 +120,8 @@ fn epochs(params: Params, until: Nanos) -> Vec<Vec<Account>> {
     found
 }
 
-/// Section 4.4 as a test: when credits begin anew, everybody who could run has used the usual credit
-/// outside CPU-BOOST, however much IVCredit it was given, and at most a rate limit more.
+/// Section 4.4 as a test: when credits begin anew, everybody who could run has used the usual
+/// credit outside CPU-BOOST, however much IVCredit it was given, and at most a rate limit more.
 #[test]
 fn between_reallocations_everybody_uses_the_usual_credit() {
     let found = epochs(isacs_params(), Nanos::from_secs(3));
@@ -138,8 +138,8 @@ fn between_reallocations_everybody_uses_the_usual_credit() {
     }
 }
 
-/// What bounds how long an epoch lasts, and so how long anybody waits: in CPU-BOOST, too, nobody uses more
-/// than it was given and a rate limit, and nobody who was given nothing runs.
+/// What bounds how long an epoch lasts, and so how long anybody waits: in CPU-BOOST, too, nobody
+/// uses more than it was given and a rate limit, and nobody who was given nothing runs.
 #[test]
 fn in_cpu_boost_nobody_uses_more_than_its_cpu_credit() {
     let found = epochs(isacs_params(), Nanos::from_secs(3));
@@ -195,8 +195,8 @@ fn longest_wait(scheduler: SchedulerSpec, vms: Vec<VmSpec>) -> Nanos {
     longest
 }
 
-/// Within an epoch each of the others runs for its credit and at most a rate limit more, and who waits
-/// has its turn in every epoch: between two turns lie at most two epochs of all the others.
+/// Within an epoch each of the others runs for its credit and at most a rate limit more, and who
+/// waits has its turn in every epoch: between two turns lie at most two epochs of all the others.
 #[test]
 fn with_credit2_nobody_waits_longer_than_two_epochs() {
     let here = CpuSet::range(1, 1);
@@ -214,8 +214,8 @@ fn with_credit2_nobody_waits_longer_than_two_epochs() {
     assert!(found <= bound, "{found} of {bound}");
 }
 
-/// A vCPU of the test below: its weight, whether it computes, every how many steps it is told of I/O, and
-/// what handling that takes, in microseconds.
+/// A vCPU of the test below: its weight, whether it computes, every how many steps it is told of
+/// I/O, and what handling that takes, in microseconds.
 type Busy = (u32, bool, u64, u64);
 
 /// How often ISACS is looked at.
@@ -245,8 +245,8 @@ fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
         let account = |v: usize| *scheduler.credits().account(VcpuId(v as u32));
         (0..vcpus.len()).map(account).collect()
     };
-    // What the epochs looked like as they began; in which one each began to wait, when, and what it had
-    // run by then.
+    // What the epochs looked like as they began; in which one each began to wait, when, and what it
+    // had run by then.
     let mut epochs = vec![accounts()];
     let mut waits = vec![(0, Nanos::ZERO, Nanos::ZERO); vcpus.len()];
     let (mut longest, mut step) = (Nanos::ZERO, 0);
@@ -284,8 +284,8 @@ fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// No vCPU starves: who could run has its turn in every epoch, so that what it waits for is at most
-    /// what the others can use in two.
+    /// No vCPU starves: who could run has its turn in every epoch, so that what it waits for is at
+    /// most what the others can use in two.
     #[test]
     fn with_isacs_nobody_waits_longer_than_two_epochs(
         vcpus in prop::collection::vec(

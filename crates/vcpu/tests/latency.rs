@@ -47,8 +47,8 @@ fn who_mostly_sleeps_preempts_a_hog_once_that_has_run_for_the_rate_limit() {
     }
 }
 
-/// A lone hog has slices of 10 ms: who wakes in the first of them waits for the rest, unless the pCPU
-/// looks again.
+/// A lone hog has slices of 10 ms: who wakes in the first of them waits for the rest, unless the
+/// pCPU looks again.
 #[test]
 fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
     let params = |looks_again| {
@@ -68,7 +68,8 @@ fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
     assert!(looks <= 1.06, "{looks}");
 }
 
-/// A vCPU that computes besides is notified: it waits for those who are protected, not for its turn.
+/// A vCPU that computes besides is notified: it waits for those who are protected, not for its
+/// turn.
 #[test]
 fn with_turns_for_io_a_mixed_vcpu_answers_within_a_turn_or_two() {
     let found = |scheduler| {

@@ -40,7 +40,8 @@ fn hogs_of_equal_weight_share_a_pcpu_evenly() {
 
 /// Hogs of these weights have the pCPU by weight.
 fn share_by_weight(scheduler: SchedulerSpec, weights: &[u32]) {
-    // All of the machine: Credit deals out what all pCPUs can do, also to those who may use one only.
+    // All of the machine: Credit deals out what all pCPUs can do, also to those who may use one
+    // only.
     let here = CpuSet::range(0, 0);
     let vm = |(n, &weight): (usize, &u32)| {
         let mut vm = hog(&format!("vm{n}"), here);
@@ -61,9 +62,9 @@ fn weight_is_a_share_of_the_time() {
     for scheduler in ALL() {
         share_by_weight(scheduler, &[256, 512]);
     }
-    // Of Credit's 30 ms slices somebody who is due four sevenths would have to have four in a row, and it
-    // lets nobody save up as much credit.
-    // ISACS as printed forgives what was used beyond the credit, most of all to small weights.
+    // Of Credit's 30 ms slices somebody who is due four sevenths would have to have four in a row,
+    // and it lets nobody save up as much credit. ISACS as printed forgives what was used beyond the
+    // credit, most of all to small weights.
     let keeps_debt = SchedulerSpec::Isacs(IsacsParams {
         keeps_debt: true,
         ..isacs_params()
@@ -73,7 +74,8 @@ fn weight_is_a_share_of_the_time() {
     }
 }
 
-/// Turns for I/O are paid for: who computes beside somebody that is notified all the time has no less.
+/// Turns for I/O are paid for: who computes beside somebody that is notified all the time has no
+/// less.
 #[test]
 fn turns_for_io_leave_everybody_its_share() {
     let here = CpuSet::range(1, 1);

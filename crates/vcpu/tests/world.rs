@@ -104,8 +104,9 @@ proptest! {
         prop_assert!(all <= 5 * simulation.world().now().0);
     }
 
-    /// With one run-queue for all pCPUs, and with Credit's stealing, no pCPU idles while somebody could
-    /// run there. (With a run-queue each, that is what balancing is for, and it takes its time.)
+    /// With one run-queue for all pCPUs, and with Credit's stealing, no pCPU idles while somebody
+    /// could run there. (With a run-queue each, that is what balancing is for, and it takes its
+    /// time.)
     #[test]
     fn no_pcpu_idles_while_somebody_could_run_there(
         vms in any_vms(5), seed in 0_u64..1000, first in any::<bool>(),
@@ -202,7 +203,8 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
     assert_eq!(world.ran(v), Nanos::from_micros(50));
 }
 
-/// A VM with a process that is given work from outside, on a pCPU with one that computes until 50 ms.
+/// A VM with a process that is given work from outside, on a pCPU with one that computes until 50
+/// ms.
 fn driven() -> (World, VcpuId, TaskId) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();

@@ -12,15 +12,16 @@ pub enum Deadline {
     BySize(BySize),
 }
 
-/// Equations 4.1 and 4.2 of Jain's thesis: the time that the bytes take with all that several tenants get of a
-/// device, and a part of it more.
+/// Equations 4.1 and 4.2 of Jain's thesis: the time that the bytes take with all that several
+/// tenants get of a device, and a part of it more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BySize {
     /// Delta, in thousandths.
     pub tolerance: u32,
     /// MaxBW: what the device does for one tenant, in bytes a second.
     pub max_bandwidth: u64,
-    /// BWloss: how much less it does for all tenants together, in bytes a second; below `max_bandwidth`.
+    /// BWloss: how much less it does for all tenants together, in bytes a second; below
+    /// `max_bandwidth`.
     pub bandwidth_loss: u64,
     /// N, which matters only as printed; at least 1.
     pub tenants: u32,

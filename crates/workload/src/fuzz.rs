@@ -37,8 +37,9 @@ pub fn fio_jobs(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a trace of every format. Panics if what is read is not what a trace may be, if a trace that
-/// needs no leniency is another with it, if what is told of one contradicts it, or if its replay leaves the disk.
+/// Reads `data` as a trace of every format. Panics if what is read is not what a trace may be, if a
+/// trace that needs no leniency is another with it, if what is told of one contradicts it, or if
+/// its replay leaves the disk.
 pub fn traces(data: &[u8]) {
     let formats = Format::ALL.map(Some).into_iter().chain([None]);
     for format in formats {

@@ -101,8 +101,8 @@ pub enum Flow {
     Open {
         /// When requests come.
         arrivals: Arrivals,
-        /// Requests outstanding at most, 1 to 65,536; past it they wait inside the guest, and that wait
-        /// counts into their latency.
+        /// Requests outstanding at most, 1 to 65,536; past it they wait inside the guest, and that
+        /// wait counts into their latency.
         iodepth: u32,
     },
 }
@@ -159,12 +159,12 @@ pub struct Job {
     pub page_cache: Option<PageCache>,
     /// Where what it reads is written.
     pub copy_to: Option<CopyTo>,
-    /// The trace whose requests it asks for, instead of such as `rw` and the rest would have: they lie in its
-    /// region, in pieces of `sizes`, of which each operation has one, and `flow`'s `iodepth` bounds the pieces
-    /// outstanding.
+    /// The trace whose requests it asks for, instead of such as `rw` and the rest would have: they
+    /// lie in its region, in pieces of `sizes`, of which each operation has one, and `flow`'s
+    /// `iodepth` bounds the pieces outstanding.
     pub replay: Option<Replay>,
-    /// By when it is to be done: all of its `io_size`, or each request of its trace, one after the other. Of a
-    /// single copy, that moves as many bytes as it asks for.
+    /// By when it is to be done: all of its `io_size`, or each request of its trace, one after the
+    /// other. Of a single copy, that moves as many bytes as it asks for.
     pub deadline: Option<Deadline>,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A [`Job`](job::Job) describes one stream of requests in fio's words; a
 //! [`Stream`](stream::Stream) draws its requests one after the other, and an
-//! [`ArrivalClock`](arrive::ArrivalClock) says when an open loop hands in the next; a [`replay`] takes
-//! them from a block [`trace`] instead. [`fio`] reads fio's own job files. Nothing here knows a clock or a file: time, text and seeds are arguments,
-//! and the same seed draws the same requests on every machine.
+//! [`ArrivalClock`](arrive::ArrivalClock) says when an open loop hands in the next; a [`replay`]
+//! takes them from a block [`trace`] instead. [`fio`] reads fio's own job files. Nothing here knows
+//! a clock or a file: time, text and seeds are arguments, and the same seed draws the same requests
+//! on every machine.
 
 #![forbid(unsafe_code)]
 

@@ -4,8 +4,8 @@
 //!   trace --disk, limit--> requests --size_factor, fold--> places on the disk --bs--> pieces
 //! ```
 //!
-//! A request goes in pieces of the job's `bs`, at most `iodepth` of them outstanding, and is done once all of
-//! them are answered. [`Mode`] says when the next one comes.
+//! A request goes in pieces of the job's `bs`, at most `iodepth` of them outstanding, and is done
+//! once all of them are answered. [`Mode`] says when the next one comes.
 
 use crate::job::{Job, RegionError, SECTOR};
 use crate::mistake::Findings;
@@ -53,8 +53,8 @@ impl Factor {
 /// When a trace's requests come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// At the trace's times multiplied by a factor, the first at once, whether the ones before are answered or
-    /// not. Past `iodepth` pieces they wait inside the guest, and that wait counts.
+    /// At the trace's times multiplied by a factor, the first at once, whether the ones before are
+    /// answered or not. Past `iodepth` pieces they wait inside the guest, and that wait counts.
     Timed(Factor),
     /// One after the other: the next once the last is done.
     NextWhenDone,
@@ -77,10 +77,11 @@ impl fmt::Debug for Requests {
 
 /// A trace as a job replays it.
 ///
-/// Sizes are multiplied by `size_factor` and rounded up to whole logical blocks of the disk. Addresses are
-/// multiplied by it, too, so that what follows each other or lies apart in the trace still does, rounded down
-/// to a block and taken modulo the region; a request that would pass the region's end moves to the last place
-/// where it fits. Several disks of a trace lie side by side, each in an equal part of the region.
+/// Sizes are multiplied by `size_factor` and rounded up to whole logical blocks of the disk.
+/// Addresses are multiplied by it, too, so that what follows each other or lies apart in the trace
+/// still does, rounded down to a block and taken modulo the region; a request that would pass the
+/// region's end moves to the last place where it fits. Several disks of a trace lie side by side,
+/// each in an equal part of the region.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replay {
     requests: Requests,
@@ -95,8 +96,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The first `limit` requests (`None`: all) of `disk`, an index into [`Trace::disks`] (`None`: of all
-    /// disks), as they are, one after the other, once. `None`: there is no such request.
+    /// The first `limit` requests (`None`: all) of `disk`, an index into [`Trace::disks`] (`None`:
+    /// of all disks), as they are, one after the other, once. `None`: there is no such request.
     pub fn new(trace: &Trace, disk: Option<u32>, limit: Option<u64>) -> Option<Replay> {
         let limit = limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let of_disk = |record: &&Record| disk.is_none_or(|disk| record.disk == disk);
@@ -173,7 +174,8 @@ pub struct Whole {
     pub index: u64,
     /// A read or a write.
     pub op: Op,
-    /// When it is to come, from the job's start on; zero where it comes when the one before is done.
+    /// When it is to come, from the job's start on; zero where it comes when the one before is
+    /// done.
     pub at: Nanos,
     /// Bytes of all its pieces.
     pub bytes: u64,
@@ -219,8 +221,8 @@ pub struct Replaying {
 }
 
 impl Replaying {
-    /// Copy `copy` (from 0) of `job`, which replays `replay`, on a disk of `disk_size` bytes in logical blocks
-    /// of `block`.
+    /// Copy `copy` (from 0) of `job`, which replays `replay`, on a disk of `disk_size` bytes in
+    /// logical blocks of `block`.
     pub(crate) fn new(
         job: &Job,
         replay: &Replay,

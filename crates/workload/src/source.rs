@@ -1,4 +1,5 @@
-//! Where a worker's requests come from: a job's stream, through what its guest makes of it, or a trace.
+//! Where a worker's requests come from: a job's stream, through what its guest makes of it, or a
+//! trace.
 
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
@@ -28,8 +29,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes in logical blocks of `block`, which a
-    /// trace's requests are rounded to. The job must be one that [`Job::check`] accepts.
+    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes in logical blocks of
+    /// `block`, which a trace's requests are rounded to. The job must be one that [`Job::check`]
+    /// accepts.
     ///
     /// # Errors
     /// When the job's region does not fit the disk: says both figures.
@@ -102,7 +104,8 @@ impl Source {
         }
     }
 
-    /// The request of a trace that the request which was said last is a piece of; `None`: there is no trace.
+    /// The request of a trace that the request which was said last is a piece of; `None`: there is
+    /// no trace.
     #[inline]
     pub fn whole(&self) -> Option<&Whole> {
         match self {

@@ -200,7 +200,8 @@ impl Host for FakeHost {
     }
 }
 
-/// What a test begins with: process 100 has a job, 200 and so on have none; each wants the whole disk.
+/// What a test begins with: process 100 has a job, 200 and so on have none; each wants the whole
+/// disk.
 struct SetUp {
     /// Megabytes in seconds.
     job: (u64, u64),

@@ -64,7 +64,8 @@ fn somebody_who_is_not_there_is_an_error() {
 fn what_a_process_starts_counts_with_it_and_has_its_class() {
     let mut world = SetUp::new((3_000, 31)).start();
     let host = world.host.clone();
-    // The job's process only waits for one that does its work, and another one has such ones as well.
+    // The job's process only waits for one that does its work, and another one has such ones as
+    // well.
     host.change(100, |fake| fake.wants = 0);
     host.fork(100, 110, 5, DISK);
     host.change(200, |fake| fake.wants = 0);
@@ -98,7 +99,8 @@ fn what_a_process_starts_counts_with_it_and_has_its_class() {
     assert_eq!(world.host.of(200), [IoPriority::NONE; 2]);
 }
 
-/// A process whose children do the work, one after the other, in whatever way they end: each byte counts once.
+/// A process whose children do the work, one after the other, in whatever way they end: each byte
+/// counts once.
 #[test]
 fn the_bytes_of_a_child_that_ended_count_once() {
     for waits in [true, false] {
@@ -122,8 +124,8 @@ fn the_bytes_of_a_child_that_ended_count_once() {
     }
 }
 
-/// A child that was seen last before its parent, which waited for it between the two looks; and one whose
-/// parent ended at the same time.
+/// A child that was seen last before its parent, which waited for it between the two looks; and one
+/// whose parent ended at the same time.
 #[test]
 fn what_an_heir_has_late_or_by_another_counts_once() {
     let mut world = SetUp::new((100_000, 2_000)).start();

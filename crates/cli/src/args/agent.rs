@@ -13,17 +13,19 @@ use super::value::{parse_bandwidth, parse_interval, parse_time};
 /// `tidegate agent`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentArgs {
-    /// A VM, or any process with all that it starts: NAME=PID, NAME=cgroup:DIRECTORY or NAME=libvirt:DOMAIN; one
-    /// option each
+    /// A VM, or any process with all that it starts: NAME=PID, NAME=cgroup:DIRECTORY or
+    /// NAME=libvirt:DOMAIN; one option each
     #[arg(long = "vm", required = true, value_name = "NAME=WHO", value_parser = parse_vm)]
     pub(crate) vms: Vec<(String, Target)>,
-    /// What a VM is to have read and written by when: NAME="2 GiB in 60 s", from now on; one option each
+    /// What a VM is to have read and written by when: NAME="2 GiB in 60 s", from now on; one option
+    /// each
     #[arg(long = "job", value_name = "NAME=JOB", value_parser = parse_job)]
     pub(crate) jobs: Vec<(String, u64, Nanos)>,
     /// A file, a directory or a block device on the disk that they share
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) disk: PathBuf,
-    /// What the disk does in all, such as "150 MB/s"; as much as is ever seen where this is not given
+    /// What the disk does in all, such as "150 MB/s"; as much as is ever seen where this is not
+    /// given
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     pub(crate) bandwidth: Option<u64>,
     /// Time between two updates of the priorities; progress is printed as often, if there is any

@@ -105,8 +105,8 @@ impl Args {
     }
 }
 
-/// All that can be typed. Options of every command may stand before a command's name, so all of them
-/// take all of these; but none shows in its help those that it makes nothing of.
+/// All that can be typed. Options of every command may stand before a command's name, so all of
+/// them take all of these; but none shows in its help those that it makes nothing of.
 pub(crate) fn command() -> clap::Command {
     let mut command = Args::command();
     let option = |id| {

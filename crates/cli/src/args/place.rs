@@ -56,7 +56,8 @@ Examples:
     /// Hosts one by one: which there are, one more, one less, one that takes no more jobs
     #[command(subcommand)]
     Host(PlaceHostCommand),
-    /// What is known of hosts: the bandwidth of each class, by how many jobs there are and of which classes
+    /// What is known of hosts: the bandwidth of each class, by how many jobs there are and of which
+    /// classes
     Db {
         /// The file; that of --db or TIDEGATE_PLACE_DB where it is not named
         #[arg(value_hint = ValueHint::FilePath)]
@@ -100,7 +101,8 @@ pub(crate) enum PlaceHostCommand {
         #[command(flatten)]
         db: DbArg,
     },
-    /// Take a host out; its daemon is not asked, and what was learnt of it is kept for when it comes again
+    /// Take a host out; its daemon is not asked, and what was learnt of it is kept for when it
+    /// comes again
     #[command(
         after_help = "Jobs that run there are requeued or lost; the answer tells what came of each.\n\nExamples:
   tidegate place host remove c              no jobs run there
@@ -169,7 +171,8 @@ pub(crate) struct PlaceJobArgs {
     /// How long after its beginning it is to be done, and how long it waits at most, such as "60 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) deadline: Nanos,
-    /// What it takes at most, whatever it is given, such as "20 MB/s"; all that it is given unless said
+    /// What it takes at most, whatever it is given, such as "20 MB/s"; all that it is given unless
+    /// said
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     pub(crate) limit: Option<u64>,
     /// Start it on the daemon of the host it goes to, as the job of the VM of its name

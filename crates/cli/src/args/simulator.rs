@@ -124,7 +124,8 @@ pub(crate) struct ReproduceArgs {
     /// Draw the curves there are, too
     #[arg(long, requires = "paper")]
     pub(crate) plot: bool,
-    /// Replay the traces in this directory that the paper was measured with, as far as they are there
+    /// Replay the traces in this directory that the paper was measured with, as far as they are
+    /// there
     #[arg(long, value_name = "DIR", requires = "paper", conflicts_with = "calibrate",
           value_hint = ValueHint::DirPath)]
     pub(crate) traces: Option<PathBuf>,

@@ -129,8 +129,9 @@ fn start_log(level: LogLevel, log: &Log) {
         .with_target(false)
         .with_ansi(colours)
         .with_writer(log.lines())
-        // It would say so with `eprintln!`, which panics where nobody reads standard error any more,
-        // in whichever thread had something to say: an event loop's clients would lose their disks.
+        // It would say so with `eprintln!`, which panics where nobody reads standard error any
+        // more, in whichever thread had something to say: an event loop's clients would lose their
+        // disks.
         .log_internal_errors(false)
         .init();
 }

@@ -161,7 +161,8 @@ struct Intervals {
 }
 
 impl Interval {
-    /// What happened to each VM between two looks, in the order of the second; those that are not in all are left out.
+    /// What happened to each VM between two looks, in the order of the second; those that are not
+    /// in all are left out.
     fn all(before: &StatsView, now: &StatsView, promised: &[VmView]) -> Vec<Interval> {
         // By name: there may be thousands, and this is done each interval.
         let before: BTreeMap<&str, &VmStatsView> =

@@ -1,7 +1,7 @@
 //! `tidegate agent` and processes that run: what they have, and what they have back in the end.
 //!
-//! Each test has a job of a process that does nothing, far from its deadline: the only step that is taken is the
-//! first one, which lowers the other process.
+//! Each test has a job of a process that does nothing, far from its deadline: the only step that is
+//! taken is the first one, which lowers the other process.
 
 use std::fs;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! The daemon says when a device does not do what its profile says, finds a cap below it, and learns what
-//! requests cost where there is no profile.
+//! The daemon says when a device does not do what its profile says, finds a cap below it, and
+//! learns what requests cost where there is no profile.
 
 use std::fs;
 
@@ -9,8 +9,8 @@ use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Daemon, Scratch, wait_for};
 use crate::tool::{Running, fio, have};
 
-/// A flash disk of which so many I/Os a second pass, whatever their size: far fewer than it could do,
-/// and so few that a busy machine keeps up.
+/// A flash disk of which so many I/Os a second pass, whatever their size: far fewer than it could
+/// do, and so few that a busy machine keeps up.
 const PASS: u32 = 400;
 
 /// A daemon on that disk, with the profile of one that does so many.

@@ -1,5 +1,5 @@
-//! How a VM is tuned to its target and how precisely that comes out, as its users see it; and what was
-//! learnt of it, taken to another daemon.
+//! How a VM is tuned to its target and how precisely that comes out, as its users see it; and what
+//! was learnt of it, taken to another daemon.
 
 use std::fs;
 
@@ -9,7 +9,8 @@ use crate::control::{tidegate, tidegate_json};
 use crate::daemon::{Backing, Daemon, wait_for};
 use crate::tool::{Running, arg, fio, have};
 
-/// A hard disk, whose VM is to have what no such disk does; everything that is learnt is learnt soon.
+/// A hard disk, whose VM is to have what no such disk does; everything that is learnt is learnt
+/// soon.
 fn config() -> String {
     let policy = "policy = { name = \"vcup-drr\", tuner = \"window\", statistical_interval = \"1 s\", window_max = \
                   \"100 ms\", profiling = true, max_ml = 2 }";

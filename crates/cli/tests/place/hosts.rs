@@ -87,7 +87,8 @@ fn jobs_of_a_host_that_died_look_for_another_one_or_are_lost() {
     let removed = site.place(&["host", "remove", "a", "--requeue"]);
     assert!(removed.status.success());
     let told = stderr(&removed);
-    // It needs 44 GB of an hour on a disk that does 20 MB/s for each of two, of which the other needs 40.
+    // It needs 44 GB of an hour on a disk that does 20 MB/s for each of two, of which the other
+    // needs 40.
     assert!(
         told.contains("x waits for a host with the 4") && told.contains("that are left"),
         "{told}"

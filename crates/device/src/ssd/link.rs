@@ -12,8 +12,8 @@
 //! is as many units a nanosecond. A transfer leaves when virtual time is at its tag to the unit,
 //! and what the rest of that nanosecond carries goes to those that stay. When one enters, virtual
 //! time is rounded down by less than a unit, and what that leaves is carried afterwards. So no
-//! work is lost or made up, however long the interface is busy, and ends are exact times rounded up to a
-//! nanosecond, but for a few billionths of a byte.
+//! work is lost or made up, however long the interface is busy, and ends are exact times rounded up
+//! to a nanosecond, but for a few billionths of a byte.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -191,8 +191,8 @@ mod tests {
         }
     }
 
-    /// When each of them is through on a link. It is asked what it has carried in all: to the unit, if it
-    /// was busy all the time.
+    /// When each of them is through on a link. It is asked what it has carried in all: to the unit,
+    /// if it was busy all the time.
     fn on_a_link(rate: u64, transfers: &[(u64, u64)]) -> Vec<u64> {
         let mut link = Link::new(rate, transfers.len() as u32);
         let room = link.transfers.capacity();
@@ -269,8 +269,8 @@ mod tests {
             prop_assert_eq!(ends.iter().copied().max(), last);
         }
 
-        /// However many there are: the interface is never idle while there is work, and never does more
-        /// than it can.
+        /// However many there are: the interface is never idle while there is work, and never does
+        /// more than it can.
         #[test]
         fn no_work_is_lost_or_made_up(
             rate in 1_000_000_u64..4_000_000_000,

@@ -18,11 +18,11 @@
 //!   interface is **interleaved** that holds as far as the channel: the data of all commands that
 //!   have some shares the interface, so what comes later puts ends off, and a write is
 //!   in the buffer only when its data has come. (`link`, `interleaved`)
-//! - **Writes** end when their data is in the buffer. Each die programs what waits for it when it is
-//!   idle and a program is full, or [`LINGER`] later; so reads go first until the buffer is full,
-//!   when a write waits for the die that can begin soonest. Data has left the buffer, and is read
-//!   from the flash again, when it is sent to its die. Reads of what is in the buffer are served
-//!   from there.
+//! - **Writes** end when their data is in the buffer. Each die programs what waits for it when it
+//!   is idle and a program is full, or [`LINGER`] later; so reads go first until the buffer is
+//!   full, when a write waits for the die that can begin soonest. Data has left the buffer, and is
+//!   read from the flash again, when it is sent to its die. Reads of what is in the buffer are
+//!   served from there.
 //! - **Garbage collection**, if there is any, costs each die moves (read, out and back over the
 //!   channel, program) in proportion to what it programs, and an erase for every block so filled.
 //!   The proportion comes from the sample in the `reclaim` module.

@@ -11,7 +11,8 @@ const NEAR: f64 = 0.15;
 /// A mean is a promise kept when it is off by no more: the paper has 60.07 ms for 60 ms.
 const ROUNDING: f64 = 0.01;
 
-/// All that can be said about what was run, in the order of the paper; `cells` are the figures that are wanted.
+/// All that can be said about what was run, in the order of the paper; `cells` are the figures that
+/// are wanted.
 pub(super) fn claims(found: &Found<'_>, cells: &[Cell]) -> Claims {
     let wants = |table: &str| cells.iter().any(|cell| cell.table == table);
     let mut claims = Vec::new();

@@ -1,7 +1,8 @@
 //! The free figures, each by the one Credit2 cell of its experiment.
 //!
-//! A figure is searched by halves, for what it is found by only rises or only falls with it. What is
-//! found stays for those after it: streams, for one, have their window by table 5 wherever they are.
+//! A figure is searched by halves, for what it is found by only rises or only falls with it. What
+//! is found stays for those after it: streams, for one, have their window by table 5 wherever they
+//! are.
 
 use super::free::{Free, Knob};
 use super::policy::Policy;

@@ -120,7 +120,8 @@ fn better(pairs: &[&Pair<'_>]) -> Option<Said> {
     (!all.is_empty()).then(|| said.with_more(more))
 }
 
-/// In none ISACS is worse: cells in which nothing depends on who runs when are the same but for chance.
+/// In none ISACS is worse: cells in which nothing depends on who runs when are the same but for
+/// chance.
 fn not_worse(pairs: &[&Pair<'_>]) -> Option<Said> {
     let worse = |pair: &&&Pair<'_>| pair.our_gain() < -SAME;
     let names: Vec<String> = pairs.iter().filter(worse).map(|p| p.name()).collect();

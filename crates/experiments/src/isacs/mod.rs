@@ -1,5 +1,5 @@
-//! I/O Strength-Aware Credit Scheduler for Virtualized Environments (Lee, Yu), section 5: tables 3 to 8, of which
-//! figures 7 to 12 show the spread, and what section 5.4 says of figures 13 to 15.
+//! I/O Strength-Aware Credit Scheduler for Virtualized Environments (Lee, Yu), section 5: tables 3
+//! to 8, of which figures 7 to 12 show the spread, and what section 5.4 says of figures 13 to 15.
 //!
 //! The folder's README says how the testbed is modelled, and what was calibrated.
 

@@ -48,8 +48,8 @@ const IO: u64 = 512 << 10;
 const FILE: u64 = 5_000_000_000;
 /// How much of a guest's 2 GB may be dirty: a fifth of what its kernel leaves, Linux's default.
 const DIRTY: u64 = 400_000_000;
-/// Files are this much smaller than the paper's, and what they take that much shorter: long beside all
-/// periods of the schedulers.
+/// Files are this much smaller than the paper's, and what they take that much shorter: long beside
+/// all periods of the schedulers.
 const SHRINK: u64 = 10;
 /// The same of fixed work.
 pub(super) const WORK_SHRINK: u64 = 20;

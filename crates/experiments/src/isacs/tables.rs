@@ -79,7 +79,8 @@ pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
     })
 }
 
-/// Every cell that is wanted, in the order of the paper, with the schedulers that stand for Credit2 and ISACS.
+/// Every cell that is wanted, in the order of the paper, with the schedulers that stand for Credit2
+/// and ISACS.
 pub(super) fn cells(
     reference: &Reference,
     runs: &Runs,

@@ -15,7 +15,8 @@ pub(super) struct Audit {
     pub(super) let_in: usize,
     /// Those of them that had better not been, and why.
     pub(super) harms: Vec<Harm>,
-    /// Requests that the oracle would have let in at one of the times at which they were considered.
+    /// Requests that the oracle would have let in at one of the times at which they were
+    /// considered.
     pub(super) possible: usize,
     /// Those of them that were let in.
     pub(super) taken: usize,

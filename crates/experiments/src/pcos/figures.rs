@@ -1,4 +1,5 @@
-//! Figures 5.11 to 5.14, which the thesis draws without figures on their axes, and what section 5.1.1 needs PCOS for.
+//! Figures 5.11 to 5.14, which the thesis draws without figures on their axes, and what section
+//! 5.1.1 needs PCOS for.
 
 use super::house::{Case, MEDIA, Setting};
 use super::learning::INTERVAL;
@@ -86,8 +87,8 @@ const OTHERS: [Way; 4] = [
     Way::new(Setting::Several, Rule::Ours),
     Way::new(Setting::Long, Rule::Ours),
 ];
-/// Delta of the media servers, in thousandths: from where two that share the disk evenly are at their deadlines on
-/// average. The thesis does not tell its range.
+/// Delta of the media servers, in thousandths: from where two that share the disk evenly are at
+/// their deadlines on average. The thesis does not tell its range.
 pub(super) const TOLERANCES: [u32; 9] = [1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000];
 /// The one that PriDyn's section 5.1.1 has: two of them keep nine in ten of their deadlines.
 const SHOWN: u32 = 2500;
@@ -231,7 +232,8 @@ fn compared(found: &Found<'_>) -> Option<Vec<Said>> {
 /// So many points more are not "a performance degradation".
 const NEARLY: f64 = 2.0;
 
-/// That those that run miss no more than without newcomers, though `some` are let in at every delta.
+/// That those that run miss no more than without newcomers, though `some` are let in at every
+/// delta.
 fn unharmed(case: Case, some: bool, alone: &[f64], with: &[f64]) -> Said {
     let more = alone.iter().zip(with).map(|(alone, with)| with - alone);
     let most = more.fold(f64::MIN, f64::max);

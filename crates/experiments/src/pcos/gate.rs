@@ -290,8 +290,8 @@ struct Had {
     rate: u64,
 }
 
-/// What VMs had while none came, went or had another class: what the agent on a host tells. A media server that goes
-/// from one request to the next is there all the time.
+/// What VMs had while none came, went or had another class: what the agent on a host tells. A media
+/// server that goes from one request to the next is there all the time.
 #[derive(Default)]
 struct Steady {
     since: Nanos,
@@ -301,8 +301,8 @@ struct Steady {
 }
 
 impl Steady {
-    /// What is to be learnt now: at an interval's end, or when VMs or classes are others, where it has been a third of
-    /// an interval, as PriDyn has it.
+    /// What is to be learnt now: at an interval's end, or when VMs or classes are others, where it
+    /// has been a third of an interval, as PriDyn has it.
     fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
         let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
         let changed = vms != self.vms;

@@ -1,5 +1,5 @@
-//! What is asked of PCOS beyond the thesis: that nothing it lets in makes a job miss, and that it lets in nearly all that
-//! an oracle would.
+//! What is asked of PCOS beyond the thesis: that nothing it lets in makes a job miss, and that it
+//! lets in nearly all that an oracle would.
 
 use super::figures::key;
 use super::house::{Case, Setting};
@@ -37,7 +37,8 @@ pub(super) const ACCEPTANCE: Figure = Figure {
     ],
 };
 
-/// Deltas of the media servers at which decisions are tried, in thousandths: strict, that of section 5.1.1, lenient.
+/// Deltas of the media servers at which decisions are tried, in thousandths: strict, that of
+/// section 5.1.1, lenient.
 const TOLERANCES: [u32; 3] = [1500, 2500, 4000];
 /// Of what the oracle lets in, in a hundred.
 const NEARLY_ALL: f64 = 90.0;

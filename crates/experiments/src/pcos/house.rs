@@ -68,12 +68,14 @@ pub(super) enum Setting {
     One,
     /// There are four such VMs.
     Several,
-    /// Four, and all requests are a hundred times as large: they last for some of PriDyn's intervals.
+    /// Four, and all requests are a hundred times as large: they last for some of PriDyn's
+    /// intervals.
     Long,
-    /// Such requests, and nothing that was not asked for: no media server runs, every other request is a media
-    /// server's.
+    /// Such requests, and nothing that was not asked for: no media server runs, every other request
+    /// is a media server's.
     Asked,
-    /// The same where every other VM cannot take all that it is given: its processor takes so long for a piece.
+    /// The same where every other VM cannot take all that it is given: its processor takes so long
+    /// for a piece.
     Limited,
     /// The same, and PCOS is told what those take at most.
     Told,
@@ -112,7 +114,8 @@ impl Setting {
     }
 }
 
-/// What a VM's processor takes for a piece of 512 KiB where it is limited: 21 MB/s at most, without the disk's time.
+/// What a VM's processor takes for a piece of 512 KiB where it is limited: 21 MB/s at most, without
+/// the disk's time.
 const LIMITED: Nanos = Nanos::from_millis(25);
 
 /// What the disk does for one and for two media servers, in bytes a second.
@@ -229,8 +232,8 @@ impl House {
         })
     }
 
-    /// The first of the VMs as endless streams without deadlines, those of newcomers each from another request on,
-    /// with this policy, for so long.
+    /// The first of the VMs as endless streams without deadlines, those of newcomers each from
+    /// another request on, with this policy, for so long.
     pub(super) fn streams(&self, vms: usize, duration: Nanos, policy: &Scenario) -> Scenario {
         let mut scenario = self.scenario.clone();
         for (n, vm) in scenario.tenants[MEDIA..].iter_mut().enumerate() {

@@ -1,9 +1,10 @@
-//! What is learnt of a host before anything is asked of it: what the disk does for one and two streams, and the priority
-//! database.
+//! What is learnt of a host before anything is asked of it: what the disk does for one and two
+//! streams, and the priority database.
 //!
-//! The thesis has the database filled "based on previous application execution history". Here all combinations of
-//! classes run first, by hand under CFQ, of the same streams: for each number of VMs and each combination every VM has
-//! each of its classes for some seconds, and each of PriDyn's intervals is told.
+//! The thesis has the database filled "based on previous application execution history". Here all
+//! combinations of classes run first, by hand under CFQ, of the same streams: for each number of
+//! VMs and each combination every VM has each of its classes for some seconds, and each of PriDyn's
+//! intervals is told.
 
 use super::house::{Capacity, Case, House, MEDIA, Setting};
 use crate::ExperimentError;
@@ -36,11 +37,13 @@ pub(super) struct Learnt {
     limit: Option<u64>,
 }
 
-/// Who had so much of what it takes at most, in a hundred, had all of it: as `tidegate place` reckons.
+/// Who had so much of what it takes at most, in a hundred, had all of it: as `tidegate place`
+/// reckons.
 const ALL_OF_IT: u64 = 95;
 
 impl Learnt {
-    /// What this VM takes at most, in bytes a second; `None`: all it is given, as far as PCOS is told.
+    /// What this VM takes at most, in bytes a second; `None`: all it is given, as far as PCOS is
+    /// told.
     pub(super) fn limit(&self, setting: Setting, vm: usize) -> Option<u64> {
         self.limit.filter(|_| setting.is_limited(vm))
     }

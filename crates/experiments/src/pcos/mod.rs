@@ -8,8 +8,8 @@
 //!                   +------------> oracle <--------+ audit
 //! ```
 //!
-//! `run` has requests considered one after the other, `figures` is what the thesis shows of that, `goals` how PCOS
-//! stands beside the oracle. The folder's README says what was read how.
+//! `run` has requests considered one after the other, `figures` is what the thesis shows of that,
+//! `goals` how PCOS stands beside the oracle. The folder's README says what was read how.
 
 mod audit;
 mod figures;

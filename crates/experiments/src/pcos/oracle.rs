@@ -19,7 +19,8 @@ pub(super) enum Harm {
     Own(Nanos),
 }
 
-/// What came of jobs: how late each one was; those that are not there were not done when it was looked.
+/// What came of jobs: how late each one was; those that are not there were not done when it was
+/// looked.
 type Lateness = BTreeMap<JobKey, Nanos>;
 
 /// Judges requests. What comes of those that run without another newcomer is kept.
@@ -37,8 +38,8 @@ impl Oracle {
         Oracle { without: None, end }
     }
 
-    /// Whether nobody who runs at `now`, with those let in that had begun, and would be in time misses because of the
-    /// newcomer, and it is in time itself.
+    /// Whether nobody who runs at `now`, with those let in that had begun, and would be in time
+    /// misses because of the newcomer, and it is in time itself.
     pub(super) fn judge(
         &mut self,
         stage: &Stage<'_>,

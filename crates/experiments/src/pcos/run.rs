@@ -90,7 +90,8 @@ impl Considered {
     }
 }
 
-/// Lets requests in as `gate` says. They are considered until `end`; what runs then goes on to its end or its deadline.
+/// Lets requests in as `gate` says. They are considered until `end`; what runs then goes on to its
+/// end or its deadline.
 pub(super) fn run(
     house: &House,
     scenario: &Scenario,

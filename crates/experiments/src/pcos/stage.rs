@@ -1,5 +1,5 @@
-//! A host while it runs: the simulation, what was let in, and what has ended. A stage can be played again up to any
-//! time, which is how it is found out what would have come of something.
+//! A host while it runs: the simulation, what was let in, and what has ended. A stage can be played
+//! again up to any time, which is how it is found out what would have come of something.
 
 use super::house::{House, Newcomer};
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// On which terms a request is let in: its class, and other VMs that are down until it ends. `None`: PriDyn alone sees
-/// to it.
+/// On which terms a request is let in: its class, and other VMs that are down until it ends.
+/// `None`: PriDyn alone sees to it.
 pub(super) type Terms = Option<(Class, Vec<(usize, Class)>)>;
 
 /// A request that was let in.

@@ -1,4 +1,5 @@
-//! What other runs follow from: how long the use cases take without deadlines, and what the disk does for so many streams.
+//! What other runs follow from: how long the use cases take without deadlines, and what the disk
+//! does for so many streams.
 
 use super::Pridyn;
 use super::setup::{Case, Change, Key, UseCase};
@@ -130,8 +131,8 @@ impl Bounds {
         }
     }
 
-    /// Seconds, in the order of the experiments: a tenth apart above the default, evenly between the bounds, and a tenth
-    /// apart below the best. The thesis has them in a plot only.
+    /// Seconds, in the order of the experiments: a tenth apart above the default, evenly between
+    /// the bounds, and a tenth apart below the best. The thesis has them in a plot only.
     fn deadlines(&self, which: UseCase) -> Vec<f64> {
         let all = experiments(which);
         let of = |kind: Kind| all.iter().filter(|(_, of)| *of == kind).count();

@@ -1,18 +1,19 @@
-//! The free figures of the disk and the guests, by the rows of `paper.toml` that may be used for that: what a writer has on
-//! the host and in a VM, what one and two streams have, and how long the use cases take by default. Nothing that a priority
-//! does is looked at.
+//! The free figures of the disk and the guests, by the rows of `paper.toml` that may be used for
+//! that: what a writer has on the host and in a VM, what one and two streams have, and how long the
+//! use cases take by default. Nothing that a priority does is looked at.
 //!
-//! Bulk guests (those that write and read in order) and streams of requests have figures of their own. For each size of
-//! request that reaches the host, and each number of them at a time:
+//! Bulk guests (those that write and read in order) and streams of requests have figures of their
+//! own. For each size of request that reaches the host, and each number of them at a time:
 //!
-//! - *bulk*: the disk's rate is the one with which the host is nearest, then the hypervisor's time the one with which the
-//!   VM is, then the size of the applications the one that fits;
-//! - *streams*, on the disk that was found: the hypervisor's time is the one with which one stream is nearest.
+//! - *bulk*: the disk's rate is the one with which the host is nearest, then the hypervisor's time
+//!   the one with which the VM is, then the size of the applications the one that fits;
+//! - *streams*, on the disk that was found: the hypervisor's time is the one with which one stream
+//!   is nearest.
 //!
 //! Of these the one with the least distance over all rows of its kind is taken.
 //!
-//! The disk's file and the scenarios carry the result; `calibration.toml` carries it once more with what is left over, and
-//! a test holds them together.
+//! The disk's file and the scenarios carry the result; `calibration.toml` carries it once more with
+//! what is left over, and a test holds them together.
 
 use super::PAPER_TOML;
 use super::basis::{self, Basis};
@@ -25,7 +26,8 @@ use std::fmt::Write;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// What is tried: sizes in KiB, how many at a time, the disk's rate in kB/s, the hypervisor's time in microseconds.
+/// What is tried: sizes in KiB, how many at a time, the disk's rate in kB/s, the hypervisor's time
+/// in microseconds.
 const PIECES_KIB: [u32; 3] = [128, 256, 512];
 const DEPTHS: [u32; 3] = [1, 2, 4];
 const RATES: [u64; 14] = [

@@ -31,7 +31,8 @@ const STREAMS: [(&str, &[u8]); 7] = [
     trace!("vm", "../../crates/workload/testdata/vm.vscsi"),
 ];
 
-/// The thesis' own, of the MSR-Cambridge traces (SNIA IOTTA 388); which of them it took is told by their servers only.
+/// The thesis' own, of the MSR-Cambridge traces (SNIA IOTTA 388); which of them it took is told by
+/// their servers only.
 pub(crate) const TRACES: &[TraceFile] = &[
     TraceFile::new("web-1", "web_0.csv"),
     TraceFile::new("web-2", "web_1.csv"),

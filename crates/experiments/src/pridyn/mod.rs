@@ -1,10 +1,11 @@
-//! PriDyn: the experiments of Jain: *Performance Specific I/O Scheduling Framework for Cloud Storage* (thesis, 2015),
-//! chapters 1, 3, 4 and section 5.1.
+//! PriDyn: the experiments of Jain: *Performance Specific I/O Scheduling Framework for Cloud
+//! Storage* (thesis, 2015), chapters 1, 3, 4 and section 5.1.
 //!
-//! A module for what belongs together: `tenancy` is figures 1.2 to 1.5 and 4.4, `priorities` figure 3.4, `use_cases` table
-//! 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third` figures 5.2 to 5.4. `setup` says which runs there
-//! are, `basis` what some of them follow from, `run` what comes of one. The folder's README says how the testbed is
-//! modelled, and what was calibrated.
+//! A module for what belongs together: `tenancy` is figures 1.2 to 1.5 and 4.4, `priorities` figure
+//! 3.4, `use_cases` table 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third`
+//! figures 5.2 to 5.4. `setup` says which runs there are, `basis` what some of them follow from,
+//! `run` what comes of one. The folder's README says how the testbed is modelled, and what was
+//! calibrated.
 
 pub(crate) mod basis;
 mod calibrate;
@@ -155,7 +156,8 @@ mod tests {
         assert!(before.all(|key| basis::before(&key).is_empty()));
     }
 
-    /// The thesis' steps to the letter lower, raise and give up a reader that nothing helps, again and again.
+    /// The thesis' steps to the letter lower, raise and give up a reader that nothing helps, again
+    /// and again.
     #[test]
     fn no_class_swings_where_a_deadline_cannot_be_met_but_as_printed() {
         let ours = priorities::impossible();

@@ -101,7 +101,8 @@ fn served_first(run: &Run) -> Option<Vec<Said>> {
     ])
 }
 
-/// Changes of the class of one job that no oscillation needs: lowered or raised, given up, restored.
+/// Changes of the class of one job that no oscillation needs: lowered or raised, given up,
+/// restored.
 pub(super) const TURNS: usize = 4;
 
 /// How often the class of each one's job changes.

@@ -1,4 +1,5 @@
-//! What came of a run: a sample a second of each VM, and how long each of its requests with a deadline took.
+//! What came of a run: a sample a second of each VM, and how long each of its requests with a
+//! deadline took.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;

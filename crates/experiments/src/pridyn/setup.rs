@@ -113,7 +113,8 @@ pub(crate) enum Reading {
     Printed,
     /// PriDyn as Tidegate has it unless told otherwise.
     Added,
-    /// PriDyn is told what the disk does for so many, as section 4.2.1 has it, instead of learning it.
+    /// PriDyn is told what the disk does for so many, as section 4.2.1 has it, instead of learning
+    /// it.
     Given,
     /// Low priority as the lowest level of best effort, not as the idle class.
     Level,
@@ -181,8 +182,8 @@ impl Key {
 
 /// Delta of research requests, in thousandths; section 5.4 has 20.
 const RESEARCH: u32 = 20_000;
-/// Delta of the media servers, in thousandths: the least half at which two of them keep nine in ten of their deadlines,
-/// for the thesis says that they keep most.
+/// Delta of the media servers, in thousandths: the least half at which two of them keep nine in ten
+/// of their deadlines, for the thesis says that they keep most.
 const MEDIA: u32 = 2_500;
 
 /// The policy that stands behind a scheduler.
@@ -298,7 +299,8 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
     Ok(())
 }
 
-/// A VM writes records of so many KiB. What is larger than what reaches the host at a time goes in such pieces.
+/// A VM writes records of so many KiB. What is larger than what reaches the host at a time goes in
+/// such pieces.
 fn records(vm: &mut Tenant, kib: u32, native: bool) {
     for job in &mut vm.jobs {
         let most = job.sizes[1].largest();
@@ -339,8 +341,8 @@ fn set_deadline(vm: &mut Tenant, by: BySize) {
     }
 }
 
-/// What reaches the host is of so many KiB, so many at a time, and each takes the hypervisor so many microseconds.
-/// `native`: there is no hypervisor.
+/// What reaches the host is of so many KiB, so many at a time, and each takes the hypervisor so
+/// many microseconds. `native`: there is no hypervisor.
 pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
     let processor = TimeDistribution::Fixed(Nanos::from_micros(guest.processor_us));
     for vm in &mut scenario.tenants {

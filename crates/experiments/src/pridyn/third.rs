@@ -169,7 +169,8 @@ fn axes(title: String) -> Plot {
     )
 }
 
-/// A's requests around the coming of the third, from -`before` on: which, how long, and how long it might.
+/// A's requests around the coming of the third, from -`before` on: which, how long, and how long it
+/// might.
 fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
     let all = run.responses(0);
     let first = all.partition_point(|response| response.at < COMES);

@@ -105,7 +105,8 @@ fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, 
     all.collect()
 }
 
-/// By how much the latency of the first application falls where PriDyn has something to do, in per cent of the default.
+/// By how much the latency of the first application falls where PriDyn has something to do, in per
+/// cent of the default.
 fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
     let default = Basis::of(found.runs).bounds(which)?.default;
     let runs = runs(found, which)?;

@@ -1,8 +1,8 @@
-//! The free figure of the array: what lies between the hosts' scheduler and its disks, by what sequential readers have
-//! under FQ together (figure 11). Nothing that V-Cup does is looked at.
+//! The free figure of the array: what lies between the hosts' scheduler and its disks, by what
+//! sequential readers have under FQ together (figure 11). Nothing that V-Cup does is looked at.
 //!
-//! The scenarios carry the result; `calibration.toml` carries it once more with what is left over, and a test holds them
-//! together.
+//! The scenarios carry the result; `calibration.toml` carries it once more with what is left over,
+//! and a test holds them together.
 
 use super::capacity::{READERS, key};
 use super::setup::scenario;

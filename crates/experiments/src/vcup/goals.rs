@@ -1,5 +1,5 @@
-//! What is asked of every table of beta and V: near what is said, steadier than without V-Cup, and no worse than the
-//! paper's.
+//! What is asked of every table of beta and V: near what is said, steadier than without V-Cup, and
+//! no worse than the paper's.
 
 use crate::Cell;
 use crate::said::Said;

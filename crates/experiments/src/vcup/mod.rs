@@ -1,10 +1,11 @@
-//! V-Cup: the experiments of Li, Jiang, Feng, Shi: *Customizable SLO and Its Near-Precise Enforcement for Storage
-//! Bandwidth* (ToS 2017).
+//! V-Cup: the experiments of Li, Jiang, Feng, Shi: *Customizable SLO and Its Near-Precise
+//! Enforcement for Storage Bandwidth* (ToS 2017).
 //!
-//! A module for what belongs together: `merging` is figure 3, `windows` figures 6 and 7, `drift` figure 8, `keys` table 2
-//! and figure 9, `servers` figure 10 and table 4, `capacity` figure 11 and tables 5 and 6, `floors` figures 12 and 13 and
-//! table 7, `throughput` figure 14. `setup` says which runs there are, `run` what comes of one, `goals` what is asked
-//! of every table of beta and V. The folder's README says how guests and arrays are modelled, and what was calibrated.
+//! A module for what belongs together: `merging` is figure 3, `windows` figures 6 and 7, `drift`
+//! figure 8, `keys` table 2 and figure 9, `servers` figure 10 and table 4, `capacity` figure 11 and
+//! tables 5 and 6, `floors` figures 12 and 13 and table 7, `throughput` figure 14. `setup` says
+//! which runs there are, `run` what comes of one, `goals` what is asked of every table of beta and
+//! V. The folder's README says how guests and arrays are modelled, and what was calibrated.
 
 mod calibrate;
 mod capacity;

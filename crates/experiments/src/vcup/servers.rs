@@ -1,4 +1,5 @@
-//! Section 5.3: servers of four kinds, each alone with a target that rises (figure 10), and together (table IV).
+//! Section 5.3: servers of four kinds, each alone with a target that rises (figure 10), and
+//! together (table IV).
 
 use super::keys::{consolidated, held};
 use super::run::{Run, SI, Second, beta, mean, v};

@@ -1,4 +1,5 @@
-//! The runs there are: what runs beside each other, under which scheduler, and what is changed about it.
+//! The runs there are: what runs beside each other, under which scheduler, and what is changed
+//! about it.
 
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};

@@ -1,4 +1,5 @@
-//! Section 5.6 and figure 14: bandwidth and IOPS held together, by PI throttling and the merge limit, beside DRR.
+//! Section 5.6 and figure 14: bandwidth and IOPS held together, by PI throttling and the merge
+//! limit, beside DRR.
 
 use super::capacity::with_added;
 use super::run::{Run, Second, v};

@@ -1,4 +1,5 @@
-//! Section 5.1.1: how precise windows of each length are (figure 6), and the one that WR settles on (figure 7).
+//! Section 5.1.1: how precise windows of each length are (figure 6), and the one that WR settles on
+//! (figure 7).
 
 use super::run::{Run, Second, beta, v};
 use super::setup::{Case, Change, Key, Load, Without};
@@ -43,8 +44,8 @@ const fn load(name: &'static str, target: u64) -> Load {
     }
 }
 
-/// Figure 6 tells no targets: those of figure 7 for the same order and operation, and for random writes that of random
-/// reads.
+/// Figure 6 tells no targets: those of figure 7 for the same order and operation, and for random
+/// writes that of random reads.
 const FIXED: [Load; 4] = [load("SR", 40), load("SW", 15), load("RR", 3), load("RW", 3)];
 const VARIED: [Load; 3] = [load("SRvar", 40), load("RRvar", 3), load("SWvar", 15)];
 const WINDOWS_MS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];

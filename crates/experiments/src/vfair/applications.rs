@@ -1,9 +1,10 @@
-//! Sections 5.2 and 5.3: applications of small requests beside bulk transfers. Figures 13 and 14 and table 5.
+//! Sections 5.2 and 5.3: applications of small requests beside bulk transfers. Figures 13 and 14
+//! and table 5.
 //!
-//! What stands beside the paper's figures is on three hosts, as there: vFair runs on each of them, and its rivals
-//! where the requests of all meet. (With a VM a host a rival that runs on each has nothing to decide, and the paper's
-//! two differ.) Table 5 has vFair on one host as well, its rivals on three, and what hosts tell each other late, or not at
-//! all.
+//! What stands beside the paper's figures is on three hosts, as there: vFair runs on each of them,
+//! and its rivals where the requests of all meet. (With a VM a host a rival that runs on each has
+//! nothing to decide, and the paper's two differ.) Table 5 has vFair on one host as well, its
+//! rivals on three, and what hosts tell each other late, or not at all.
 
 use super::hosts::Hosts;
 use super::run::Run;
@@ -92,7 +93,8 @@ fn all_mixes() -> impl Iterator<Item = &'static Mix> {
 const RIVALS: [&str; 2] = ["cfq", "mclock_ps"];
 const ONE_HOST: Change = Change::Hosts(Hosts::One);
 
-/// What hosts tell each other takes so many milliseconds, and so many of a hundred messages are lost.
+/// What hosts tell each other takes so many milliseconds, and so many of a hundred messages are
+/// lost.
 const fn told(delay_ms: u64, lost_percent: u32) -> Change {
     Change::Hosts(Hosts::Told {
         delay_ms,
@@ -171,8 +173,8 @@ impl Mix {
         self.others(run).map(|vm| run.bytes_per_s(vm)).sum()
     }
 
-    /// What BAPS gives the application as a multiple of what a rival does, and by how much the others are cut, in
-    /// percent.
+    /// What BAPS gives the application as a multiple of what a rival does, and by how much the
+    /// others are cut, in percent.
     fn gain(&self, found: &Found<'_>, rival: &'static str) -> Option<[f64; 2]> {
         let (baps, rival) = (self.run(found, BAPS)?, self.run(found, rival)?);
         let iops = |run: &Run| run.iops(self.application);

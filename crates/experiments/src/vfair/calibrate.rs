@@ -1,8 +1,10 @@
-//! The free figures of the disks, and of what virtualisation adds, by what the paper measured of each alone.
+//! The free figures of the disks, and of what virtualisation adds, by what the paper measured of
+//! each alone.
 //!
-//! Nothing that VMs get beside each other is looked at: the disks are fitted to the fair shares, which are a third of
-//! what saturates them, and virtualisation to what VM1 reads alone. The disks' files and the scenarios carry the
-//! result; `calibration.toml` carries it once more with what is left over, and a test holds them together.
+//! Nothing that VMs get beside each other is looked at: the disks are fitted to the fair shares,
+//! which are a third of what saturates them, and virtualisation to what VM1 reads alone. The disks'
+//! files and the scenarios carry the result; `calibration.toml` carries it once more with what is
+//! left over, and a test holds them together.
 
 use super::PAPER_TOML;
 use super::run::Run;
@@ -58,8 +60,8 @@ const HDD: [Free; 3] = [
         tried: &[8500, 9000, 9500, 10_000, 10_500],
     },
 ];
-/// What the flash disk takes for a read besides, in microseconds: by VM1 alone on Linux itself. From the catalogue's on
-/// down, for the first of those that are as near is taken.
+/// What the flash disk takes for a read besides, in microseconds: by VM1 alone on Linux itself.
+/// From the catalogue's on down, for the first of those that are as near is taken.
 const OVERHEADS_US: &[u64] = &[60, 58, 56, 54, 52, 50, 48];
 /// What virtualisation adds each way, in microseconds: by VM1 alone.
 const DELAYS_US: &[u64] = &[44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64];

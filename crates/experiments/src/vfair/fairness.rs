@@ -194,8 +194,8 @@ impl Sharing {
         claims
     }
 
-    /// What BAPS does where VM1 asks for one thing after the other: so many times what CFQ does, and so many times
-    /// what PS(mClock) does.
+    /// What BAPS does where VM1 asks for one thing after the other: so many times what CFQ does,
+    /// and so many times what PS(mClock) does.
     fn improved(&self, found: &Found<'_>, times_cfq: f64, times_mclock: f64) -> Vec<Said> {
         let vm1 = |scheduler| found.of(self.key(scheduler))?.iops("vm1");
         let all = SCHEDULERS.map(vm1);
@@ -238,7 +238,8 @@ impl Sharing {
         claims
     }
 
-    /// A plot for each scheduler: the VMs' IOPS over time, beside their fair shares while all are there.
+    /// A plot for each scheduler: the VMs' IOPS over time, beside their fair shares while all are
+    /// there.
     fn plots(&self, found: &Found<'_>) -> Vec<Plot> {
         let of = |scheduler| Some((scheduler, found.of(self.key(scheduler))?));
         let runs = SCHEDULERS.into_iter().filter_map(of);

@@ -1,5 +1,5 @@
-//! One host or several in front of the disk (section 4.3, table 5), and what a group of VMs is to schedulers that
-//! know none.
+//! One host or several in front of the disk (section 4.3, table 5), and what a group of VMs is to
+//! schedulers that know none.
 
 use std::collections::BTreeMap;
 use tidegate_core::policy::Policy;
@@ -15,7 +15,8 @@ pub(super) enum Hosts {
     One,
     /// They are in step: their periods begin at the same time.
     InStep,
-    /// What they tell each other takes so many milliseconds, and so many messages of a hundred are lost.
+    /// What they tell each other takes so many milliseconds, and so many messages of a hundred are
+    /// lost.
     Told { delay_ms: u64, lost_percent: u32 },
 }
 
@@ -42,8 +43,8 @@ impl Hosts {
     }
 }
 
-/// A scheduler that knows no groups is told their weights VM by VM: each VM of a group has its part of the group's,
-/// which is the same as long as all of them ask.
+/// A scheduler that knows no groups is told their weights VM by VM: each VM of a group has its part
+/// of the group's, which is the same as long as all of them ask.
 pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
     let mut members = BTreeMap::new();
     for vm in &scenario.tenants {

@@ -1,5 +1,5 @@
-//! Section 4.1.2 and figure 6: how far the saturation throughput that a profile gives (equation 3, in
-//! 2D and 3D) is off the throughput that there is.
+//! Section 4.1.2 and figure 6: how far the saturation throughput that a profile gives (equation 3,
+//! in 2D and 3D) is off the throughput that there is.
 
 use super::saturation::{self, Kind, PROFILE_SIZES};
 use super::setup::{self, Change, Disk, Key};

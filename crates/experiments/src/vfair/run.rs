@@ -1,4 +1,5 @@
-//! What came of a run, and what it is held against: fair shares and service time, by the disk's profile.
+//! What came of a run, and what it is held against: fair shares and service time, by the disk's
+//! profile.
 
 use std::sync::Arc;
 use tidegate_core::profile::{Estimation, Pattern, Profile};
@@ -92,7 +93,8 @@ impl Run {
         Some(100.0 * self.report.devices.first()?.busy)
     }
 
-    /// Requests a second with which the `place`th VM alone would saturate the disk, by the profile in 3D: the paper's P.
+    /// Requests a second with which the `place`th VM alone would saturate the disk, by the profile
+    /// in 3D: the paper's P.
     fn saturation(&self, place: usize) -> Option<f64> {
         let pattern = self.patterns.get(place)?.as_ref()?;
         let profile = self.profile.as_ref()?;
@@ -106,13 +108,15 @@ impl Run {
         Some(self.saturation(place)? * self.weights[place] / all)
     }
 
-    /// A VM's requests a second as a part of its saturation: the paper's service time (its footnote 5).
+    /// A VM's requests a second as a part of its saturation: the paper's service time (its footnote
+    /// 5).
     pub(super) fn service(&self, vm: &str) -> Option<f64> {
         let place = self.place(vm)?;
         Some(self.report.vms[place].rates.iops / self.saturation(place)?)
     }
 
-    /// Mean time of a request with the disk and on the way to it once it was let in, over all VMs, in milliseconds.
+    /// Mean time of a request with the disk and on the way to it once it was let in, over all VMs,
+    /// in milliseconds.
     pub(super) fn system_latency_ms(&self) -> Option<f64> {
         let vms = &self.report.vms;
         let requests: f64 = vms.iter().map(|vm| vm.rates.iops).sum();

@@ -15,8 +15,8 @@ const DISK: File = (
     include_str!("../../../../devices/ssd-sata-300gb.toml"),
 );
 
-/// A sixteenth of the disk, in whole blocks: all of it, and what is spare. What is spare is the same part of it, and used
-/// up sixteen times as soon.
+/// A sixteenth of the disk, in whole blocks: all of it, and what is spare. What is spare is the
+/// same part of it, and used up sixteen times as soon.
 const SIXTEENTH: [&str; 2] = ["18754314240 B", "1356 MB"];
 /// The VM's disk on it.
 const VM_DISK: u64 = 18_754_000_000;

@@ -145,13 +145,14 @@ pub(super) enum Change {
 pub(super) enum Without {
     /// Nothing.
     Nothing,
-    /// The paper's letter: credits come in [`PARTS`], and what a VM leaves is lent by its worth, as the policy has it
-    /// unless told otherwise; and the disk has only as many I/Os at a time as its throughput needs.
+    /// The paper's letter: credits come in [`PARTS`], and what a VM leaves is lent by its worth, as
+    /// the policy has it unless told otherwise; and the disk has only as many I/Os at a time as its
+    /// throughput needs.
     Letter,
     /// An order in the flash disk: it serves all that it has side by side.
     Order,
-    /// Spare blocks of the disk that is saturated: it has written all over itself, so that blocks are collected before
-    /// they are written again.
+    /// Spare blocks of the disk that is saturated: it has written all over itself, so that blocks
+    /// are collected before they are written again.
     Spare,
     /// Its interface: that takes hardly any time.
     Interface,
@@ -207,8 +208,8 @@ impl Key {
         }
     }
 
-    /// The same with something left out; as it is where there is nothing to leave out. `None`: what several hosts hang
-    /// on is shown for the paper's letter.
+    /// The same with something left out; as it is where there is nothing to leave out. `None`: what
+    /// several hosts hang on is shown for the paper's letter.
     pub(super) fn without(self, without: Without) -> Option<Key> {
         let vfair = self.scheduler.starts_with("vfair");
         let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);

@@ -1,4 +1,5 @@
-//! Section 5.1.1, one thing varied: VM1's reads (figure 11), and its requests outstanding (table 4).
+//! Section 5.1.1, one thing varied: VM1's reads (figure 11), and its requests outstanding (table
+//! 4).
 
 use super::fairness::{LESS_ON_SSD, NEAR, NON_ON_SSD, VMS};
 use super::run::Run;

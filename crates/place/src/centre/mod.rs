@@ -1,8 +1,10 @@
-//! A simulated data centre: hosts that run PriDyn, jobs that come at random, and who decides where they go.
+//! A simulated data centre: hosts that run PriDyn, jobs that come at random, and who decides where
+//! they go.
 //!
-//! A host's disk is a fluid: those of the strongest class share the whole of it evenly, and what jobs leave that cannot take
-//! their part the others have, then the weaker classes. So what a job has depends on who else is there, which is what the
-//! priority database is to learn; no queue, no seek and no request is simulated. Same [`Spec`], same [`Report`], on every machine.
+//! A host's disk is a fluid: those of the strongest class share the whole of it evenly, and what
+//! jobs leave that cannot take their part the others have, then the weaker classes. So what a job
+//! has depends on who else is there, which is what the priority database is to learn; no queue, no
+//! seek and no request is simulated. Same [`Spec`], same [`Report`], on every machine.
 
 mod draw;
 mod plain;
@@ -27,12 +29,14 @@ pub struct Spec {
     pub arrivals_per_s: f64,
     /// Their sizes in bytes: from, to, each factor as likely as any other.
     pub sizes: (u64, u64),
-    /// How much longer than alone on a host a job may take, in thousandths of that: from, to. The thesis' delta.
+    /// How much longer than alone on a host a job may take, in thousandths of that: from, to. The
+    /// thesis' delta.
     pub tolerance: (u32, u32),
-    /// Of a thousand jobs so many cannot take all that they are given; which those are nobody is told.
+    /// Of a thousand jobs so many cannot take all that they are given; which those are nobody is
+    /// told.
     pub limited: u32,
-    /// How much more of the disk such a job takes than it needs to be in time, in thousandths of that: from, to, each factor
-    /// as likely as any other; no more than there is.
+    /// How much more of the disk such a job takes than it needs to be in time, in thousandths of
+    /// that: from, to, each factor as likely as any other; no more than there is.
     pub headroom: (u32, u32),
     /// They say what they take when they come; else it is found out from what they had.
     pub told: bool,
@@ -74,7 +78,8 @@ impl Default for Spec {
 pub enum Strategy {
     /// This crate.
     Pcos,
-    /// The first host on which the rates that all need fit the disk; those that fit nowhere wait likewise.
+    /// The first host on which the rates that all need fit the disk; those that fit nowhere wait
+    /// likewise.
     FirstFit,
     /// Of those hosts the one that is fullest.
     BestFit,

@@ -180,8 +180,8 @@ impl Site {
         self.settled = now;
     }
 
-    /// What everybody had since the last change, if that was long enough to be told: a third of an interval, as PriDyn
-    /// has it.
+    /// What everybody had since the last change, if that was long enough to be told: a third of an
+    /// interval, as PriDyn has it.
     fn teach(&mut self, now: Nanos, news: &mut News) {
         let steady = now.since(self.steady_since).0;
         if steady.saturating_mul(3) >= self.interval.0 && !self.fluids.is_empty() {
@@ -222,7 +222,8 @@ impl Site {
         self.fluids.iter().any(|fluid| fluid.job.begun == now)
     }
 
-    /// The strongest class that is there has the disk, each an even part of it; what those leave who take less has the next.
+    /// The strongest class that is there has the disk, each an even part of it; what those leave
+    /// who take less has the next.
     fn share(&mut self) {
         let mut left = u128::from(self.bandwidth.with(self.fluids.len()));
         for class in Class::ALL.into_iter().rev() {

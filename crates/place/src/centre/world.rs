@@ -1,4 +1,5 @@
-//! The data centre through virtual time: what happens on hosts, then whose time is over, then who comes.
+//! The data centre through virtual time: what happens on hosts, then whose time is over, then who
+//! comes.
 
 use std::collections::BTreeMap;
 

@@ -61,7 +61,8 @@ pub enum Refusal {
     },
 }
 
-/// What came of a request that waited. They are kept until they are asked for: one for each that waited.
+/// What came of a request that waited. They are kept until they are asked for: one for each that
+/// waited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// It runs.
@@ -79,10 +80,10 @@ pub struct Update<'a> {
     pub classes: &'a [(RequestId, Class)],
     /// What has moved of jobs so far, in bytes.
     pub moved: &'a [(RequestId, u64)],
-    /// What each one there had over an interval through which nobody came, went or had another class, in bytes a
-    /// second. The host's priority database learns from it.
+    /// What each one there had over an interval through which nobody came, went or had another
+    /// class, in bytes a second. The host's priority database learns from it.
     pub had: &'a [(Class, u64)],
-    /// Of those of `had` who took less than they were given, and had what they take: how much, in bytes a second. They are
-    /// taken to want no more than that, until they do.
+    /// Of those of `had` who took less than they were given, and had what they take: how much, in
+    /// bytes a second. They are taken to want no more than that, until they do.
     pub sated: &'a [(RequestId, u64)],
 }

@@ -36,7 +36,8 @@ pub struct Running {
     pub tenant: Tenant,
     /// As of when.
     pub as_of: Nanos,
-    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as is known.
+    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as
+    /// is known.
     pub limit: Option<u64>,
     /// The same as it was said when it came.
     said: u64,
@@ -184,7 +185,8 @@ impl Host {
         }
     }
 
-    /// What each one had teaches what classes have; who had all that it takes is known to take no more.
+    /// What each one had teaches what classes have; who had all that it takes is known to take no
+    /// more.
     fn learn(&mut self, update: &Update<'_>) {
         if update.had.is_empty() {
             return;

@@ -22,7 +22,8 @@ impl Pcos {
         host
     }
 
-    /// A host takes no more jobs until it is opened; those that run there go on. What only it would do waits.
+    /// A host takes no more jobs until it is opened; those that run there go on. What only it would
+    /// do waits.
     ///
     /// # Panics
     /// When there is no such host.
@@ -42,9 +43,9 @@ impl Pcos {
         self.retry(now, host);
     }
 
-    /// A host is gone, and with it the jobs that ran there: they are returned as far as they are taken to be. Whoever
-    /// wants one to go on elsewhere asks for a host for what is left of it. News of the host are passed over from then
-    /// on, and its number is never used again.
+    /// A host is gone, and with it the jobs that ran there: they are returned as far as they are
+    /// taken to be. Whoever wants one to go on elsewhere asks for a host for what is left of it.
+    /// News of the host are passed over from then on, and its number is never used again.
     ///
     /// # Panics
     /// When there is no such host.

@@ -8,8 +8,9 @@
 //!      +--> Refused: not even an empty host would do it
 //! ```
 //!
-//! What each host would take is kept ([`Acceptance`]) and reckoned again when something moves there, or when it has been
-//! so long that somebody there would be late meanwhile; a decision compares one number of each host.
+//! What each host would take is kept ([`Acceptance`]) and reckoned again when something moves
+//! there, or when it has been so long that somebody there would be late meanwhile; a decision
+//! compares one number of each host.
 
 mod answer;
 mod host;
@@ -141,8 +142,8 @@ impl Pcos {
         Answer { id, outcome }
     }
 
-    /// A job that runs on a host already, and how far it was as of then. When all are told of, [`Pcos::refresh_all`]
-    /// has them go on.
+    /// A job that runs on a host already, and how far it was as of then. When all are told of,
+    /// [`Pcos::refresh_all`] has them go on.
     ///
     /// # Panics
     /// When there is no such host.
@@ -152,8 +153,8 @@ impl Pcos {
         id
     }
 
-    /// A job takes no more than so many bytes a second, whatever it is given. Where it runs is reckoned anew by the next
-    /// update, or [`Pcos::refresh_all`].
+    /// A job takes no more than so many bytes a second, whatever it is given. Where it runs is
+    /// reckoned anew by the next update, or [`Pcos::refresh_all`].
     ///
     /// # Panics
     /// When there is no such host.
@@ -161,15 +162,16 @@ impl Pcos {
         self.hosts[host.0].limit(id, bytes_per_s);
     }
 
-    /// Reckons all hosts anew, where jobs are taken to have moved as it was foreseen since they were told of.
+    /// Reckons all hosts anew, where jobs are taken to have moved as it was foreseen since they
+    /// were told of.
     pub fn refresh_all(&mut self, now: Nanos) {
         for host in 0..self.hosts.len() {
             self.refresh(now, HostId(host));
         }
     }
 
-    /// A request that has waited since then; those that came before it first. It is tried when something changes on a
-    /// host, or by [`Pcos::retry_all`].
+    /// A request that has waited since then; those that came before it first. It is tried when
+    /// something changes on a host, or by [`Pcos::retry_all`].
     pub fn resume_waiting(&mut self, arrived: Nanos, request: Request) -> RequestId {
         let waiter = self.number(arrived, request);
         self.waiting.push(waiter);
@@ -185,8 +187,9 @@ impl Pcos {
         }
     }
 
-    /// Something has happened on a host. Those that wait are tried on it where the number or the classes of its jobs
-    /// are others now. Jobs that it does not have are passed over, and so is a host that was removed.
+    /// Something has happened on a host. Those that wait are tried on it where the number or the
+    /// classes of its jobs are others now. Jobs that it does not have are passed over, and so is a
+    /// host that was removed.
     ///
     /// # Panics
     /// When there is no such host.
@@ -248,7 +251,8 @@ impl Pcos {
         self.hosts[host.0].admit(now, request).err()
     }
 
-    /// The shortest deadline, no shorter than its own, with which a request would be placed at once, and where.
+    /// The shortest deadline, no shorter than its own, with which a request would be placed at
+    /// once, and where.
     pub fn nearest(&mut self, now: Nanos, request: &Request) -> Option<(HostId, Nanos)> {
         self.refresh_all(now);
         let of = |(at, host): (usize, &Host)| {

@@ -26,8 +26,9 @@ impl Waiter {
 const NOBODY: u64 = u64::MAX;
 const FEWEST_PLACES: usize = 64;
 
-/// All that wait, in the order they came. The oldest of those that need no more than some rate is found without a look
-/// at the others: places have the rates needed there, and pairs of them, and pairs of pairs, the least.
+/// All that wait, in the order they came. The oldest of those that need no more than some rate is
+/// found without a look at the others: places have the rates needed there, and pairs of them, and
+/// pairs of pairs, the least.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// In the order they came, with gaps where somebody has left.

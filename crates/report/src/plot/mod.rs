@@ -226,8 +226,8 @@ impl Plot {
         }
     }
 
-    /// Adds a series. The first have the marks that are told apart best, and are drawn on top; 34 have
-    /// marks of their own on a terminal, and 56 a mark and a colour in SVG.
+    /// Adds a series. The first have the marks that are told apart best, and are drawn on top; 34
+    /// have marks of their own on a terminal, and 56 a mark and a colour in SVG.
     pub fn add(&mut self, series: Series) -> &mut Plot {
         self.series.push(series);
         self

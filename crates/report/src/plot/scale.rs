@@ -259,8 +259,9 @@ fn widen_log(low: f64, high: f64) -> (f64, f64) {
     (low - room, high + room)
 }
 
-/// Those of `exponents` that are multiples of the first of `steps`, or of ten, a hundred times them,
-/// of which there are at most `most`; the outermost two, where only those of a larger step fit.
+/// Those of `exponents` that are multiples of the first of `steps`, or of ten, a hundred times
+/// them, of which there are at most `most`; the outermost two, where only those of a larger step
+/// fit.
 fn every_so_many(exponents: RangeInclusive<i32>, steps: &[i32], most: usize) -> Vec<i32> {
     for scale in [1, 10, 100, 1000] {
         for step in steps {

@@ -1,5 +1,5 @@
-//! Plots as SVG: a document without scripts, fonts or anything else from elsewhere, in light or dark
-//! as its reader has it, the same bytes on every machine.
+//! Plots as SVG: a document without scripts, fonts or anything else from elsewhere, in light or
+//! dark as its reader has it, the same bytes on every machine.
 //!
 //! Series are told apart by shape and dashes as well as colour. There are no ids, so that several
 //! documents may stand in one page.

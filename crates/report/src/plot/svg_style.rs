@@ -1,7 +1,7 @@
 //! How an SVG document looks: a palette for light and one for dark.
 //!
-//! Colours are those of Okabe and Ito (Color Universal Design, 2008), in the dark lighter ones of the
-//! same hues. Classes are all below `tidegate-plot`.
+//! Colours are those of Okabe and Ito (Color Universal Design, 2008), in the dark lighter ones of
+//! the same hues. Classes are all below `tidegate-plot`.
 
 use std::fmt::Write as _;
 

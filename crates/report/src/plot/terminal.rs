@@ -1,5 +1,5 @@
-//! Plots as lines of text. Series are told apart by their marks, and by gaps in their lines; colours
-//! only help.
+//! Plots as lines of text. Series are told apart by their marks, and by gaps in their lines;
+//! colours only help.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,9 @@
 //! Every accepted request is answered exactly once, to its client, with its own tag and the
 //! outcome that was its own, no earlier than the device has let go of its memory and no later
-//! than the batch in which nothing keeps it back any more. What failed in company, whole or in part, goes
-//! again from its beginning once nothing of it is in flight, and no error but its own is its. What waits, or has to be repeated, when
-//! its disk has become too short for it fails as being beyond the end. Where its time went adds up to the
-//! time that passed.
+//! than the batch in which nothing keeps it back any more. What failed in company, whole or in
+//! part, goes again from its beginning once nothing of it is in flight, and no error but its own is
+//! its. What waits, or has to be repeated, when its disk has become too short for it fails as being
+//! beyond the end. Where its time went adds up to the time that passed.
 
 use super::ledger::{Ledger, NEVER, Part};
 use super::{Verdict, ensure};

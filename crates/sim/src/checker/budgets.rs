@@ -1,8 +1,9 @@
-//! Nobody waits for a slot or for memory while it holds less than its part and others hold more than
-//! theirs. What all hold together stays within the bounds.
+//! Nobody waits for a slot or for memory while it holds less than its part and others hold more
+//! than theirs. What all hold together stays within the bounds.
 //!
-//! Parts are worked out here once more, from the documented rule: of the guaranteed half a quarter is
-//! divided equally, half of the rest by reservation if anybody has one, and what is left by weight.
+//! Parts are worked out here once more, from the documented rule: of the guaranteed half a quarter
+//! is divided equally, half of the rest by reservation if anybody has one, and what is left by
+//! weight.
 
 use super::{Verdict, ensure};
 use tidegate_core::budget::{Shares, buffer_bytes};
@@ -95,9 +96,9 @@ impl Budgets {
         self.all[kind_of(op)] -= buffer_bytes(len);
     }
 
-    /// Whether a VM could certainly take memory for requests that need `need` bytes together: they fit
-    /// its part beside what it holds, and the total beside what all hold. `objectives`: of all VMs, this
-    /// one's first.
+    /// Whether a VM could certainly take memory for requests that need `need` bytes together: they
+    /// fit its part beside what it holds, and the total beside what all hold. `objectives`: of all
+    /// VMs, this one's first.
     pub fn fits(&self, vm: VmId, op: Op, need: u64, objectives: &[Objective]) -> bool {
         let Some(bounds) = self.bounds else {
             return true;

@@ -1,7 +1,7 @@
-//! A VM's job moves by what the VM's reads and writes that were answered well have, from its begin on, no
-//! more and no less; it ends exactly once, with the answer to its last byte, or when it is cancelled; and a
-//! forecast is what its bandwidth, as it is told, makes of what is left. So under every policy, whatever is
-//! swapped meanwhile.
+//! A VM's job moves by what the VM's reads and writes that were answered well have, from its begin
+//! on, no more and no less; it ends exactly once, with the answer to its last byte, or when it is
+//! cancelled; and a forecast is what its bandwidth, as it is told, makes of what is left. So under
+//! every policy, whatever is swapped meanwhile.
 //!
 //! Answers are to be taken before anything happens to a job, so that both books are of one time.
 

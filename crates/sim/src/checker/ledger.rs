@@ -37,7 +37,8 @@ struct KnownVm {
     live: bool,
     /// Its requests inside the engine.
     inside: u32,
-    /// Its requests that hold payload memory. Replies hold it until they are sent, so it may outlast `inside`.
+    /// Its requests that hold payload memory. Replies hold it until they are sent, so it may
+    /// outlast `inside`.
     fed: u32,
 }
 

@@ -1,8 +1,8 @@
-//! Neighbours of a hung disk go on. Whenever the driver has had the engine look: a disk that has been silent for
-//! the engine's whole patience, while an I/O of another one ended within the last of it, is out of the depth count;
-//! so are all whose I/Os, every one silent as long, are all that is with the device while another disk's unit waits.
-//! A disk that is out is given one I/O until one of its own ends, and none of its I/Os counts while there is room
-//! for more that do not.
+//! Neighbours of a hung disk go on. Whenever the driver has had the engine look: a disk that has
+//! been silent for the engine's whole patience, while an I/O of another one ended within the last
+//! of it, is out of the depth count; so are all whose I/Os, every one silent as long, are all that
+//! is with the device while another disk's unit waits. A disk that is out is given one I/O until
+//! one of its own ends, and none of its I/Os counts while there is room for more that do not.
 //!
 //! The silence is reckoned here from starts and ends alone, never from what the engine says of it.
 
@@ -77,7 +77,8 @@ impl Neighbours {
     }
 }
 
-/// The engine has just looked for disks that hang. `by_slot`: disks' numbers by the slots of their handles.
+/// The engine has just looked for disks that hang. `by_slot`: disks' numbers by the slots of their
+/// handles.
 ///
 /// # Errors
 /// When a silent disk still holds its places.

@@ -1,8 +1,8 @@
 //! A device I/O stays within its disk, within `max_io` where it carries data, and is split on
 //! physical blocks only, in order and without gaps; never more than `depth` are in flight, and
-//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability, and has
-//! not failed in company before. Of several requests the first may have begun in an I/O before, and the
-//! last may end in a later one; the others are whole.
+//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability, and
+//! has not failed in company before. Of several requests the first may have begun in an I/O before,
+//! and the last may end in a later one; the others are whole.
 
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};

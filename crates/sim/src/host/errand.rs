@@ -73,8 +73,8 @@ impl Host {
         self.answer(slot);
     }
 
-    /// Lets all happen that is due by `now`, and has the engine and the device see to what was submitted.
-    /// Whether there are errands then: once they are taken, this is to be called again.
+    /// Lets all happen that is due by `now`, and has the engine and the device see to what was
+    /// submitted. Whether there are errands then: once they are taken, this is to be called again.
     pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
         self.run_until(now);
         let errands = self.errands.as_mut();

@@ -1,7 +1,7 @@
 //! Several hosts in front of one device: whose an I/O is, and what the hosts tell each other.
 //!
-//! Each has an engine of its own, which knows nothing of the others' requests. What an engine has to say
-//! goes to every other one, each time by itself: with a delay, and some of it never.
+//! Each has an engine of its own, which knows nothing of the others' requests. What an engine has
+//! to say goes to every other one, each time by itself: with a delay, and some of it never.
 
 use super::events::Event;
 use super::{Host, Slots};

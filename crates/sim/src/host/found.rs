@@ -117,8 +117,8 @@ impl Host {
         })
     }
 
-    /// The engine that serves the tenant at this place of the scenario, and what that calls it; `None`: the
-    /// tenant is not there.
+    /// The engine that serves the tenant at this place of the scenario, and what that calls it;
+    /// `None`: the tenant is not there.
     pub(crate) fn served(&self, index: usize) -> Option<(&Engine, VmId)> {
         let guest = self.guests.iter().find(|guest| guest.rest.index == index)?;
         let (vm, _) = guest.engine?;

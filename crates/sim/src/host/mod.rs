@@ -191,8 +191,8 @@ impl Host {
         self.pass_to(until);
     }
 
-    /// The same, but no further than to the first time at which a task begins or ends, everything that happens at
-    /// it included. Returns how far it has come.
+    /// The same, but no further than to the first time at which a task begins or ends, everything
+    /// that happens at it included. Returns how far it has come.
     pub(crate) fn run_to_task(&mut self, until: Nanos) -> Nanos {
         let before = self.task_changes;
         while let Some(next) = self.next_by(until) {

@@ -9,7 +9,8 @@
 //!                             its turn in the line
 //! ```
 //!
-//! Where the machine's processors are simulated, they stand in the place of both delays ([`super::errand`]).
+//! Where the machine's processors are simulated, they stand in the place of both delays
+//! ([`super::errand`]).
 
 use super::errand::Errand;
 use super::events::Event;
@@ -80,7 +81,8 @@ impl Host {
         }
     }
 
-    /// Hands a request to the engine that could have been taken since then; false: there is no room.
+    /// Hands a request to the engine that could have been taken since then; false: there is no
+    /// room.
     fn hand_in(&mut self, slot: u32, since: Nanos) -> bool {
         let Pending { io, worker, .. } = self.pending[slot as usize];
         let guest = &self.guests[self.workers[worker as usize].tenant as usize];
@@ -108,7 +110,8 @@ impl Host {
         }
     }
 
-    /// There may be room again: those whom the engine would take now hand in one request each by turns.
+    /// There may be room again: those whom the engine would take now hand in one request each by
+    /// turns.
     pub(super) fn try_again(&mut self) {
         loop {
             for host in 0..self.engines.len() {

@@ -6,10 +6,10 @@
 //!     +------------------------complete delay----------------------+
 //! ```
 //!
-//! One host that the device is part of has neither delays nor a queue: it knows what the device takes. Several
-//! hosts, or one behind a network, send what their own depth lets them, and the device's end of the path
-//! keeps what it has no room for, in the order in which it came. Of one host nothing overtakes anything on
-//! its way.
+//! One host that the device is part of has neither delays nor a queue: it knows what the device
+//! takes. Several hosts, or one behind a network, send what their own depth lets them, and the
+//! device's end of the path keeps what it has no room for, in the order in which it came. Of one
+//! host nothing overtakes anything on its way.
 
 use super::events::Event;
 use super::exchange::{sender, tag};
@@ -68,7 +68,8 @@ impl Host {
     /// The device is given work.
     pub(super) fn give_work(&mut self) {
         let path = self.way.path;
-        // One host at the device knows how much it takes. All others have only their own depth to go by.
+        // One host at the device knows how much it takes. All others have only their own depth to
+        // go by.
         let apart = self.engines.len() > 1 || path != Path::default();
         while apart || self.model.has_room() {
             let Some((host, io)) = self.poll_dispatch() else {

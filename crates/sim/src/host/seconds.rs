@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use tidegate_core::precision::Precision;
 
-/// A day: so many of the last seconds are known. The memory they take is bounded, however long a run is.
+/// A day: so many of the last seconds are known. The memory they take is bounded, however long a
+/// run is.
 const KEPT: usize = 86_400;
 
-/// Bytes read and written by the second. A second in which the guest had nothing outstanding from its begin
-/// to its end is an idle one, and counted apart.
+/// Bytes read and written by the second. A second in which the guest had nothing outstanding from
+/// its begin to its end is an idle one, and counted apart.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seconds {
     /// In the second that runs.
@@ -32,7 +33,8 @@ impl Seconds {
         self.bytes += u64::from(bytes);
     }
 
-    /// It is not there, or has just come or gone, or is done with its work: this second is not a whole one.
+    /// It is not there, or has just come or gone, or is done with its work: this second is not a
+    /// whole one.
     pub(super) fn leave_out(&mut self) {
         self.left_out = true;
     }

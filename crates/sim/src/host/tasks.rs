@@ -1,5 +1,6 @@
-//! Tasks: what is asked for in many requests and is done once all of them are answered. The requests of a
-//! trace, and whole jobs that have a deadline. Those with a deadline are the engine's jobs, too.
+//! Tasks: what is asked for in many requests and is done once all of them are answered. The
+//! requests of a trace, and whole jobs that have a deadline. Those with a deadline are the engine's
+//! jobs, too.
 //!
 //! ```text
 //!   its first piece is asked for --> running --> its last piece is answered: done
@@ -46,7 +47,8 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(super) struct Tasks {
     deadline: Option<Deadline>,
-    /// Bytes of the worker's only task, its whole job; `None`: its tasks are the requests of its trace.
+    /// Bytes of the worker's only task, its whole job; `None`: its tasks are the requests of its
+    /// trace.
     whole: Option<u64>,
     begun: u64,
     /// In the order of their begin.
@@ -95,8 +97,8 @@ impl Tasks {
         self.of_slot[slot] = self.begun.saturating_sub(1);
     }
 
-    /// The request in this slot is answered; the task that is done with it. `over`: nothing of its worker is
-    /// to come or outstanding.
+    /// The request in this slot is answered; the task that is done with it. `over`: nothing of its
+    /// worker is to come or outstanding.
     fn answered(&mut self, slot: u32, len: u32, over: bool) -> Option<Task> {
         let index = *self.of_slot.get(slot as usize)?;
         // Not there: it was abandoned.
@@ -110,7 +112,8 @@ impl Tasks {
         done.then(|| self.running.remove(place.ok()?))?
     }
 
-    /// Takes out those that will never be done: `all`, or those of which something is not asked for yet.
+    /// Takes out those that will never be done: `all`, or those of which something is not asked for
+    /// yet.
     fn abandon(&mut self, all: bool) -> Vec<Task> {
         let is_lost = |task: &Task| all || self.whole.is_some() || task.unasked > 0;
         let running = core::mem::take(&mut self.running);
@@ -318,8 +321,8 @@ impl Host {
         }
     }
 
-    /// The first job of a tenant, a single copy that does nothing, becomes this one and begins, on these terms if
-    /// any.
+    /// The first job of a tenant, a single copy that does nothing, becomes this one and begins, on
+    /// these terms if any.
     pub(crate) fn begin(
         &mut self,
         tenant: usize,

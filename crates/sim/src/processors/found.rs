@@ -38,8 +38,8 @@ pub struct CpuReport {
 pub struct VmCpuReport {
     /// How many pCPUs it had on average.
     pub cpus: f64,
-    /// How often it was notified of an I/O that had ended, each second: once for several that ended before it
-    /// looked.
+    /// How often it was notified of an I/O that had ended, each second: once for several that ended
+    /// before it looked.
     pub notified_per_s: f64,
     /// From a notification until the guest began to handle it, on average; `None`: there was none.
     pub wait_mean_ns: Option<u64>,

@@ -1,4 +1,5 @@
-//! The processors of the machine that all VMs of a scenario are on, beside its devices under one clock.
+//! The processors of the machine that all VMs of a scenario are on, beside its devices under one
+//! clock.
 //!
 //! ```text
 //!    guest's process --Issue--> driver domain --Submit--> engine --> device
@@ -7,13 +8,14 @@
 //!       Take <-- guest's first vCPU <--Notify-- driver domain <------ engine
 //! ```
 //!
-//! Each arrow that has a name is work on a vCPU: it begins when the vCPU runs, and the request is where the arrow
-//! ends when that work is done. A process does one thing after the other, in the order in which it came. A
-//! process of the host has the driver domain's steps alone; without a driver domain these are left out.
+//! Each arrow that has a name is work on a vCPU: it begins when the vCPU runs, and the request is
+//! where the arrow ends when that work is done. A process does one thing after the other, in the
+//! order in which it came. A process of the host has the driver domain's steps alone; without a
+//! driver domain these are left out.
 //!
-//! At one time, what vCPUs have done comes first, in the order in which the vCPU world has it done; then
-//! each device with its engine and guests, in the order of the scenario, as without processors. What
-//! these ask of vCPUs begins last, still at that time.
+//! At one time, what vCPUs have done comes first, in the order in which the vCPU world has it done;
+//! then each device with its engine and guests, in the order of the scenario, as without
+//! processors. What these ask of vCPUs begins last, still at that time.
 
 mod found;
 mod setup;

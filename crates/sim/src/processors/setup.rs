@@ -18,7 +18,8 @@ use tidegate_vcpu::world::World;
 const HOGS: u64 = u64::MAX;
 
 impl Processors {
-    /// Those of a scenario, at time zero; its devices go by way of them from now on. `None`: it has none.
+    /// Those of a scenario, at time zero; its devices go by way of them from now on. `None`: it has
+    /// none.
     pub(crate) fn of(scenario: &Scenario, hosts: &mut [Host]) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
         let mut making = Making::new(cpu, scenario.seed);
@@ -87,7 +88,8 @@ impl Making {
         all[n % all.len()]
     }
 
-    /// Processes that work without end while their VM is there. They begin when it comes, not quite at once.
+    /// Processes that work without end while their VM is there. They begin when it comes, not quite
+    /// at once.
     fn hogs(&mut self, name: &str, vm: VmId, cpu: &CpuSpec, (from, until): (Nanos, Option<Nanos>)) {
         if cpu.hogs == 0 {
             return;

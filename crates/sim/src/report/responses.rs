@@ -5,13 +5,14 @@ use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 
-/// Tasks of a tenant: the requests of its trace, or its whole job with a deadline. They count when they are
-/// done.
+/// Tasks of a tenant: the requests of its trace, or its whole job with a deadline. They count when
+/// they are done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Responses {
     /// Done, late or not.
     pub done: u64,
-    /// Neither done nor past a deadline at the end, or when their VM left or their job's time was over.
+    /// Neither done nor past a deadline at the end, or when their VM left or their job's time was
+    /// over.
     pub unfinished: u64,
     /// Mean time from when they were to come to their last answer; `None`: none was done.
     pub mean_ns: Option<u64>,

@@ -18,8 +18,8 @@ pub struct HostCpu {
     pub machine: vcpu::Host,
     /// Who runs on them.
     pub scheduler: SchedulerSpec,
-    /// Who does the I/O of all VMs; `None`: a guest's request reaches the scheduler of I/O by itself, as on
-    /// an operating system without VMs.
+    /// Who does the I/O of all VMs; `None`: a guest's request reaches the scheduler of I/O by
+    /// itself, as on an operating system without VMs.
     pub driver: Option<Driver>,
 }
 

@@ -85,7 +85,8 @@ pub struct Device {
     pub max_pending_per_vm: u32,
     /// Payload memory; `None`: it is not bounded.
     pub payload: Option<PayloadBounds>,
-    /// Request slots are divided among tenants, as the daemon does; else whoever comes first has them.
+    /// Request slots are divided among tenants, as the daemon does; else whoever comes first has
+    /// them.
     pub divided: bool,
     /// Distances between one I/O's end and the next one's start, in bytes, in ascending order:
     /// the report tells how many I/Os went no farther than each.
@@ -120,8 +121,8 @@ pub struct Tenant {
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
-    /// Which of the hosts that share the device it is on, 0 to [`MOST_HOSTS`] - 1: each has an engine of its
-    /// own.
+    /// Which of the hosts that share the device it is on, 0 to [`MOST_HOSTS`] - 1: each has an
+    /// engine of its own.
     pub host: u32,
     /// A process of the host (a backup, a scrub), not a VM: nothing virtualised delays it.
     pub background: bool,
@@ -314,8 +315,8 @@ fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static
 }
 
 impl Scenario {
-    /// The scenario without the daemon's bounds on payload memory and with request slots undivided, as
-    /// the systems of published experiments have it.
+    /// The scenario without the daemon's bounds on payload memory and with request slots undivided,
+    /// as the systems of published experiments have it.
     #[must_use]
     pub fn unbounded(mut self) -> Scenario {
         for device in &mut self.devices {

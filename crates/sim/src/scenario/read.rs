@@ -32,9 +32,9 @@ pub(super) const LARGEST_DISK: u64 = 1 << 60;
 /// VMs in one scenario.
 const MOST_TENANTS: usize = 100_000;
 
-/// Reads and checks a scenario. `file` is its name in messages, `library` finds device models and profiles.
-/// With `policy` it is read as if every device said so; a device that names the same policy
-/// keeps its parameters.
+/// Reads and checks a scenario. `file` is its name in messages, `library` finds device models and
+/// profiles. With `policy` it is read as if every device said so; a device that names the same
+/// policy keeps its parameters.
 ///
 /// # Errors
 /// Everything that is wrong with it, each mistake with its line, what was found and what is

@@ -26,8 +26,8 @@ const MODES: [(&str, Word); 3] = [
     ("next-when-done", Word::NextWhenDone),
 ];
 
-/// `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`: something was
-/// wrong and has been reported.
+/// `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`:
+/// something was wrong and has been reported.
 pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay> {
     let mut section = Section::of(field)?;
     let format = section.read("format", None, |field| {
@@ -113,7 +113,8 @@ fn explain(name: &str, error: &TraceError) -> (String, String) {
     (format!("{name}: {error}"), allowed)
 }
 
-/// `deadline = "60 s"`, or `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss = "17 MB/s" }`.
+/// `deadline = "60 s"`, or
+/// `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss = "17 MB/s" }`.
 pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if !is_table(field) {
         return field.duration(Nanos(1)..=LONGEST).map(Deadline::Fixed);

@@ -1,5 +1,6 @@
-//! A controller that turns VMs' merge limits at random, in front of the policy's own: so that limits rise
-//! and fall while requests wait, alone or merged, and while their parts are in flight, under any policy.
+//! A controller that turns VMs' merge limits at random, in front of the policy's own: so that
+//! limits rise and fall while requests wait, alone or merged, and while their parts are in flight,
+//! under any policy.
 //!
 //! A limit is a physical block at least, as a page is: smaller parts there are none.
 
@@ -13,7 +14,8 @@ use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare,
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 
-/// How often a request that comes, or an I/O that goes, finds another limit behind it, in a thousand.
+/// How often a request that comes, or an I/O that goes, finds another limit behind it, in a
+/// thousand.
 const OFTEN: u32 = 60;
 
 /// The controller.

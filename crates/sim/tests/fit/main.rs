@@ -100,7 +100,8 @@ impl<'a> Trial<'a> {
             headroom: thousandths,
             ..Assumed::default()
         };
-        // Too much, so that lowering is what is left to do; by little, for that goes by thousandths.
+        // Too much, so that lowering is what is left to do; by little, for that goes by
+        // thousandths.
         let mut more = self.objectives.clone();
         loop {
             if let Some((_, lowered)) = nearest_of_all(&self.device(), &tenants(&more), &assumed) {

@@ -1,6 +1,6 @@
 //! A device's saturation profile, measured through the simulator: FIFO, and as much outstanding as
-//! the device takes. Not by `tidegate-profile`, which conditions flash first: these are short runs on a
-//! model in its first state, and like is to be held against like.
+//! the device takes. Not by `tidegate-profile`, which conditions flash first: these are short runs
+//! on a model in its first state, and like is to be held against like.
 
 use std::sync::{Arc, Mutex};
 

@@ -249,7 +249,8 @@ fn a_device_without_a_cap_has_none_and_loses_nothing() {
 
 #[test]
 fn a_devices_own_interface_is_no_cap_where_sizes_grow() {
-    // Of one power of two; the larger ones are fewer a second, as the interface lets so many bytes pass.
+    // Of one power of two; the larger ones are fewer a second, as the interface lets so many bytes
+    // pass.
     let mut lab = learning(SSD, None, "fifo", false);
     lab.guest(&Objective::default(), reads(32, 68 * KIB));
     for size in [68 * KIB, 124 * KIB] {

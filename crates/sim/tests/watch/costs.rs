@@ -139,8 +139,8 @@ fn costs_of_vms_that_are_always_there_are_told_apart() {
         assert!((0.9..1.1).contains(&part), "{part}, {cost:?}");
         assert!(cost.is_known(), "{cost:?}");
     }
-    // On a disk with arms an I/O among those of others lies farther off than among its own kind, the
-    // more so the fewer come with it: what it costs there is not what it costs alone.
+    // On a disk with arms an I/O among those of others lies farther off than among its own kind,
+    // the more so the fewer come with it: what it costs there is not what it costs alone.
     let said = together("hdd-7200-1tb", 90);
     for (part, cost) in said {
         assert!((0.8..1.4).contains(&part), "{part}, {cost:?}");
@@ -191,8 +191,8 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
     }
 }
 
-/// Three VMs of one weight under vFair, by a profile or by what is learnt: what each has in a second,
-/// after so many.
+/// Three VMs of one weight under vFair, by a profile or by what is learnt: what each has in a
+/// second, after so many.
 fn served(model: &str, works: &[Work; 3], by: Option<Profile>, after: u64) -> [f64; 3] {
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, None, 32, "vfair");

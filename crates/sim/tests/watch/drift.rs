@@ -48,8 +48,8 @@ fn a_device_that_does_what_its_profile_says_agrees_with_it() {
 
 #[test]
 fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
-    // Mixes were measured with one size for reads and writes. Small random writes beside large random reads
-    // are none of these.
+    // Mixes were measured with one size for reads and writes. Small random writes beside large
+    // random reads are none of these.
     let model = "ssd-sata-300gb";
     let entry = catalogue::load(model).expect("of the catalogue");
     let small_writes = |writes, depth| Work {

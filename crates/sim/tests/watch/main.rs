@@ -1,5 +1,5 @@
-//! A device is held against its profile, a cap below it is learnt and kept, its queue is kept as deep
-//! as it needs to be, and VMs share it I/O by I/O.
+//! A device is held against its profile, a cap below it is learnt and kept, its queue is kept as
+//! deep as it needs to be, and VMs share it I/O by I/O.
 
 mod cap;
 mod costs;

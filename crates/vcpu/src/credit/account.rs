@@ -83,7 +83,8 @@ impl Credit {
         if weights == 0 {
             return;
         }
-        // What they owe has been run already: it is dealt out, too, or nobody would ever be rid of it.
+        // What they owe has been run already: it is dealt out, too, or nobody would ever be rid of
+        // it.
         let owed = std::mem::take(&mut self.owed);
         let total = slice * machine.pcpus.len() as i64 + owed;
         let dues: Vec<(i64, i64)> = (machine.vms.iter())
@@ -104,8 +105,8 @@ impl Credit {
         (self.params.slice.0 / CREDIT_NS) as i64
     }
 
-    /// What each of the `active` vCPUs of `vm` is due, and how far below 0 it may be before it is parked
-    /// (0: as far as it likes).
+    /// What each of the `active` vCPUs of `vm` is due, and how far below 0 it may be before it is
+    /// parked (0: as far as it likes).
     fn due(&self, vm: &Vm, active: i64, [total, owed, weights]: [i64; 3]) -> (i64, i64) {
         if active == 0 {
             return (0, 0);
@@ -147,8 +148,8 @@ impl Credit {
         }
     }
 
-    /// Puts run-queues in order after classes have changed; those that were parked and are no longer
-    /// wait again, those that are now leave.
+    /// Puts run-queues in order after classes have changed; those that were parked and are no
+    /// longer wait again, those that are now leave.
     fn resort(&mut self, machine: &Machine, kicks: &mut CpuSet) {
         for (p, queue) in self.queues.iter_mut().enumerate() {
             let accounts = &self.accounts;

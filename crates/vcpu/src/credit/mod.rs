@@ -1,10 +1,10 @@
-//! Credit, Xen's first credit scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit.c`, public; its
-//! rules, not its code).
+//! Credit, Xen's first credit scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit.c`,
+//! public; its rules, not its code).
 //!
-//! Each pCPU has a run-queue in three classes: BOOST for those that wake with credit left, UNDER for those
-//! that have some, OVER for those that have none; within a class the earlier first. Credits are dealt
-//! out every 30 ms by weight, among those that run. A pCPU about to idle or to run somebody in OVER looks
-//! whether somebody of a higher class waits elsewhere.
+//! Each pCPU has a run-queue in three classes: BOOST for those that wake with credit left, UNDER
+//! for those that have some, OVER for those that have none; within a class the earlier first.
+//! Credits are dealt out every 30 ms by weight, among those that run. A pCPU about to idle or to
+//! run somebody in OVER looks whether somebody of a higher class waits elsewhere.
 
 mod account;
 
@@ -17,8 +17,8 @@ use tidegate_core::time::Nanos;
 /// Parameters of Credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// The longest that a vCPU runs before the scheduler looks again, and how often credits are dealt
-    /// out.
+    /// The longest that a vCPU runs before the scheduler looks again, and how often credits are
+    /// dealt out.
     pub slice: Nanos,
     /// How often whoever runs is charged, and loses its boost.
     pub tick: Nanos,
@@ -84,8 +84,8 @@ impl Credit {
         self.queues[home.at()].insert(place, v);
     }
 
-    /// Tells a pCPU that `v` waits: its own where it may preempt or that idles, and one that idles, to
-    /// fetch it.
+    /// Tells a pCPU that `v` waits: its own where it may preempt or that idles, and one that idles,
+    /// to fetch it.
     fn tickle(&mut self, machine: &Machine, v: VcpuId, kicks: &mut CpuSet) {
         let home = self.accounts[v.at()].home;
         let running = machine.pcpu(home).running;
@@ -100,8 +100,8 @@ impl Credit {
         }
     }
 
-    /// The first that may run on `p` of those that wait elsewhere in a class above `class`; `None` for
-    /// that: in any.
+    /// The first that may run on `p` of those that wait elsewhere in a class above `class`; `None`
+    /// for that: in any.
     fn steal(&mut self, machine: &Machine, p: PcpuId, class: Option<Class>) -> Option<VcpuId> {
         let peers = machine.all();
         let mut peer = p;

@@ -45,8 +45,8 @@ impl<C: Credits> Credit2<C> {
         stays
     }
 
-    /// The candidate for `p`, with the credits of its run-queue begun anew if an epoch is over; true:
-    /// they were.
+    /// The candidate for `p`, with the credits of its run-queue begun anew if an epoch is over;
+    /// true: they were.
     pub(super) fn candidate_with_credit(
         &mut self,
         machine: &Machine,
@@ -97,8 +97,8 @@ impl<C: Credits> Credit2<C> {
         renewal
     }
 
-    /// How long `v` runs on `p` before the scheduler looks again: for its turn, or until it has no more
-    /// credit than the next, or none left.
+    /// How long `v` runs on `p` before the scheduler looks again: for its turn, or until it has no
+    /// more credit than the next, or none left.
     pub(super) fn slice(&self, machine: &Machine, now: Nanos, p: PcpuId, v: VcpuId) -> Nanos {
         let entity = &self.entities[v.at()];
         let queue = &self.queues[entity.queue];

@@ -27,8 +27,8 @@ pub struct Members<'a> {
     pub is_runnable: &'a dyn Fn(VcpuId) -> bool,
 }
 
-/// The accounts of credit behind [`Credit2`](super::Credit2). Credit is processor time in nanoseconds, of
-/// which a vCPU with the run-queue's largest weight burns as much as it runs.
+/// The accounts of credit behind [`Credit2`](super::Credit2). Credit is processor time in
+/// nanoseconds, of which a vCPU with the run-queue's largest weight burns as much as it runs.
 pub trait Credits {
     /// What the scheduler with them is called.
     const NAME: &'static str;
@@ -36,8 +36,8 @@ pub trait Credits {
     /// One more vCPU, assigned to `queue`; they come in the order of their numbers.
     fn add(&mut self, queue: usize);
 
-    /// By what vCPUs of a run-queue are ordered, the largest first. How far two are apart is credit;
-    /// one with 0 or less has used up what it had.
+    /// By what vCPUs of a run-queue are ordered, the largest first. How far two are apart is
+    /// credit; one with 0 or less has used up what it had.
     fn rank(&self, v: VcpuId) -> i64;
 
     /// What `v` may use before it has used up what it had.
@@ -50,7 +50,8 @@ pub trait Credits {
         true
     }
 
-    /// How long `running` is left on its pCPU where `waits` would take it; `usual` is the rate limit.
+    /// How long `running` is left on its pCPU where `waits` would take it; `usual` is the rate
+    /// limit.
     fn rate_limit(&self, _running: VcpuId, _waits: VcpuId, usual: Nanos) -> Nanos {
         usual
     }
@@ -89,14 +90,14 @@ pub trait Credits {
     /// `v` is assigned to another run-queue now.
     fn moved(&mut self, _v: VcpuId, _to: usize) {}
 
-    /// The driver domain has notified `v`, which has run for `ran` where it runs. True: its rank is another
-    /// one.
+    /// The driver domain has notified `v`, which has run for `ran` where it runs. True: its rank is
+    /// another one.
     fn io_event(&mut self, _now: Nanos, _v: VcpuId, _ran: Option<Nanos>) -> bool {
         false
     }
 
-    /// Which vCPU of a run-queue, whose credits have just begun anew, should go to which other one to even
-    /// the I/O of both; `may` says who may go where.
+    /// Which vCPU of a run-queue, whose credits have just begun anew, should go to which other one
+    /// to even the I/O of both; `may` says who may go where.
     fn io_move(
         &self,
         _members: &Members<'_>,
@@ -209,8 +210,8 @@ mod tests {
     }
 
     proptest! {
-        /// Credits are conserved: what there is, is what was given less what was burnt, what was cut off at
-        /// a reset and what was forgiven at the minimum.
+        /// Credits are conserved: what there is, is what was given less what was burnt, what was
+        /// cut off at a reset and what was forgiven at the minimum.
         #[test]
         fn credits_are_conserved(
             steps in prop::collection::vec((0_u32..4, 0_i64..15_000_000, any::<bool>()), 1..200),

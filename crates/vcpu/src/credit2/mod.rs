@@ -1,5 +1,6 @@
-//! Credit2, Xen's default scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit2.c`, public; its
-//! rules, not its code), generic over the accounts of credit, so that ISACS can stand on it.
+//! Credit2, Xen's default scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit2.c`,
+//! public; its rules, not its code), generic over the accounts of credit, so that ISACS can stand
+//! on it.
 //!
 //! Each run-queue serves one pCPU or several. Whoever runs burns credit, the faster the smaller its
 //! weight; the one with the most goes first. When the next one has none left, everybody who is
@@ -53,8 +54,8 @@ pub struct Params {
     pub rate_limit: Nanos,
     /// How much more credit is needed to be moved to another pCPU of the run-queue.
     pub migrate_resist: Nanos,
-    /// Whether a pCPU looks again at the end of the rate limit for somebody with more credit who woke within
-    /// it. Xen does not: that one waits for the end of the slice.
+    /// Whether a pCPU looks again at the end of the rate limit for somebody with more credit who
+    /// woke within it. Xen does not: that one waits for the end of the slice.
     pub looks_again: bool,
 }
 

@@ -8,9 +8,9 @@ use tidegate_core::time::Nanos;
 const TOLERANCE: Nanos = Nanos::from_micros(50);
 
 impl<C: Credits> Credit2<C> {
-    /// Tells the pCPU where `v`, which waits from now on, should run: one that idles, first of all the
-    /// one it ran on; else that one if it may preempt there, which is one switch; else the one where
-    /// it leads by most.
+    /// Tells the pCPU where `v`, which waits from now on, should run: one that idles, first of all
+    /// the one it ran on; else that one if it may preempt there, which is one switch; else the one
+    /// where it leads by most.
     pub(super) fn tickle(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         if let Some(p) = self.where_to(machine, now, v) {
             let entity = &mut self.entities[v.at()];
@@ -22,8 +22,8 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// Has the pCPU look again, where `v` has more credit than who runs, once that one has run for the rate
-    /// limit: the pCPU where this is soonest.
+    /// Has the pCPU look again, where `v` has more credit than who runs, once that one has run for
+    /// the rate limit: the pCPU where this is soonest.
     fn look_again(&mut self, machine: &Machine, now: Nanos, v: VcpuId) {
         let queue = &self.queues[self.entities[v.at()].queue];
         let busy = queue.cpus.and(machine.vcpu(v).affinity);

@@ -1,8 +1,9 @@
 //! Files that are written through the page cache to one disk behind the driver domain (`dd`).
 //!
-//! A process makes bytes (zeros, or random ones, which take far longer) and writes them into its guest's
-//! cache. The guest writes them back, several I/Os at a time, by way of the driver domain to the disk,
-//! which does one after the other. Where more than a limit is dirty, the process waits.
+//! A process makes bytes (zeros, or random ones, which take far longer) and writes them into its
+//! guest's cache. The guest writes them back, several I/Os at a time, by way of the driver domain
+//! to the disk, which does one after the other. Where more than a limit is dirty, the process
+//! waits.
 
 use super::{Flow, Found, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};

@@ -1,4 +1,5 @@
-//! What guests are busy with: each a small state machine that hands out work and hears when it is done.
+//! What guests are busy with: each a small state machine that hands out work and hears when it is
+//! done.
 
 pub mod cpu;
 pub mod disk;

@@ -1,9 +1,9 @@
 //! A stream of bytes from a client to a guest, with a window as TCP has one (`iperf`).
 //!
-//! The client sends chunks as long as fewer than a window are on their way. A chunk is handled by the
-//! client, the driver domain, the guest's interrupt and the process that receives; its acknowledgement by
-//! the driver domain and the client. The window begins small and grows by a chunk with each
-//! acknowledgement.
+//! The client sends chunks as long as fewer than a window are on their way. A chunk is handled by
+//! the client, the driver domain, the guest's interrupt and the process that receives; its
+//! acknowledgement by the driver domain and the client. The window begins small and grows by a
+//! chunk with each acknowledgement.
 
 use super::{Flow, Found, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};

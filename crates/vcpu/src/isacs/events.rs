@@ -1,4 +1,5 @@
-//! The event checker: how many notifications of ended I/O a vCPU is sent, and how far apart (section 4.2).
+//! The event checker: how many notifications of ended I/O a vCPU is sent, and how far apart
+//! (section 4.2).
 
 use tidegate_core::time::Nanos;
 
@@ -16,8 +17,8 @@ pub struct EventChecker {
 }
 
 impl EventChecker {
-    /// One more. After more than `cutoff` it only says when it was: I/O so rare is not counted. A new
-    /// interval weighs `new` thousandths, what was before the rest.
+    /// One more. After more than `cutoff` it only says when it was: I/O so rare is not counted. A
+    /// new interval weighs `new` thousandths, what was before the rest.
     pub fn event(&mut self, now: Nanos, cutoff: Nanos, new: u32) {
         self.all += 1;
         let Some(last) = self.last.replace(now) else {

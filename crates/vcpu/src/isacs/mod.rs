@@ -1,12 +1,12 @@
-//! ISACS, the I/O strength-aware credit scheduler: Lee, Yu: I/O Strength-Aware Credit Scheduler for Virtualized
-//! Environments (Electronics 9(12), 2020).
+//! ISACS, the I/O strength-aware credit scheduler: Lee, Yu: I/O Strength-Aware Credit Scheduler for
+//! Virtualized Environments (Electronics 9(12), 2020).
 //!
 //! It stands on [Credit2](crate::credit2). Notifications of ended I/O are counted for each vCPU
 //! ([`events`]). When the credits of a run-queue begin anew, a vCPU is given the usual credit and,
 //! beyond it, an IVCredit after its I/O, which moves it ahead but which it may not use: it is
 //! *concealed*, for the credit is used up at `end`, not at 0. Those with little I/O are given a
-//! CVCredit each, which they may use among themselves before credits begin anew (CPU-BOOST). Then I/O
-//! is evened between run-queues.
+//! CVCredit each, which they may use among themselves before credits begin anew (CPU-BOOST). Then
+//! I/O is evened between run-queues.
 //!
 //! ```text
 //!           nobody's credit is above its end,             nobody in the group
@@ -51,11 +51,12 @@ pub struct Params {
     pub io_balance: bool,
     /// Whether what was used beyond the credit is taken off the next; as printed it is forgiven.
     pub keeps_debt: bool,
-    /// Whether a run-queue's last vCPU that meets the condition moves, as algorithm 2 is printed, not the
-    /// one whose move evens I/O best.
+    /// Whether a run-queue's last vCPU that meets the condition moves, as algorithm 2 is printed,
+    /// not the one whose move evens I/O best.
     pub last_migrates: bool,
-    /// Whether a slice in CPU-BOOST is as long as the lead in CVCredit. Else it is the shortest there is:
-    /// Credit2 reckons slices by credit, which is used up then, and the paper changes who is chosen alone.
+    /// Whether a slice in CPU-BOOST is as long as the lead in CVCredit. Else it is the shortest
+    /// there is: Credit2 reckons slices by credit, which is used up then, and the paper changes who
+    /// is chosen alone.
     pub long_boost: bool,
 }
 
@@ -92,8 +93,8 @@ pub struct Account {
     pub cpu_credit: i64,
     /// Whether it is in the CPU-BOOST group of its run-queue.
     pub in_group: bool,
-    /// It was chosen by its CVCredit, and burns that for as long as it runs, also where somebody who wakes ends
-    /// CPU-BOOST meanwhile.
+    /// It was chosen by its CVCredit, and burns that for as long as it runs, also where somebody
+    /// who wakes ends CPU-BOOST meanwhile.
     pub runs_boosted: bool,
     /// What it has burnt since credits began anew.
     pub consumed: i64,

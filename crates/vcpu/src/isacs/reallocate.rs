@@ -80,8 +80,8 @@ impl Isacs {
         }
     }
 
-    /// Algorithm 2: to the calmest run-queue that is calmer than this one, the vCPU whose move evens the
-    /// I/O of both best; nobody where none would.
+    /// Algorithm 2: to the calmest run-queue that is calmer than this one, the vCPU whose move
+    /// evens the I/O of both best; nobody where none would.
     pub(super) fn best_io_move(
         &self,
         members: &Members<'_>,

@@ -267,8 +267,8 @@ proptest! {
         }
     }
 
-    /// Credits are conserved: what is burnt is missing in one account of its vCPU or forgiven at the minimum,
-    /// nowhere else, and nothing is given but when credits begin anew.
+    /// Credits are conserved: what is burnt is missing in one account of its vCPU or forgiven at
+    /// the minimum, nowhere else, and nothing is given but when credits begin anew.
     #[test]
     fn what_is_burnt_is_missing_once(
         steps in prop::collection::vec((0_u32..3, 0_i64..6_000_000), 1..60),

@@ -52,8 +52,9 @@ impl SchedulerSpec {
         }
     }
 
-    /// The other one in its place, unless it is one of the same name, which keeps its parameters. Credit2's are also
-    /// those of the schedulers that stand on it, but for when a pCPU looks again, which is each one's own.
+    /// The other one in its place, unless it is one of the same name, which keeps its parameters.
+    /// Credit2's are also those of the schedulers that stand on it, but for when a pCPU looks
+    /// again, which is each one's own.
     pub fn replaced_by(mut self, mut other: SchedulerSpec) -> SchedulerSpec {
         if self.name() == other.name() {
             return self;

@@ -20,11 +20,12 @@ const WORK: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(3_600);
 /// vCPUs of a virtual machine.
 const MOST_VCPUS: u64 = 128;
 
-/// Reads and checks a scenario; `file` is its name in messages. With `scheduler` it is read as if it said so;
-/// one that names the same keeps its parameters.
+/// Reads and checks a scenario; `file` is its name in messages. With `scheduler` it is read as if
+/// it said so; one that names the same keeps its parameters.
 ///
 /// # Errors
-/// Everything that is wrong with it, each mistake with its line, what was found and what is allowed.
+/// Everything that is wrong with it, each mistake with its line, what was found and what is
+/// allowed.
 pub fn read(
     text: &str,
     file: &str,

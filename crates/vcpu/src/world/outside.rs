@@ -41,9 +41,9 @@ impl World {
         }
     }
 
-    /// Lets time pass to the first that was handled of what came from outside, or to `until` where that
-    /// is nothing. What it tells is true right now: work that is given before this is called again
-    /// finds the vCPU where it was, which did not block in between.
+    /// Lets time pass to the first that was handled of what came from outside, or to `until` where
+    /// that is nothing. What it tells is true right now: work that is given before this is called
+    /// again finds the vCPU where it was, which did not block in between.
     pub fn run_to_handled(&mut self, until: Nanos) -> Option<Handled> {
         loop {
             self.settle();
@@ -59,8 +59,8 @@ impl World {
         None
     }
 
-    /// Gives `v` an event to handle, now, which takes it `cost`; `answers`: it is the driver domain's
-    /// answer to an I/O. [`World::poll_handled`] says when, and calls it `tag`.
+    /// Gives `v` an event to handle, now, which takes it `cost`; `answers`: it is the driver
+    /// domain's answer to an I/O. [`World::poll_handled`] says when, and calls it `tag`.
     pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, answers: bool) {
         self.order(Order::Event {
             vcpu: v,

@@ -203,8 +203,8 @@ fn factors_are_whole_millionths() {
 }
 
 proptest! {
-    /// Whatever is asked for lies in its region, in whole blocks, and a request's pieces are all of it, one
-    /// behind the other.
+    /// Whatever is asked for lies in its region, in whole blocks, and a request's pieces are all of
+    /// it, one behind the other.
     #[test]
     fn pieces_add_up_and_never_leave_their_region(
         records in prop::collection::vec((0u64..3, 0u64..1 << 40, 1u32..4096, any::<bool>()), 1..40),

@@ -7,7 +7,8 @@ use tidegate_core::time::Nanos;
 pub(super) const RIGHT: &str =
     "arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read), with spaces between";
 
-/// Whether a trace may begin with this line: five words, all numbers but for what may be wrong in one.
+/// Whether a trace may begin with this line: five words, all numbers but for what may be wrong in
+/// one.
 pub(super) fn begins(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     words.len() == 5

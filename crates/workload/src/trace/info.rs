@@ -73,8 +73,8 @@ pub struct Gaps {
     pub time: Nanos,
 }
 
-/// What a trace is like; `disk`: only one of its disks (an index into [`Trace::disks`]). `None`: it has no
-/// request.
+/// What a trace is like; `disk`: only one of its disks (an index into [`Trace::disks`]). `None`: it
+/// has no request.
 pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
     let all = || {
         trace

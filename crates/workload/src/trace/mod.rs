@@ -1,8 +1,8 @@
 //! Block traces: who asked a disk for what, and when. Three formats, read strictly.
 //!
-//! [`read`] takes a whole trace: nothing in it is passed over in silence. A record that cannot be right is
-//! an error with its place, unless bad ones are to be skipped; then they are counted, and the first of them
-//! kept. A trace without a single record is an error too.
+//! [`read`] takes a whole trace: nothing in it is passed over in silence. A record that cannot be
+//! right is an error with its place, unless bad ones are to be skipped; then they are counted, and
+//! the first of them kept. A trace without a single record is an error too.
 //!
 //! ```
 //! use tidegate_workload::trace::{Options, read};
@@ -41,13 +41,15 @@ const BAD_SHOWN: usize = 10;
 /// How a trace is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// MSR Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in ticks of 100 ns
-    /// since 1601, the rest in bytes. Narayanan et al., "Write Off-Loading", FAST 2008; SNIA IOTTA 388.
+    /// MSR Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in ticks
+    /// of 100 ns since 1601, the rest in bytes. Narayanan et al., "Write Off-Loading", FAST 2008;
+    /// SNIA IOTTA 388.
     Msr,
-    /// DiskSim's ASCII: arrival time in ns, device, first sector, sectors, 0 for a write and 1 for a read; as
-    /// MQSim has it.
+    /// DiskSim's ASCII: arrival time in ns, device, first sector, sectors, 0 for a write and 1 for
+    /// a read; as MQSim has it.
     DiskSim,
-    /// VMware's vSCSI binary of version 1, as CloudPhysics published it: records of 32 bytes, little endian.
+    /// VMware's vSCSI binary of version 1, as CloudPhysics published it: records of 32 bytes,
+    /// little endian.
     Vscsi,
 }
 
@@ -200,7 +202,8 @@ pub struct Options {
 /// Reads a whole trace, 32 bytes of memory a record.
 ///
 /// # Errors
-/// The input's own; an unknown format; the first bad record, unless they are skipped; nothing in it.
+/// The input's own; an unknown format; the first bad record, unless they are skipped; nothing in
+/// it.
 pub fn read(input: impl BufRead, options: &Options) -> Result<Trace, TraceError> {
     let mut input = Input::new(input);
     let format = match options.format {

@@ -1,5 +1,5 @@
-//! VMware's vSCSI traces, version 1: u32 serial number, u32 bytes, u32 scatter-gather entries, u16 SCSI command,
-//! u16 version, u64 logical block, u64 microseconds, all little endian.
+//! VMware's vSCSI traces, version 1: u32 serial number, u32 bytes, u32 scatter-gather entries, u16
+//! SCSI command, u16 version, u64 logical block, u64 microseconds, all little endian.
 
 use super::{Op, Raw, SECTOR};
 use std::borrow::Cow;

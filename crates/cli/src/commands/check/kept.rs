@@ -28,8 +28,8 @@ pub(super) enum Part {
 }
 
 impl Kept {
-    /// Makes the configuration what would be served, and warns of what would not be. Where there is no
-    /// store, or it cannot be read, it stays as it is.
+    /// Makes the configuration what would be served, and warns of what would not be. Where there is
+    /// no store, or it cannot be read, it stays as it is.
     pub(super) fn of(config: &mut Config, warnings: &mut Vec<Diagnostic>) -> Kept {
         let mut kept = Kept {
             vms: BTreeSet::new(),

@@ -99,7 +99,8 @@ impl Part {
         Ok(())
     }
 
-    /// Whether this is the file that was made to be measured, and nobody else has written to it since.
+    /// Whether this is the file that was made to be measured, and nobody else has written to it
+    /// since.
     pub(super) fn is_of(&self, found: &Findings) -> bool {
         let rest = self.at_rest.is_none() || self.at_rest == found.modified;
         self.scratch && !found.mistakable && self.device == found.identity && rest

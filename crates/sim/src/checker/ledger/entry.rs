@@ -74,8 +74,8 @@ impl Entry {
         }
     }
 
-    /// The last of its I/Os has ended: if one of them failed in company, it goes again by itself. Its disk
-    /// has so many bytes.
+    /// The last of its I/Os has ended: if one of them failed in company, it goes again by itself.
+    /// Its disk has so many bytes.
     pub fn go_again(&mut self, size: u64) {
         if self.again && self.error.is_none() {
             (self.again, self.alone) = (false, true);

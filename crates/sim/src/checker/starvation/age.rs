@@ -92,8 +92,8 @@ impl Ages {
     }
 }
 
-/// I/Os to do for everything of one direction inside the engine, at most: what has gone in parts may
-/// fail in company, and all of it come again.
+/// I/Os to do for everything of one direction inside the engine, at most: what has gone in parts
+/// may fail in company, and all of it come again.
 fn to_do(ledger: &Ledger, lane: Lane) -> u64 {
     let block = ledger.config().device.physical_block as u64;
     let open = ledger.open.iter().map(|&n| &ledger.entries[n as usize]);

@@ -2,8 +2,8 @@
 //!
 //! What each VM won last is followed here as the dispatcher's rules have it. Where it is not known,
 //! after a change, the VM that waits counts as having the fewest tickets it may have, the others
-//! as having the most. The sum is right whether or not a VM waits all the time: a draw that it takes
-//! no part in gives it no chance.
+//! as having the most. The sum is right whether or not a VM waits all the time: a draw that it
+//! takes no part in gives it no chance.
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;

@@ -18,9 +18,9 @@
 //! | `cfq` | within a class, with n other queues: n + 3 longest slices until all that come enter behind it, and n + 1 turns, each a longest slice, `slice_idle`, eight of the longest I/Os and with `group_seekers` `target_latency` (or the least turn of a kind, where that is longer); an idle VM that and `idle_class_overdue`; none beneath a class that is served, nor for idle VMs without `idle_class_overdue` |
 //! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
 //!
-//! What a VM has been passed over is forgotten whenever an objective or the policy changes, a VM comes or
-//! goes, or under `cfq` a controller turns somebody's class. Where I/Os cost the device's time, it is reckoned here from the profile itself
-//! and the last 32 I/Os of each VM.
+//! What a VM has been passed over is forgotten whenever an objective or the policy changes, a VM
+//! comes or goes, or under `cfq` a controller turns somebody's class. Where I/Os cost the device's
+//! time, it is reckoned here from the profile itself and the last 32 I/Os of each VM.
 
 mod age;
 mod arrival;
@@ -136,8 +136,8 @@ impl Starvation {
         }
     }
 
-    /// Notes a device I/O that has started while a disk hangs: no bound is checked then, but costs that are
-    /// checked later depend on where each VM's stream has come to.
+    /// Notes a device I/O that has started while a disk hangs: no bound is checked then, but costs
+    /// that are checked later depend on where each VM's stream has come to.
     pub fn started_beside_hung(&mut self, engine: &Engine, io: &DeviceIo) {
         let passed_over = engine.view().is_background(io.vm) && self.leftover.is_of_the_engine();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {

@@ -2,8 +2,8 @@
 //!
 //! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
 //! held against anybody while a floor is in force, nor for a VM that the dispatcher itself
-//! holds to a limit. Where weights are allocations, those in force are read at each start, and of two
-//! VMs' the largest quotient counts that there was since the one waits.
+//! holds to a limit. Where weights are allocations, those in force are read at each start, and of
+//! two VMs' the largest quotient counts that there was since the one waits.
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -103,8 +103,8 @@ pub(super) struct Passed {
     heads: Vec<Option<ReqId>>,
     /// `waits * slots + served`.
     served: Vec<u64>,
-    /// Likewise: the weights of the served and the waiting one when they were furthest apart, and how
-    /// often they changed, since it waits.
+    /// Likewise: the weights of the served and the waiting one when they were furthest apart, and
+    /// how often they changed, since it waits.
     apart: Vec<([u64; 2], u64)>,
     lightest: u64,
     /// In turns: the largest quantum of each VM since the policy is in force. What it was
@@ -157,7 +157,8 @@ impl Passed {
         (0..self.slots).for_each(|slot| self.waits_anew(slot));
         (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
-            // The scale is at least that of the lightest VM there is. Slots without one have weights of no meaning.
+            // The scale is at least that of the lightest VM there is. Slots without one have
+            // weights of no meaning.
             let scale = self.lightest.ilog2();
             for vm in engine.view().vms() {
                 let largest = &mut self.quanta[vm.index()];
@@ -177,8 +178,8 @@ impl Passed {
         stream
     }
 
-    /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too, and what continues
-    /// this I/O later may cost less by that.
+    /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too,
+    /// and what continues this I/O later may cost less by that.
     pub(super) fn went(&mut self, engine: &Engine, io: &DeviceIo) {
         let moved = moved(io, &engine.view().device().spec);
         self.stream(io.vm).went(io, moved);

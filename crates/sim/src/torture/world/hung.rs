@@ -25,8 +25,8 @@ pub(super) struct Hung {
 
 impl Hung {
     pub(super) fn new(swarm: &Swarm, mut dice: Dice) -> Hung {
-        // In the time scale of the run: what a disk takes by itself is less in most, and more in some. A hang
-        // is over well within what a run may take to drain.
+        // In the time scale of the run: what a disk takes by itself is less in most, and more in
+        // some. A hang is over well within what a run may take to drain.
         let data = Nanos(dice.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
         let patience = Patience {
             data,

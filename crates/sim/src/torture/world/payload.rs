@@ -120,7 +120,8 @@ impl World<'_, '_> {
         let Reply { vm, op, len } = reply;
         self.budgets.returned(vm, op, len);
         self.memory_came_back = true;
-        // No time passes for the engine: answers that it has given are timed by the checkers after this.
+        // No time passes for the engine: answers that it has given are timed by the checkers after
+        // this.
         let now = self.engine.view().now();
         self.engine.return_payload(now, vm, op, len);
         self.ledger.memory_returned(vm);
