@@ -34,7 +34,7 @@ impl DeviceSpec {
     }
 
     /// Places for I/Os: every [`IoId::index`](crate::request::IoId::index) is below it. Without
-    /// [`Engine::set_hung_disks_aside`](tidegate_core::engine::Engine::set_hung_disks_aside) only the first `depth` of
+    /// `Engine::set_hung_disks_aside` only the first `depth` of
     /// them are used.
     pub const fn io_slots(&self) -> u32 {
         self.depth + self.uncounted_most()
@@ -47,7 +47,7 @@ pub struct DeviceFacts {
     /// What the engine was told of it.
     pub spec: DeviceSpec,
     /// I/Os with the device now, without those of disks that hang
-    /// ([`Engine::uncounted`](tidegate_core::engine::Engine::uncounted)).
+    /// (`Engine::uncounted`).
     pub in_flight: u32,
     /// Guest requests inside the engine, waiting or in flight.
     pub requests: u32,

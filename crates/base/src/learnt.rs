@@ -4,7 +4,7 @@
 //! that part reads it, field by field; bytes from anywhere else, or cut short, are refused:
 //!
 //! ```
-//! use tidegate_core::learnt::{Blob, BlobError};
+//! use tidegate_base::learnt::{Blob, BlobError};
 //!
 //! let mut blob = Blob::new("thermostat", 1);
 //! blob.push_u64(18).push_f64(0.5);

@@ -5,7 +5,7 @@
 /// lower case are the same; of several equally near the first in the alphabet.
 ///
 /// ```
-/// use tidegate_core::names::nearest;
+/// use tidegate_base::names::nearest;
 ///
 /// assert_eq!(nearest("mclokc", ["fifo", "limit", "mclock"]), Some("mclock"));
 /// assert_eq!(nearest("zebra", ["fifo", "limit", "mclock"]), None);

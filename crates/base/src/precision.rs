@@ -6,7 +6,7 @@
 //! nearest, halves away from zero. So the same samples give the same figures on every machine.
 //!
 //! ```
-//! use tidegate_core::precision;
+//! use tidegate_base::precision;
 //!
 //! // Four seconds of a VM that is to have 30 MB/s.
 //! let seconds = [30_000_000, 33_000_000, 27_000_000, 36_000_000];

@@ -172,10 +172,10 @@ impl Request {
 }
 
 /// What the engine wants the device to do now. Its bytes are described by
-/// [`Engine::io_segments`](tidegate_core::engine::Engine::io_segments).
+/// `Engine::io_segments`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceIo {
-    /// To be returned with [`Engine::handle_completion`](tidegate_core::engine::Engine::handle_completion).
+    /// To be returned with `Engine::handle_completion`.
     pub id: IoId,
     /// Whose it is.
     pub vm: VmId,
@@ -273,7 +273,7 @@ pub struct Done {
     /// Where its time went.
     pub account: Account,
     /// Bytes of payload memory that the request holds: to be given back with
-    /// [`Engine::return_payload`](tidegate_core::engine::Engine::return_payload) once its reply was sent. 0: it holds
+    /// `Engine::return_payload` once its reply was sent. 0: it holds
     /// none, as every one where payload memory is not bounded.
     pub payload: u32,
 }

@@ -91,7 +91,7 @@ pub enum Cost {
         size: u64,
     },
     /// Picoseconds of the device, by its profile; see
-    /// [`CostBy::DeviceTime`](tidegate_policies::dispatch::cost::CostBy).
+    /// `CostBy::DeviceTime` of `tidegate_policies::dispatch::cost`.
     DeviceTime {
         /// What a flush costs.
         flush: u64,

@@ -20,9 +20,9 @@
 //! bandwidth, what both give where there are both); all reads or all writes, whichever is dearer.
 //!
 //! ```
-//! use tidegate_core::fit::{Assumed, Device, Tenant, reckon};
-//! use tidegate_core::objective::{Objective, Rate};
-//! use tidegate_core::profile::{Curve, Profile};
+//! use tidegate_capacity::fit::{Assumed, Device, Tenant, reckon};
+//! use tidegate_base::objective::{Objective, Rate};
+//! use tidegate_capacity::profile::{Curve, Profile};
 //!
 //! let curve = |iops| Curve::new(&[(4096, iops)]).expect("a curve");
 //! let profile = Profile::new([curve(8000.0), curve(200.0)], None, Vec::new(), Vec::new());

@@ -43,7 +43,7 @@ impl DeviceTime {
     }
 }
 
-/// See the [module](self). Made with the first job.
+/// Transfers of one engine, as [`crate::jobs`] says. Made with the first transfer.
 pub struct Book {
     predictor: Predictor,
     ends: VecDeque<JobEnd>,

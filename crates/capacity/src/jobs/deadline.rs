@@ -12,8 +12,8 @@ use tidegate_base::time::Nanos;
 /// there is. `as_printed`: divided by `n` once more.
 ///
 /// ```
-/// use tidegate_core::jobs::deadline::makespan;
-/// use tidegate_core::time::Nanos;
+/// use tidegate_capacity::jobs::deadline::makespan;
+/// use tidegate_base::time::Nanos;
 ///
 /// const MB: u64 = 1_000_000;
 /// assert_eq!(makespan(74 * MB, 54 * MB, 17 * MB, 2, false), Nanos::from_secs(2));
@@ -39,8 +39,8 @@ pub fn makespan(
 /// Equation 4.2: makespan * (1 + delta), rounded up. `tolerance_milli`: delta, in thousandths.
 ///
 /// ```
-/// use tidegate_core::jobs::deadline::with_tolerance;
-/// use tidegate_core::time::Nanos;
+/// use tidegate_capacity::jobs::deadline::with_tolerance;
+/// use tidegate_base::time::Nanos;
 ///
 /// assert_eq!(with_tolerance(Nanos::from_secs(2), 300), Nanos::from_millis(2600));
 /// ```

@@ -9,10 +9,8 @@
 //! ```
 //!
 //! These three know no device, clock or VM: [`PriorityManager`] is both halves for who manages the priorities
-//! of a host's processes, or of a host in theory. In the engine ([`Engine::begin_job`]) the predictor is what
+//! of a host's processes, or of a host in theory. In the engine (`Engine::begin_job`) the predictor is what
 //! all roles may read, whatever the policy, and the controller `pridyn` has the priorities.
-//!
-//! [`Engine::begin_job`]: tidegate_core::engine::Engine::begin_job
 
 mod book;
 mod capacity;

@@ -14,6 +14,9 @@
 //! Flushes pass freely and cost nothing, as in QEMU: durability must not wait for a limit.
 //! Discards and zeroing count as one request without bytes, unless the device can only write
 //! zeroes out.
+//!
+//! [`Pacer`]: tidegate_core::pace::Pacer
+//! [`RatePacer::spend_late`]: tidegate_core::pace::RatePacer::spend_late
 
 use tidegate_core::facts::Facts;
 use tidegate_core::limit_accounts::LimitAccounts;
