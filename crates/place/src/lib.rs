@@ -44,6 +44,7 @@ mod foresight;
 mod interval;
 mod level;
 mod pcos;
+mod rates;
 mod request;
 mod situation;
 mod theory;
@@ -52,12 +53,13 @@ pub use acceptance::Acceptance;
 pub use admission::{Assignment, Rejection, Why, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
 pub use combination::{Combination, MOST};
-pub use database::{Entry, PriorityDatabase, Rates};
+pub use database::{Entry, PriorityDatabase};
 pub use foresight::{Present, foresee};
 pub use pcos::{
     Answer, Event, HostId, HostSpec, HostView, MOST_WAITING, Outcome, Pcos, Placement, Refusal,
     RequestId, Running, Update,
 };
+pub use rates::Rates;
 pub use request::{Request, RequestError};
 pub use situation::Situation;
 pub use theory::{Grace, Tenant};
