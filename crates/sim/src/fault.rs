@@ -3,7 +3,7 @@
 //! Each kind is on or off in a run as a whole (swarm testing, Groce et al., ISSTA 2012): a fault
 //! that is always a little on hides what only its absence, or its frequency, would show.
 
-use crate::torture::Dice;
+use crate::dice::Dice;
 use core::fmt;
 use tidegate_core::time::Nanos;
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+mod dice;
 pub mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

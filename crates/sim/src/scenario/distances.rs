@@ -1,6 +1,6 @@
 //! Which distances between a device's I/Os are told apart.
 
-use super::read::LARGEST_DISK;
+use super::value::LARGEST_DISK;
 use tidegate_config::Field;
 
 /// How far the device goes from one I/O to the next, unless the scenario asks for something else:

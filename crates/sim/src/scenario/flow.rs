@@ -1,6 +1,6 @@
 //! Reading who decides when a job's next request comes.
 
-use super::job::{MOST_DEPTH, OPEN_DEPTH, times};
+use super::value::{MOST_DEPTH, OPEN_DEPTH, times};
 use tidegate_config::{Field, Section};
 use tidegate_workload::arrive::{Arrivals, Bursts, Spacing};
 use tidegate_workload::job::{Flow, Think};

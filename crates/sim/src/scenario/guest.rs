@@ -1,6 +1,6 @@
 //! Reading what stands between a job and its disk: page cache, journal, copies.
 
-use super::job::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR, sectors};
+use super::value::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR, sectors};
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 use tidegate_workload::guest::{CopyTo, Journal, PageCache};

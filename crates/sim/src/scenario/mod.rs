@@ -9,6 +9,7 @@ mod guest;
 mod job;
 mod read;
 mod replay;
+mod value;
 
 pub use cpu::{Driver, HostCpu, VmCpu};
 pub use distances::default_distances;

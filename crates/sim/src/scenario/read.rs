@@ -7,7 +7,7 @@ mod tenants;
 
 use super::cpu;
 use super::distances::{self, default_distances};
-use super::job;
+use super::value::times;
 use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant};
 use tenants::{Groups, Reader};
 use tidegate_config::device::{Bounds, Steering};
@@ -27,8 +27,6 @@ use tidegate_workload::time::TimeDistribution;
 const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 /// Shorter ones show nothing.
 const SHORTEST: Nanos = Nanos(1_000_000);
-/// The largest disk: as the daemon's.
-pub(super) const LARGEST_DISK: u64 = 1 << 60;
 /// VMs in one scenario.
 const MOST_TENANTS: usize = 100_000;
 
@@ -242,7 +240,7 @@ fn path(field: &Field<'_>) -> Option<Path> {
 
 /// A time that something takes, and may not take.
 fn time(section: &mut Section<'_>, key: &'static str) -> Option<Option<TimeDistribution>> {
-    section.read(key, None, |field| job::times(field).map(Some))
+    section.read(key, None, |field| times(field).map(Some))
 }
 
 /// Everything that changes, in the order of time: what an event does not name stays as the ones

@@ -1,6 +1,6 @@
 //! Reading what a job replays, and by when it is to be done.
 
-use super::job::{LONGEST, is_table};
+use super::value::{LONGEST, is_table};
 use tidegate_config::library::Library;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;

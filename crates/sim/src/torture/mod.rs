@@ -13,7 +13,6 @@
 //! everything, so that a seed which fails is a test which fails. What must hold is in
 //! [`checker`](crate::checker), what goes wrong in [`fault`](crate::fault).
 
-mod dice;
 mod fickle;
 mod journal;
 mod media;
@@ -22,7 +21,7 @@ mod swarm;
 mod window;
 mod world;
 
-pub use dice::Dice;
+pub use crate::dice::Dice;
 pub use journal::{Line, Sink, What};
 pub use swarm::{DiskPlan, Swarm, Timing, VmPlan, Work};
 pub use window::Window;

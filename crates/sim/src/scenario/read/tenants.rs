@@ -1,6 +1,7 @@
 //! Reading tenants: VMs, and processes of the host.
 
-use super::{LARGEST_DISK, LONGEST, MOST_TENANTS, time, which_device, within};
+use super::super::value::LARGEST_DISK;
+use super::{LONGEST, MOST_TENANTS, time, which_device, within};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
 use crate::scenario::{DEADLINE, Delay, Device, MOST_HOSTS, Tenant, job, misplaced_deadline};
 use core::ops::Range;

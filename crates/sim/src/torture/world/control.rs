@@ -1,10 +1,9 @@
 //! Objectives change, VMs go.
 
-use super::guests::MANY_DISKS;
+use super::guests::{MANY_DISKS, in_short};
 use super::{Event, What, World};
 use crate::checker::{Verdict, ensure};
 use tidegate_core::objective::Objective;
-use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 
 impl World<'_, '_> {
@@ -85,12 +84,4 @@ impl World<'_, '_> {
         }
         self.hear_of_jobs()
     }
-}
-
-/// An objective in the journal's figures.
-pub(super) fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
-    let limit = objective.limit.total;
-    let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
-    let weight = objective.weight.into();
-    [vm.index() as u64, weight, ops, bytes.unwrap_or(0), 0]
 }

@@ -1,6 +1,6 @@
 //! The guests: VMs, their disks and clients, as they come and go.
 
-use super::{What, World, control};
+use super::{What, World};
 use crate::checker::content::Shadow;
 use crate::checker::durability::Durable;
 use crate::checker::ledger::SECTOR;
@@ -83,7 +83,7 @@ impl World<'_, '_> {
         let added = added.ok();
         self.ledger.vm_added(added)?;
         let Some(id) = added else { return Ok(()) };
-        self.write(What::VmAdded, control::in_short(id, &plan.objective));
+        self.write(What::VmAdded, in_short(id, &plan.objective));
         self.guests.push(Guest {
             id,
             objectives: vec![plan.objective],
@@ -216,4 +216,12 @@ impl World<'_, '_> {
         self.arm(number, self.now);
         Ok(())
     }
+}
+
+/// An objective in the journal's figures.
+pub(super) fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
+    let limit = objective.limit.total;
+    let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
+    let weight = objective.weight.into();
+    [vm.index() as u64, weight, ops, bytes.unwrap_or(0), 0]
 }
