@@ -1,27 +1,7 @@
 //! Who is better than whom: the order in which a paper puts what it compares.
 
-use crate::findings::{Cell, heading};
+use crate::findings::{Cell, Contest, Sense, heading};
 use std::collections::BTreeMap;
-
-/// Which way a figure is better; an order needs none, but people who read about it do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sense {
-    /// Times, latencies.
-    Less,
-    /// Rates, shares that are to be large.
-    More,
-}
-
-/// What a cell competes in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contest {
-    /// What is compared; all cells of a table that share it are.
-    pub about: String,
-    /// Who competes.
-    pub who: String,
-    /// Which way is better.
-    pub sense: Sense,
-}
 
 /// Cells with what each competes in, as `contest` says: about what, who, and which way is better.
 pub(crate) fn competing(

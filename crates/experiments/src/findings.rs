@@ -1,8 +1,27 @@
 //! What an experiment found: figures beside the paper's, and claims.
 
-use crate::contest::Contest;
 use serde::Serialize;
 use tidegate_report::Plot;
+
+/// Which way a figure is better; an order needs none, but people who read about it do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sense {
+    /// Times, latencies.
+    Less,
+    /// Rates, shares that are to be large.
+    More,
+}
+
+/// What a cell competes in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contest {
+    /// What is compared; all cells of a table that share it are.
+    pub about: String,
+    /// Who competes.
+    pub who: String,
+    /// Which way is better.
+    pub sense: Sense,
+}
 
 /// A figure of the paper and ours.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -31,8 +31,8 @@ mod show;
 mod vcup;
 mod vfair;
 
-pub use contest::{Contest, Sense, order};
-pub use findings::{Cell, Claim, Entry, Findings, within};
+pub use contest::order;
+pub use findings::{Cell, Claim, Contest, Entry, Findings, Sense, within};
 pub use pool::each;
 pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{claims, summary, tables};

@@ -3,7 +3,8 @@
 use super::setup::{Case, Key, Run, SCHEDULERS};
 use super::{BETAS, Figure, Found, PAPER, beta, curves, named};
 use crate::Cell;
-use crate::contest::{Sense, competing};
+use crate::contest::competing;
+use crate::findings::Sense;
 use crate::frame::Cells;
 
 /// Requests of sysbench: 2 GiB in requests of 16 KiB, and its default number of random ones.

@@ -3,7 +3,7 @@
 use super::policy::Policy;
 use super::run::Runs;
 use super::setup::Case;
-use crate::contest::Sense;
+use crate::findings::Sense;
 use crate::said::Said;
 use crate::{Cell, ExperimentError, Reference, Wanted};
 use std::collections::BTreeMap;

@@ -7,6 +7,7 @@ mod calibrate;
 mod claims;
 mod figures;
 mod free;
+mod points;
 mod policy;
 mod run;
 mod setup;

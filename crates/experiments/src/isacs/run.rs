@@ -1,8 +1,8 @@
 //! Runs, and what came of them over all rounds.
 
-use super::free::Free;
+use super::free::{Free, WORK_SHRINK};
 use super::policy::Policy;
-use super::setup::{self, Case, WORK_SHRINK};
+use super::setup::{self, Case};
 use crate::{Progress, pool};
 use std::collections::BTreeMap;
 use tidegate_vcpu::report::{Report, VmReport};

@@ -51,8 +51,6 @@ const DIRTY: u64 = 400_000_000;
 /// Files are this much smaller than the paper's, and what they take that much shorter: long beside
 /// all periods of the schedulers.
 const SHRINK: u64 = 10;
-/// The same of fixed work.
-pub(super) const WORK_SHRINK: u64 = 20;
 /// What is not counted at the beginning: five epochs and more of everybody's credit.
 const WARM_UP: Nanos = Nanos::from_millis(500);
 /// How long streams are watched that are alone in a case, with the warm-up.

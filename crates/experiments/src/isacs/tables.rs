@@ -1,10 +1,10 @@
 //! Our figures beside the paper's.
 
-use super::calibrate::POINTS;
+use super::points::{POINTS, Point};
 use super::policy::Policy;
 use super::run::{Found, Runs};
 use super::setup::{Case, Source};
-use crate::contest::{Contest, Sense};
+use crate::findings::{Contest, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
 
 pub(super) const PAPER: &str = "isacs";
@@ -109,7 +109,7 @@ fn compared(mut cell: Cell, sense: Sense) -> Cell {
             None => (cell.column.clone(), cell.row.clone()),
         },
     };
-    let is_point = |point: &super::calibrate::Point| {
+    let is_point = |point: &Point| {
         (point.table, point.row, point.column)
             == (cell.table.as_str(), cell.row.as_str(), cell.column.as_str())
     };

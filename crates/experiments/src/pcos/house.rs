@@ -3,7 +3,8 @@
 use crate::ExperimentError;
 use crate::pridyn::basis::Basis;
 use crate::pridyn::folder::Folder;
-use crate::pridyn::setup::{Case as Scene, Change, Key as PridynKey, scenario};
+use crate::pridyn::key::{Case as Scene, Change, Key as PridynKey};
+use crate::pridyn::setup::scenario;
 use std::sync::Arc;
 use tidegate_config::Library;
 use tidegate_core::jobs::deadline::{makespan, with_tolerance};

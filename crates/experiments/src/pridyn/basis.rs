@@ -2,7 +2,7 @@
 //! does for so many streams.
 
 use super::Pridyn;
-use super::setup::{Case, Change, Key, UseCase};
+use super::key::{Case, Change, Key, UseCase};
 use crate::frame::Runs;
 use tidegate_core::time::Nanos;
 

@@ -18,8 +18,9 @@
 use super::PAPER_TOML;
 use super::basis::{self, Basis};
 use super::folder::{self, Folder};
+use super::key::{Case, Change, Key, UseCase};
 use super::run::Run;
-use super::setup::{self, Case, Change, Guest, Key, UseCase};
+use super::setup::{self, Guest};
 use crate::fit::{self, Residual, distance};
 use crate::{ExperimentError, Progress, Reference, Wanted, pool};
 use std::fmt::Write;

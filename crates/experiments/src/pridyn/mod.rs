@@ -10,6 +10,7 @@
 pub(crate) mod basis;
 mod calibrate;
 pub(crate) mod folder;
+pub(crate) mod key;
 mod priorities;
 mod run;
 pub(crate) mod setup;
@@ -23,8 +24,8 @@ use crate::frame::{self, Cells, Claims, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, ReferenceTable, Sense, folder as files};
 use basis::Basis;
 use folder::Folder;
+use key::{Key, Reading};
 use run::Run;
-use setup::{Key, Reading};
 use tidegate_sim::scenario::Scenario;
 
 pub(crate) const PAPER: Paper = Paper {

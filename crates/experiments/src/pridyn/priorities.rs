@@ -1,8 +1,8 @@
 //! What priorities do to bandwidths: section 3.4, figure 3.4.
 
 use super::basis::{Kind, experiments};
+use super::key::{Case, Change, Key, Reading, UseCase};
 use super::run::{Run, Second};
-use super::setup::{Case, Change, Key, Reading, UseCase};
 use super::{Figure, Found};
 use crate::said::Said;
 use tidegate_core::jobs::Class;

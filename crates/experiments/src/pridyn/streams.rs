@@ -1,7 +1,7 @@
 //! Streams of requests with deadlines: section 4.2, figures 4.5 to 4.7.
 
+use super::key::{Case, Change, Key, Reading};
 use super::run::Run;
-use super::setup::{Case, Change, Key, Reading};
 use super::{Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;

@@ -1,7 +1,7 @@
 //! What VMs lose by sharing a disk: sections 1.3.2, 1.3.3 and 4.2.1, figures 1.2 to 1.5 and 4.4.
 
+use super::key::{Case, Change, Key};
 use super::run::Run;
-use super::setup::{Case, Change, Key};
 use super::{Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;

@@ -1,7 +1,7 @@
 //! A third application beside two media servers: section 5.1.1, table 5.1 and figures 5.2 to 5.4.
 
+use super::key::{Case, Change, Key};
 use super::run::{Run, late_pct};
-use super::setup::{Case, Change, Key};
 use super::{Cells, Claims, Figure, Found, basis, contested};
 use crate::Sense;
 use crate::said::Said;

@@ -1,9 +1,9 @@
 //! The two use cases of section 4.1: table 4.1, figure 4.1 and what the text makes of them.
 
 use super::basis::{self, Basis, Kind, experiments};
+use super::key::{Case, Change, Key, UseCase};
 use super::priorities::was;
 use super::run::Run;
-use super::setup::{Case, Change, Key, UseCase};
 use super::{Cells, Claims, Figure, Found, contested};
 use crate::Sense;
 use crate::said::Said;

@@ -10,7 +10,8 @@ use super::hosts::Hosts;
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
 use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS};
-use crate::contest::{Sense, competing};
+use crate::contest::competing;
+use crate::findings::Sense;
 use crate::said::Said;
 
 pub(super) const FIGURE_13: Figure = Figure {

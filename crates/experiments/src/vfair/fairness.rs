@@ -3,7 +3,8 @@
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
 use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS, single};
-use crate::contest::{Sense, competing};
+use crate::contest::competing;
+use crate::findings::Sense;
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 

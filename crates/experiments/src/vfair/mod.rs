@@ -20,12 +20,14 @@ mod saturation;
 mod setup;
 mod strategies;
 mod varied;
+mod without;
 
 use crate::frame::{self, Cells, Claims, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
 use run::Run;
-use setup::{Key, Without};
+use setup::Key;
 use tidegate_sim::scenario::Scenario;
+use without::Without;
 
 pub(crate) const PAPER: Paper = Paper {
     name: "vfair",

@@ -1,13 +1,13 @@
 //! The throughput of a device that is saturated with one kind of request, and its profile.
 
-use super::setup::{self, Without};
+use super::without::Without;
 use crate::ExperimentError;
 use crate::folder::{self, File};
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::Entry;
 use tidegate_sim::scenario::Scenario;
-use tidegate_workload::job::Sizes;
+use tidegate_workload::job::{Mix, Sizes};
 
 /// The disk of figure 6.
 const DISK: File = (
@@ -75,7 +75,7 @@ impl Kind {
     pub(super) fn put_into(self, scenario: &mut Scenario) {
         for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
             job.rw.random = self.access == Access::Random;
-            job.rw.mix = setup::mix(self.reads);
+            job.rw.mix = mix(self.reads);
             job.sizes = std::array::from_fn(|_| Sizes::fixed(self.size));
         }
     }
@@ -136,4 +136,13 @@ pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentE
     }
     let (reads, writes) = (both(Direction::Read)?, both(Direction::Write)?);
     Ok(Profile::new(reads, Some(writes), mixes, Vec::new()))
+}
+
+/// A job's mix, by its reads in a hundred.
+pub(super) fn mix(reads: u8) -> Mix {
+    match reads {
+        0 => Mix::Write,
+        100 => Mix::Read,
+        read_percent => Mix::ReadWrite { read_percent },
+    }
 }

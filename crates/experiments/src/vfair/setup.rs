@@ -2,10 +2,10 @@
 //! is changed about it.
 
 use super::hosts::{self, Hosts};
-use super::saturation::{self, Kind};
+use super::saturation::{self, Kind, mix};
+use super::without::{PARTS, Without};
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
-use crate::frame::Variant;
 use std::sync::Arc;
 use tidegate_config::{Library, policy, profile};
 use tidegate_core::profile::Profile;
@@ -14,7 +14,7 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Scenario};
 use tidegate_vcpu::machine::CpuSet;
-use tidegate_workload::job::{Flow, Job, Mix, Sizes};
+use tidegate_workload::job::{Flow, Job, Sizes};
 
 const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
 const SIDE_BY_SIDE: File = named!("vfair", "ssd-side-by-side.toml");
@@ -138,52 +138,6 @@ pub(super) enum Change {
     },
     /// This is asked for. The seed tells what a profile is made of from what it is held against.
     Kind(Kind, u64),
-}
-
-/// What a run leaves out, to show what a claim hangs on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Without {
-    /// Nothing.
-    Nothing,
-    /// The paper's letter: credits come in [`PARTS`], and what a VM leaves is lent by its worth, as
-    /// the policy has it unless told otherwise; and the disk has only as many I/Os at a time as its
-    /// throughput needs.
-    Letter,
-    /// An order in the flash disk: it serves all that it has side by side.
-    Order,
-    /// Spare blocks of the disk that is saturated: it has written all over itself, so that blocks
-    /// are collected before they are written again.
-    Spare,
-    /// Its interface: that takes hardly any time.
-    Interface,
-    /// Its write buffer: that is for a few requests.
-    Buffer,
-}
-
-/// A period's credits come in so many parts.
-const PARTS: u64 = 10;
-
-impl Variant for Without {
-    const NOTHING: Without = Without::Nothing;
-    const ALL: &'static [Without] = &[
-        Without::Letter,
-        Without::Order,
-        Without::Spare,
-        Without::Interface,
-        Without::Buffer,
-    ];
-
-    fn phrase(self) -> String {
-        match self {
-            Without::Nothing => "As it is",
-            Without::Letter => "With what Tidegate adds",
-            Without::Order => "With a flash disk that serves commands side by side",
-            Without::Spare => "On a disk that has used up its spare blocks",
-            Without::Interface => "With ten times the interface",
-            Without::Buffer => "With a write buffer of 256 KiB",
-        }
-        .to_owned()
-    }
 }
 
 /// A run.
@@ -363,15 +317,6 @@ fn pin(scenario: &mut Scenario) {
 fn set_depth(job: &mut Job, depth: u32) {
     match &mut job.flow {
         Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. } => *iodepth = depth,
-    }
-}
-
-/// A job's mix, by its reads in a hundred.
-pub(super) fn mix(reads: u8) -> Mix {
-    match reads {
-        0 => Mix::Write,
-        100 => Mix::Read,
-        read_percent => Mix::ReadWrite { read_percent },
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::setup::{Case, Disk, Key};
 use super::{Cells, Claims, Figure, Found, PAPER};
-use crate::contest::{Sense, competing};
+use crate::contest::competing;
+use crate::findings::Sense;
 use crate::said::Said;
 
 pub(super) const FIGURE_8: Figure = Figure {

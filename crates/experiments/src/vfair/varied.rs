@@ -5,7 +5,8 @@ use super::fairness::{LESS_ON_SSD, NEAR, NON_ON_SSD, VMS};
 use super::run::Run;
 use super::setup::{Change, Key};
 use super::{BAPS, Cells, Claims, Figure, Found, PAPER, single};
-use crate::contest::{Sense, competing};
+use crate::contest::competing;
+use crate::findings::Sense;
 use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 

@@ -1,0 +1,84 @@
+//! The cells by which the free figures are found.
+
+use super::free::Knob;
+
+/// A cell, the free figure that is found by it, and in which bounds.
+pub(super) struct Point {
+    pub(super) knob: Knob,
+    pub(super) table: &'static str,
+    pub(super) row: &'static str,
+    pub(super) column: &'static str,
+    pub(super) bounds: (u64, u64),
+    /// Whether the cell rises with the figure.
+    pub(super) rises: bool,
+}
+
+const fn point(
+    knob: Knob,
+    [table, row, column]: [&'static str; 3],
+    bounds: (u64, u64),
+    rises: bool,
+) -> Point {
+    Point {
+        knob,
+        table,
+        row,
+        column,
+        bounds,
+        rises,
+    }
+}
+
+/// In the order in which they are found.
+pub(super) const POINTS: [Point; 10] = [
+    point(Knob::WindowKib, ["5", "credit2", "i1c11"], (64, 8192), true),
+    point(
+        Knob::MixedReceiveNs,
+        ["6", "credit2", "m1"],
+        (1, 200_000),
+        false,
+    ),
+    point(Knob::PingUs, ["3", "credit2", "1"], (1, 5_000), true),
+    point(
+        Knob::DiskNs,
+        ["7", "credit2 zero", "i11c1"],
+        (1_000, 20_000_000),
+        false,
+    ),
+    point(
+        Knob::UrandomNs,
+        ["7", "credit2 urandom", "i1c11"],
+        (1, 100_000),
+        false,
+    ),
+    point(
+        Knob::MixedDirtyKb,
+        ["8", "credit2 zero", "m1"],
+        (20_000, 4_000_000),
+        true,
+    ),
+    point(
+        Knob::MixedUrandomNs,
+        ["8", "credit2 urandom", "m1"],
+        (1, 100_000),
+        false,
+    ),
+    point(
+        Knob::InsideMs,
+        ["section 5.4", "inside, six mixed VMs", "credit2"],
+        (1, 400_000),
+        true,
+    ),
+    point(
+        Knob::HybridMs,
+        ["section 5.4", "neighbour, hybrid", "credit2"],
+        (1, 400_000),
+        true,
+    ),
+    point(
+        Knob::MixedMs,
+        ["section 5.4", "neighbour, four mixed VMs", "credit2"],
+        (1, 400_000),
+        true,
+    ),
+];
