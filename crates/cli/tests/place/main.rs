@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fixture;
 mod hosts;
 mod start;
 mod whole;
