@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use tidegate_server::control::ErrorBody;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
@@ -169,6 +169,13 @@ pub(crate) fn escape(name: &str) -> String {
         }
     }
     escaped
+}
+
+/// Adds a text that was typed to the body of a request; one that was not typed is left out.
+pub(crate) fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
+    if let Some(text) = text {
+        map.insert(key.to_owned(), json!(text));
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod agent;
 mod daemon;
 mod disk;
 mod job;
+mod part;
 mod place;
 mod plan;
 mod profile;
@@ -26,11 +27,12 @@ use tidegate_server::config::DEFAULT_CONTROL_SOCKET;
 
 pub(crate) use agent::AgentArgs;
 pub(crate) use daemon::{
-    AddArgs, DeviceCommand, DiskArg, ImportArgs, ObjectiveArgs, PartArgs, PolicyCommand,
-    RemoveArgs, ResizeArgs, StatsArgs, VmCommand,
+    AddArgs, DeviceCommand, ImportArgs, ObjectiveArgs, PolicyCommand, RemoveArgs, ResizeArgs,
+    StatsArgs, VmCommand,
 };
 pub(crate) use disk::{DiskCommand, FaultArgs, FaultCommand};
 pub(crate) use job::{JobCommand, StartJobArgs};
+pub(crate) use part::PartArgs;
 pub(crate) use place::{
     AddHostArgs, CentreArgs, DbArg, PlaceCommand, PlaceHostCommand, PlaceJobArgs, RemoveHostArgs,
 };
@@ -41,7 +43,7 @@ pub(crate) use simulator::{
     ChangeArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
-pub(crate) use value::{all_policies, parse_policy};
+pub(crate) use value::{DiskArg, all_policies, parse_policy};
 use value::{parse_param, whole};
 pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
 

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::Streams;
 
-use super::daemon::PartArgs;
+use super::part::PartArgs;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlanArgs {

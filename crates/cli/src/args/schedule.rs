@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::PartArgs;
+use super::part::PartArgs;
 use super::value::whole;
 
 #[derive(Debug, Subcommand)]

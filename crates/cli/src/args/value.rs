@@ -8,7 +8,9 @@ use tidegate_core::time::Nanos;
 use tidegate_device::units;
 use tidegate_policies::policy::{self, PolicySpec};
 
-use super::DiskArg;
+/// The keys and values of a disk, as they were typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DiskArg(pub(crate) Vec<(String, String)>);
 
 /// Seeds, in order, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]

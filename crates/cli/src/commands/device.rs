@@ -5,7 +5,7 @@ use tidegate_device::units::format_bandwidth;
 use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration, exact_bytes};
 use tidegate_server::control::view::{CapView, CostView, CostsView, DeviceView, DriftView};
 
-use super::{policy, show};
+use super::show;
 use crate::args::DeviceCommand;
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -67,8 +67,8 @@ pub(super) fn describe(device: &DeviceView) -> Table {
             Cell::from(device.name.as_str()).tone(Tone::Strong),
         )
         .fact("backing", device.backing.as_str())
-        .fact("policy", policy::with_parts(&device.policy))
-        .fact("enforces", policy::enforces(&device.policy.enforces));
+        .fact("policy", show::with_parts(&device.policy))
+        .fact("enforces", show::enforces(&device.policy.enforces));
     for (i, param) in device.policy.params.iter().enumerate() {
         let name = if i == 0 { "parameters" } else { "" };
         table.fact(name, format!("{} = {}", param.name, param.value));

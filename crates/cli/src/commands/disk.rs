@@ -10,9 +10,8 @@ use tidegate_server::config;
 use tidegate_server::control::view::{DiskFaultsView, FaultView};
 use tidegate_server::store::{Store, StoreError};
 
-use super::vm::put;
 use crate::args::{DiskCommand, FaultArgs, FaultCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, escape, put, read};
 use crate::output::Output;
 use crate::problem::Problem;
 

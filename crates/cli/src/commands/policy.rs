@@ -10,6 +10,7 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::control::view::{ParamView, PolicyInfoView, PolicyPartView, PolicyView};
 
 use super::device;
+use super::show::{enforces, parts};
 use crate::args::{PolicyCommand, parse_policy};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -196,31 +197,6 @@ pub(super) fn request(policy: &str, params: &[(String, String)]) -> Value {
         request.insert(name.clone(), value);
     }
     request.into()
-}
-
-/// `mclock (open, then mclock)`.
-pub(super) fn with_parts(policy: &PolicyView) -> String {
-    let parts = parts(
-        policy.controller.as_deref(),
-        &policy.regulator,
-        &policy.dispatcher,
-    );
-    format!("{} ({parts})", policy.name)
-}
-
-fn parts(controller: Option<&str>, regulator: &str, dispatcher: &str) -> String {
-    let controller = controller
-        .map(|name| format!("controller {name}, "))
-        .unwrap_or_default();
-    format!("{controller}regulator {regulator}, dispatcher {dispatcher}")
-}
-
-pub(super) fn enforces(parts: &[String]) -> String {
-    if parts.is_empty() {
-        "nothing".to_owned()
-    } else {
-        parts.join(", ")
-    }
 }
 
 fn wrap(text: &str, width: usize) -> String {

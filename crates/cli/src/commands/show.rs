@@ -2,7 +2,7 @@
 
 use tidegate_core::objective::Priority;
 use tidegate_report::{Cell, Tone};
-use tidegate_server::control::view::{BurstView, LimitView, ObjectiveView, PartView};
+use tidegate_server::control::view::{BurstView, LimitView, ObjectiveView, PartView, PolicyView};
 
 /// An objective on one line: `at least 120 IOPS, at most 30 MB/s, weight 50`.
 pub(super) fn promise(background: bool, objective: &ObjectiveView) -> String {
@@ -100,4 +100,29 @@ pub(super) fn not_enforced(policy: &str, part: &PartView) -> Cell {
         part.part, part.value
     );
     Cell::from(text).tone(Tone::Warn)
+}
+
+/// `mclock (open, then mclock)`.
+pub(super) fn with_parts(policy: &PolicyView) -> String {
+    let parts = parts(
+        policy.controller.as_deref(),
+        &policy.regulator,
+        &policy.dispatcher,
+    );
+    format!("{} ({parts})", policy.name)
+}
+
+pub(super) fn parts(controller: Option<&str>, regulator: &str, dispatcher: &str) -> String {
+    let controller = controller
+        .map(|name| format!("controller {name}, "))
+        .unwrap_or_default();
+    format!("{controller}regulator {regulator}, dispatcher {dispatcher}")
+}
+
+pub(super) fn enforces(parts: &[String]) -> String {
+    if parts.is_empty() {
+        "nothing".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }

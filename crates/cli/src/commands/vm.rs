@@ -13,7 +13,7 @@ use tidegate_server::control::view::{DiskView, VmView};
 
 use super::{job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, escape, put, read};
 use crate::output::Output;
 
 pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
@@ -155,12 +155,6 @@ pub(super) fn change(args: &PartArgs) -> Value {
         }
     }
     change.into()
-}
-
-pub(super) fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
-    if let Some(text) = text {
-        map.insert(key.to_owned(), json!(text));
-    }
 }
 
 fn describe(vm: &VmView) -> Table {

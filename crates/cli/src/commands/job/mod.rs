@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, percent};
 use tidegate_server::control::view::{EndedJobView, JobView, VmJobsView};
 
-use super::vm::put;
 use crate::args::{JobCommand, StartJobArgs};
-use crate::client::{Client, escape, read};
+use crate::client::{Client, escape, put, read};
 use crate::output::Output;
 
 pub(super) fn run(command: &JobCommand, client: &Client, out: Output) -> Result<()> {

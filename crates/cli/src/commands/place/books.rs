@@ -266,8 +266,7 @@ fn per_s(bytes: u64, length: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::place::hosts::HostsFile;
-    use crate::commands::place::kept::KeptHost;
+    use crate::commands::place::kept::{HostsFile, KeptHost};
     use tidegate_place::{Combination, Outcome};
 
     const MB: u64 = 1_000_000;

@@ -6,20 +6,12 @@ use anyhow::Result;
 use tidegate_config::{Field, Names, Section, document};
 use tidegate_place::{Bandwidth, MOST};
 
-use super::kept::KeptHost;
+use super::kept::{HostsFile, KeptHost};
 use crate::output::tell;
 use crate::problem::Problem;
 
 /// An exabyte a second: more is a mistake in typing.
 const RATE_MAX: u64 = 1_000_000_000_000_000_000;
-
-/// What a file of hosts says.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct HostsFile {
-    pub(super) hosts: Vec<KeptHost>,
-    /// How late a job may be and still keep others out, in thousandths of its deadline; what is usual unless said.
-    pub(super) grace: Option<u32>,
-}
 
 /// The hosts in a file.
 pub(super) fn read(file: &Path) -> Result<HostsFile> {

@@ -7,12 +7,12 @@ use tidegate_core::time::Nanos;
 use tidegate_place::{Bandwidth, Grace, HostId, Request, RequestError};
 use tidegate_server::store::Store;
 
-use super::hosts::HostsFile;
-use super::state::STATE;
 use crate::problem::Problem;
 
 /// The version this writes, and the only one it reads.
 const VERSION: u32 = 1;
+/// Device and part under which the store holds all but what was learnt.
+pub(super) const STATE: (&str, &str) = ("", "place");
 
 /// All that is kept but what was learnt. Times count from the beginning of 1970.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -53,6 +53,15 @@ pub(super) struct KeptHost {
     /// When its daemon last taught something.
     #[serde(default)]
     pub(super) learnt_ns: u64,
+}
+
+/// What a file of hosts says.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct HostsFile {
+    pub(super) hosts: Vec<KeptHost>,
+    /// How late a job may be and still keep others out, in thousandths of its deadline; what is
+    /// usual unless said.
+    pub(super) grace: Option<u32>,
 }
 
 /// A job that runs.

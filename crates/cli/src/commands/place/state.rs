@@ -15,14 +15,12 @@ use tidegate_place::{
 };
 use tidegate_server::store::{Change, Store};
 
-use super::hosts::HostsFile;
-use super::kept::{Kept, damaged, read};
+use super::kept::{HostsFile, Kept, STATE, damaged, read};
 use super::live::{Ask, Had};
 use crate::problem::Problem;
 
 /// Rows of the store: what was learnt of a host, and all else.
 const DATABASE: &str = "priority-database";
-pub(super) const STATE: (&str, &str) = ("", "place");
 /// Everything: what is kept, and the state machine that was made of it.
 pub(super) struct Place {
     /// `None`: nothing is to be kept, and there is nothing yet.
