@@ -17,7 +17,7 @@ mod vcpu;
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{
     Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
@@ -422,9 +422,32 @@ pub(crate) enum BenchCommand {
         after_help = "CPU time of one thread, median of repeated runs, all VMs \
                             backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock \
                             --vms 1,100,10000\n  tidegate bench engine --policy sfq \
-                            --param cost=device-time"
+                            --param cost=device-time\n\nWith --instructions it counts what the \
+                            processor executes instead, with valgrind's callgrind: the \
+                            same\nfigure in every run of one build, also on a busy machine, so a \
+                            rise of 1 % is seen.\n  tidegate bench engine --instructions --policy \
+                            fifo,mclock\n  tidegate bench engine --instructions --against \
+                            bench/instructions.json\n  tidegate bench engine \
+                            --instructions --record bench/instructions.json"
     )]
     Engine(BenchArgs),
+    /// The run of one policy that `--instructions` has callgrind count
+    #[command(hide = true)]
+    Counted(CountedArgs),
+}
+
+/// One policy's run under callgrind.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CountedArgs {
+    /// Policy
+    #[arg(value_parser = parse_policy)]
+    pub(crate) policy: PolicySpec,
+    /// Number of VMs
+    #[arg(value_parser = whole::<u32>(1..=1_000_000))]
+    pub(crate) vms: u32,
+    /// Number of turns that are counted
+    #[arg(value_parser = whole::<u64>(1000..=u64::MAX))]
+    pub(crate) requests: u64,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -436,16 +459,18 @@ pub(crate) struct BenchArgs {
     /// A parameter's value with its unit; each policy is measured without and with them
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     pub(crate) params: Vec<(String, String)>,
-    /// How many VMs
+    /// How many VMs; 1 and 1000 with --instructions
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,10,100,1000",
+          default_value_if("instructions", ArgPredicate::IsPresent, "1,1000"),
           value_parser = whole::<u32>(1..=1_000_000))]
     pub(crate) vms: Vec<u32>,
     /// How many requests each VM keeps waiting
     #[arg(long = "depth", value_name = "D,...", value_delimiter = ',', default_value = "8",
           value_parser = whole::<u32>(1..=100_000))]
     pub(crate) depths: Vec<u32>,
-    /// How many requests a run takes
-    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+    /// How many requests a run takes; 20000 with --instructions
+    #[arg(long, value_name = "N", default_value = "1000000",
+          default_value_if("instructions", ArgPredicate::IsPresent, "20000"),
           value_parser = whole::<u64>(1000..=u64::MAX))]
     pub(crate) requests: u64,
     /// How many runs the median is taken of
@@ -457,6 +482,22 @@ pub(crate) struct BenchArgs {
     /// Policies that cost the device's time have one in any case.
     #[arg(long)]
     pub(crate) profile: bool,
+    /// Count instructions per request instead of measuring time
+    ///
+    /// Needs valgrind and a release build.
+    #[arg(long, conflicts_with_all = ["runs", "params", "depths", "profile"])]
+    pub(crate) instructions: bool,
+    /// Compare with a file of --record; exit with 1 where a count is more than 2 % above it
+    #[arg(long, value_name = "FILE", requires = "instructions")]
+    pub(crate) against: Option<PathBuf>,
+    /// Write the counts of all policies to a file
+    #[arg(long, value_name = "FILE", requires = "instructions",
+          conflicts_with_all = ["policies", "vms", "requests"])]
+    pub(crate) record: Option<PathBuf>,
+    /// Counts at once; as many as there are cores unless said
+    #[arg(long, value_name = "N", requires = "instructions",
+          value_parser = whole::<u16>(1..=1024))]
+    pub(crate) jobs: Option<u16>,
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@ use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Table, count};
 
-use crate::args::{BenchArgs, all_policies};
-use crate::bench::{Measured, Workload, measure};
+use crate::args::{BenchArgs, CountedArgs, all_policies};
+use crate::bench::instructions::{self, Compared, Counts, DEPTH, Run, Verdict};
+use crate::bench::{Measured, Workload, measure, run_counted};
 use crate::commands::policy::request;
-use crate::output::Output;
+use crate::output::{Output, tell};
+use crate::problem::Problem;
 
 /// A policy with the parameters that were asked for.
 fn named(policy: &PolicySpec, params: &[(String, String)]) -> String {
@@ -18,6 +20,9 @@ fn named(policy: &PolicySpec, params: &[(String, String)]) -> String {
 }
 
 pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
+    if args.instructions {
+        return count_instructions(&args, out);
+    }
     let policies = if args.policies.is_empty() {
         all_policies()
     } else {
@@ -84,4 +89,142 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+/// Runs the loop that callgrind counts, and prints how many requests it answered.
+pub(super) fn counted(run: &CountedArgs, out: Output) -> Result<()> {
+    let workload = Workload {
+        vms: run.vms,
+        depth: DEPTH,
+        runs: 1,
+        requests: run.requests,
+        profile: false,
+    };
+    let answered = run_counted(&run.policy, workload)?;
+    Ok(out.text(&format!("{answered}\n"))?)
+}
+
+fn count_instructions(args: &BenchArgs, out: Output) -> Result<()> {
+    // Read first: a file that cannot be compared with is known before the minutes of counting.
+    let against = args.against.as_deref();
+    let recorded = against.map(instructions::read).transpose()?;
+    if let (Some(path), Some(recorded)) = (against, &recorded) {
+        instructions::check_comparable(path, recorded, args.requests)?;
+    }
+    let policies = match args.policies.as_slice() {
+        [] => all_policies(),
+        named => named.to_vec(),
+    };
+    let run = |policy: &PolicySpec, vms| Run {
+        policy: policy.name().to_owned(),
+        vms,
+    };
+    let runs: Vec<Run> = (policies.iter())
+        .flat_map(|policy| args.vms.iter().map(move |&vms| run(policy, vms)))
+        .collect();
+    let counts = instructions::count(&runs, args.requests, args.jobs)?;
+    if let Some(path) = &args.record {
+        instructions::record(path, &counts)?;
+    }
+    let Some(recorded) = recorded else {
+        return show_counts(&counts, out);
+    };
+    let compared = instructions::compare(&recorded.rows, &counts.rows);
+    show_compared(&compared, out)?;
+    judge(&compared)
+}
+
+fn show_counts(counts: &Counts, out: Output) -> Result<()> {
+    if out.is_json() {
+        return out.json(counts);
+    }
+    let mut table = Table::new([
+        ("POLICY", Align::Left),
+        ("VMS", Align::Right),
+        ("INSTRUCTIONS/REQUEST", Align::Right),
+    ]);
+    for row in &counts.rows {
+        let instructions = format!("{:.1}", row.instructions);
+        table.row([row.policy.clone(), count(row.vms.into()), instructions]);
+    }
+    Ok(out.table(&table)?)
+}
+
+fn show_compared(compared: &[Compared], out: Output) -> Result<()> {
+    if out.is_json() {
+        return out.json(&compared);
+    }
+    let mut table = Table::new([
+        ("POLICY", Align::Left),
+        ("VMS", Align::Right),
+        ("INSTRUCTIONS/REQUEST", Align::Right),
+        ("RECORDED", Align::Right),
+        ("RATIO", Align::Right),
+        ("", Align::Left),
+    ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    for Compared {
+        row,
+        recorded,
+        ratio,
+        verdict,
+    } in compared
+    {
+        let verdict = match verdict {
+            Verdict::Same => "",
+            Verdict::Rose => "rose",
+            Verdict::Fell => "fell",
+            Verdict::New => "not in the file",
+        };
+        table.row([
+            row.policy.clone(),
+            count(row.vms.into()),
+            format!("{:.1}", row.instructions),
+            or_dash(recorded.map(|recorded| format!("{recorded:.1}"))),
+            or_dash(ratio.map(|ratio| format!("{ratio:.4}"))),
+            verdict.to_owned(),
+        ]);
+    }
+    Ok(out.table(&table)?)
+}
+
+/// Fails where a row rose or was never recorded; says which fell.
+fn judge(compared: &[Compared]) -> Result<()> {
+    let of = |verdict: Verdict| -> Vec<String> {
+        let those = compared.iter().filter(|row| row.verdict == verdict);
+        those
+            .map(|Compared { row, ratio, .. }| {
+                let change = ratio.map(|ratio| format!(" by {:+.1} %", (ratio - 1.0) * 100.0));
+                let vms = count(row.vms.into());
+                format!("{} at {vms} VMs{}", row.policy, change.unwrap_or_default())
+            })
+            .collect()
+    };
+    let fell = of(Verdict::Fell);
+    if !fell.is_empty() {
+        tell(format!(
+            "fell, record it with --record: {}",
+            fell.join(", ")
+        ));
+    }
+    let (rose, new) = (of(Verdict::Rose), of(Verdict::New));
+    let mut wrong = Vec::new();
+    if !rose.is_empty() {
+        wrong.push(format!(
+            "instructions per request rose by more than 2 %: {}",
+            rose.join(", ")
+        ));
+    }
+    if !new.is_empty() {
+        wrong.push(format!("not in the file: {}", new.join(", ")));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(wrong.join("; "))
+        .help(
+            "where that is worth it, write the file anew with `tidegate bench engine \
+             --instructions --record FILE` and say why in the commit",
+        )
+        .into())
 }

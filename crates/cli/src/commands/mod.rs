@@ -56,6 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             out,
         }),
         Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),
+        Command::Bench(BenchCommand::Counted(run)) => bench::counted(&run, out),
         Command::Torture(torture) => torture::run(&torture, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();

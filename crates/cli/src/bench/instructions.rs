@@ -1,0 +1,403 @@
+//! `tidegate bench engine --instructions`: instructions per request, counted by callgrind.
+//!
+//! ```text
+//!   parent: one child for each policy and number of VMs --> Counts --> file, or compared with one
+//!   child:  callgrind, this binary, `bench counted`: only `counted_turns` is counted
+//! ```
+//!
+//! Set-up, warm-up and the end of a run are outside of what is counted, so one run is enough. The
+//! engine has neither a clock nor a random source of its own: two runs of one build are equal.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::SEED;
+use crate::problem::Problem;
+use crate::{kept, progress};
+
+/// Requests that each VM keeps waiting.
+pub(crate) const DEPTH: u32 = 8;
+/// Largest accepted ratio of a count to the recorded one.
+const MOST_RATIO: f64 = 1.02;
+/// Ratio below which a fall is worth recording, so that it is not lost again unnoticed.
+const FALL_RATIO: f64 = 0.98;
+/// Largest file of counts in bytes; one of all policies is a tenth of it.
+const MOST_FILE_BYTES: u64 = 100_000;
+/// Wildcard that finds [`super::counted_turns`] under its mangled and its plain name.
+const COUNTED: &str = "*counted_turns*";
+
+/// How the counting binary was built, as the build script tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Build {
+    /// Output of `rustc -V`.
+    pub(crate) compiler: String,
+    /// Target triple.
+    pub(crate) target: String,
+    /// CPU features that the compiler may use.
+    pub(crate) target_features: String,
+    /// Compiler flags of the environment and of cargo's configuration.
+    pub(crate) flags: String,
+    /// Optimisation level.
+    pub(crate) opt_level: String,
+}
+
+impl Build {
+    /// Returns the description of this binary.
+    pub(crate) fn of_this_binary() -> Build {
+        Build {
+            compiler: env!("TIDEGATE_RUSTC").to_owned(),
+            target: env!("TIDEGATE_TARGET").to_owned(),
+            target_features: env!("TIDEGATE_TARGET_FEATURES").to_owned(),
+            flags: env!("TIDEGATE_RUSTFLAGS").to_owned(),
+            opt_level: env!("TIDEGATE_OPT_LEVEL").to_owned(),
+        }
+    }
+}
+
+/// Instructions of one policy with one number of VMs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// Policy name.
+    pub(crate) policy: String,
+    /// Number of VMs, all backlogged.
+    pub(crate) vms: u32,
+    /// Instructions per answered request, rounded to a tenth.
+    pub(crate) instructions: f64,
+}
+
+/// All that was counted, as it stands in a file and in `-o json`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// How the binary was built.
+    pub(crate) build: Build,
+    /// Seed of the request addresses.
+    pub(crate) seed: u64,
+    /// Turns of the counted loop.
+    pub(crate) requests: u64,
+    /// Requests that each VM keeps waiting.
+    pub(crate) depth: u32,
+    /// Counts, by policy and number of VMs.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One run to be counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Policy name.
+    pub(crate) policy: String,
+    /// Number of VMs.
+    pub(crate) vms: u32,
+}
+
+/// Verdict on a row beside the recorded one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// Within the tolerance.
+    Same,
+    /// Above the tolerance: the comparison fails.
+    Rose,
+    /// Below it: to be recorded.
+    Fell,
+    /// Not in the file: the comparison fails, since nothing would ever watch the row.
+    New,
+}
+
+/// A row beside the recorded one.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compared {
+    /// Count of this build.
+    #[serde(flatten)]
+    pub(crate) row: Row,
+    /// Count in the file.
+    pub(crate) recorded: Option<f64>,
+    /// Count divided by the recorded one.
+    pub(crate) ratio: Option<f64>,
+    /// Verdict.
+    pub(crate) verdict: Verdict,
+}
+
+/// Counts all runs, `jobs` at a time, and returns them in the order given.
+///
+/// # Errors
+/// Where valgrind is missing, this is no optimised build, or a run fails.
+pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Counts> {
+    check_build()?;
+    check_valgrind()?;
+    let cores = thread::available_parallelism().map_or(1, |n| n.get());
+    let jobs = jobs.map_or(cores, usize::from).min(runs.len());
+    let next = AtomicUsize::new(0);
+    let bar = progress::bar(runs.len() as u64, "counting");
+    let mut rows: Vec<(usize, Row)> = Vec::new();
+    thread::scope(|scope| -> Result<()> {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..jobs {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some((index, run)) = take(runs, next) {
+                    // After a failure nobody listens: what is left need not run.
+                    if sender.send((index, run_one(run, requests))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (index, row) in receiver {
+            rows.push((index, row?));
+            bar.inc(1);
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    rows.sort_by_key(|(index, _)| *index);
+    Ok(Counts {
+        build: Build::of_this_binary(),
+        seed: SEED,
+        requests,
+        depth: DEPTH,
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+    })
+}
+
+/// Takes the next run that nobody has taken.
+fn take<'a>(runs: &'a [Run], next: &AtomicUsize) -> Option<(usize, &'a Run)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    Some((index, runs.get(index)?))
+}
+
+fn check_build() -> Result<()> {
+    if !cfg!(debug_assertions) {
+        return Ok(());
+    }
+    Err(
+        Problem::new("this is a debug build: its instructions say nothing of a release build's")
+            .help("cargo build --release, then target/release/tidegate bench engine --instructions")
+            .into(),
+    )
+}
+
+fn check_valgrind() -> Result<()> {
+    match Command::new("valgrind").arg("--version").output() {
+        Ok(told) if told.status.success() => Ok(()),
+        _ => Err(
+            Problem::new("cannot run valgrind, which counts the instructions")
+                .help("apt-get install valgrind, or scripts/setup test")
+                .into(),
+        ),
+    }
+}
+
+/// Runs this binary under callgrind once.
+fn run_one(run: &Run, requests: u64) -> Result<Row> {
+    let binary = std::env::current_exe().context("cannot find this binary")?;
+    let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let counts = dir.path().join("counts");
+    let mut command = Command::new("valgrind");
+    // The environment lies on the stack and would move everything below it.
+    command.env_clear();
+    for name in ["PATH", "VALGRIND_LIB"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
+    let told = command
+        .args(["--tool=callgrind", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={COUNTED}"))
+        .arg(format!("--callgrind-out-file={}", counts.display()))
+        .arg(binary)
+        .args(["bench", "counted", &run.policy])
+        .args([run.vms.to_string(), requests.to_string()])
+        .output()
+        .context("cannot run valgrind")?;
+    let failed = || {
+        let log = String::from_utf8_lossy(&told.stderr);
+        let what = format!("counting {} with {} VMs failed", run.policy, run.vms);
+        anyhow::Error::from(Problem::new(what).help(format!("valgrind said:\n{log}")))
+    };
+    if !told.status.success() {
+        return Err(failed());
+    }
+    let answered = String::from_utf8_lossy(&told.stdout).trim().parse().ok();
+    let answered: u64 = answered
+        .filter(|&answered| answered > 0)
+        .ok_or_else(failed)?;
+    let text = fs::read_to_string(&counts).map_err(|_| failed())?;
+    let total = total(&text).filter(|&total| total > 0).ok_or_else(failed)?;
+    Ok(Row {
+        policy: run.policy.clone(),
+        vms: run.vms,
+        instructions: (total as f64 / answered as f64 * 10.0).round() / 10.0,
+    })
+}
+
+/// Returns the total of a file that callgrind wrote.
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("totals:"))?;
+    line.trim().parse().ok()
+}
+
+/// Reads counts that [`record`] wrote.
+///
+/// # Errors
+/// When there is no such file, or it holds something else.
+pub(crate) fn read(path: &Path) -> Result<Counts> {
+    let bad = |what: String| {
+        Problem::new(what)
+            .at(path.display().to_string())
+            .help("name a file that `tidegate bench engine --instructions --record FILE` wrote")
+    };
+    let text = kept::read(path, MOST_FILE_BYTES)?.ok_or_else(|| bad("no such file".to_owned()))?;
+    Ok(serde_json::from_str(&text)
+        .map_err(|error| bad(format!("the file holds no counts: {error}")))?)
+}
+
+/// Writes counts to a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn record(path: &Path, counts: &Counts) -> Result<()> {
+    kept::write(
+        path,
+        (serde_json::to_string_pretty(counts)? + "\n").as_bytes(),
+    )
+}
+
+/// Refuses counts that say nothing of those of a file: another compiler, other flags, another
+/// workload.
+///
+/// # Errors
+/// Where they differ in any of these.
+pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) -> Result<()> {
+    let (build, workload) = (Build::of_this_binary(), (SEED, requests, DEPTH));
+    if recorded.build == build && (recorded.seed, recorded.requests, recorded.depth) == workload {
+        return Ok(());
+    }
+    let told = |build: &Build, (seed, requests, depth): (u64, u64, u32)| {
+        format!(
+            "{}, {}, opt-level {}, flags {:?}, features {}; {requests} requests, {depth} waiting a \
+             VM, seed {seed}",
+            build.compiler, build.target, build.opt_level, build.flags, build.target_features
+        )
+    };
+    let before = (recorded.seed, recorded.requests, recorded.depth);
+    let what = format!(
+        "counts made differently cannot be compared\n  the file:   {}\n  this build: {}",
+        told(&recorded.build, before),
+        told(&build, workload)
+    );
+    Err(Problem::new(what)
+        .at(path.display().to_string())
+        .help(
+            "where the compiler changed on purpose, build with it the last commit that passed, run \
+             `tidegate bench engine --instructions --record FILE` there, and commit the file by \
+             itself with that reason",
+        )
+        .into())
+}
+
+/// Sets each row beside that of a file.
+pub(crate) fn compare(recorded: &[Row], rows: &[Row]) -> Vec<Compared> {
+    let beside = |row: &Row| {
+        let same = |old: &&Row| old.policy == row.policy && old.vms == row.vms;
+        let old = recorded.iter().find(same).map(|old| old.instructions);
+        let ratio = old.map(|old| row.instructions / old);
+        Compared {
+            row: row.clone(),
+            recorded: old,
+            ratio,
+            verdict: verdict(ratio),
+        }
+    };
+    rows.iter().map(beside).collect()
+}
+
+fn verdict(ratio: Option<f64>) -> Verdict {
+    match ratio {
+        None => Verdict::New,
+        Some(ratio) if ratio > MOST_RATIO => Verdict::Rose,
+        Some(ratio) if ratio < FALL_RATIO => Verdict::Fell,
+        Some(_) => Verdict::Same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(rows: &[(&str, u32, f64)]) -> Vec<Row> {
+        let row = |&(policy, vms, instructions): &(&str, u32, f64)| Row {
+            policy: policy.to_owned(),
+            vms,
+            instructions,
+        };
+        rows.iter().map(row).collect()
+    }
+
+    fn counts() -> Counts {
+        Counts {
+            build: Build::of_this_binary(),
+            seed: SEED,
+            requests: 20_000,
+            depth: DEPTH,
+            rows: rows(&[("fifo", 1, 1404.3)]),
+        }
+    }
+
+    #[test]
+    fn a_rise_above_two_percent_and_a_row_without_a_record_are_found() {
+        let recorded = rows(&[("fifo", 1, 1000.0), ("drr", 1, 1000.0), ("sfq", 1, 1000.0)]);
+        let now = rows(&[
+            ("fifo", 1, 1020.0),
+            ("drr", 1, 1020.1),
+            ("sfq", 1, 979.9),
+            ("sfq", 1000, 979.9),
+        ]);
+        let compared = compare(&recorded, &now);
+        let verdicts: Vec<Verdict> = compared.iter().map(|row| row.verdict).collect();
+        let expected = [Verdict::Same, Verdict::Rose, Verdict::Fell, Verdict::New];
+        assert_eq!(verdicts, expected);
+    }
+
+    #[test]
+    fn counts_of_another_compiler_or_workload_are_not_compared() {
+        let path = Path::new("counts.json");
+        let mut older = counts();
+        check_comparable(path, &older, 20_000).expect("comparable");
+        older.build.compiler = "rustc 1.2.3".to_owned();
+        for (recorded, requests, word) in [
+            (older, 20_000, "rustc 1.2.3"),
+            (counts(), 1000, "1000 requests"),
+        ] {
+            let error = check_comparable(path, &recorded, requests).expect_err("refused");
+            let said = error.to_string();
+            assert!(said.contains(word) && said.contains("--record"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_comes_back_as_it_was_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("counts.json");
+        let refused = || read(&path).expect_err("refused").to_string();
+        assert!(refused().contains("no such file"));
+        record(&path, &counts()).expect("written");
+        assert_eq!(read(&path).expect("read"), counts());
+        fs::write(&path, "{}").expect("written");
+        assert!(refused().contains("no counts"));
+    }
+
+    #[test]
+    fn the_total_is_read_from_what_callgrind_writes() {
+        assert_eq!(
+            total("events: Ir\nfn=x\n1 2\ntotals: 123456\n"),
+            Some(123_456)
+        );
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}
