@@ -55,6 +55,11 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&measured);
     }
+    Ok(out.table(&table_of(&measured))?)
+}
+
+/// Table of measurements, a row for each policy, number of VMs and depth.
+fn table_of(measured: &[Measured]) -> Table {
     let mut table = Table::new([
         ("POLICY", Align::Left),
         ("VMS", Align::Right),
@@ -70,7 +75,7 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
         ("BYTES/VM", Align::Right),
         ("BYTES/REQUEST", Align::Right),
     ]);
-    for m in &measured {
+    for m in measured {
         let [from, to] = m.ns_per_request_range;
         table.row([
             m.policy.clone(),
@@ -88,7 +93,7 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
             m.bytes_per_request.to_string(),
         ]);
     }
-    Ok(out.table(&table)?)
+    table
 }
 
 /// Runs the loop that callgrind counts, and prints how many requests it answered.
