@@ -8,7 +8,8 @@ use core::fmt;
 /// All of a thousand.
 pub const THOUSAND: u32 = 1000;
 
-/// What is said of a VM's requests. What is not said (`None`) is assumed, see `tidegate_capacity::fit`.
+/// Expectations of a VM's requests. For a field that is `None`, `tidegate_capacity::fit` assumes a
+/// value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Expects {
     /// Reads among the requests, in thousandths, 0 to 1000.

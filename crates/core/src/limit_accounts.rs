@@ -198,7 +198,7 @@ impl LimitAccounts {
         }
     }
 
-    /// How far the limits of a VM are used up at `now`.
+    /// Returns how far the limits of a VM are used up at `now`.
     pub fn consumed(&self, now: Nanos, vm: VmId) -> Consumed {
         let mut consumed = Consumed::default();
         if let Some(Some(buckets)) = self.vms.get(vm.index()) {

@@ -8,7 +8,7 @@ use crate::starvation::Bound;
 use tidegate_base::request::{ReqId, Request};
 use tidegate_capacity::profile::Profile;
 
-/// Holds nothing back.
+/// Regulator that holds nothing back.
 struct Open;
 
 impl Regulator for Open {
@@ -21,7 +21,7 @@ impl Regulator for Open {
     }
 }
 
-/// Serves units in the order in which they were admitted.
+/// Dispatcher that serves units in the order in which they were admitted.
 #[derive(Default)]
 struct InOrder(Vec<ReqId>);
 
@@ -52,7 +52,7 @@ impl Dispatcher for InOrder {
     }
 }
 
-/// The two of them.
+/// Policy of [`Open`] and [`InOrder`].
 #[derive(Debug)]
 struct Plain;
 
