@@ -1,0 +1,271 @@
+//! Changes of objectives and of their schedules.
+
+use serde::de::Deserializer;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+
+/// Change of one part: the value of a field of a merge patch (RFC 7396).
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Change<T> {
+    /// The part stays as it is: the field is absent.
+    #[default]
+    Keep,
+    /// The part is taken away: the field is `null`.
+    Remove,
+    /// The part is replaced, or merged where it is a table.
+    Set(T),
+}
+
+impl<T> Change<T> {
+    /// Returns true if the part stays as it is.
+    pub fn is_keep(&self) -> bool {
+        matches!(self, Change::Keep)
+    }
+}
+
+impl<T> From<Option<T>> for Change<T> {
+    /// Sets the part to `Some` value, and keeps it for `None`.
+    fn from(value: Option<T>) -> Change<T> {
+        value.map_or(Change::Keep, Change::Set)
+    }
+}
+
+impl<T: Serialize> Serialize for Change<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Change::Keep | Change::Remove => serializer.serialize_none(),
+            Change::Set(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Change<T>, D::Error> {
+        let value = Option::deserialize(deserializer)?;
+        Ok(value.map_or(Change::Remove, Change::Set))
+    }
+}
+
+/// Body of `PATCH /v1/vms/{name}/objective`, and objective of a
+/// [`VmRequest`](crate::vm::VmRequest): a merge patch of the parts.
+///
+/// Text may be `none` where `null` is allowed. The whole of the new objective is checked; where
+/// anything is wrong nothing changes.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ObjectiveChange {
+    /// Minimum rate while the VM has requests: `120 IOPS @ 16 KiB`.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub reservation: Change<String>,
+    /// Maximum rates. The daemon takes one text for all of them as well.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub limit: Change<LimitChange>,
+    /// Rate that is held precisely.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub target: Change<String>,
+    /// Share of the throughput that reservations leave, 1 to 10000.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub weight: Change<u32>,
+    /// Group that shares one weight with the VM in it.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub group: Change<GroupChange>,
+    /// Bound on the time from a request's arrival to its reply.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub latency: Change<String>,
+    /// I/O priority class, as in `ionice`.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub priority: Change<String>,
+    /// Workload that plans assume.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub expects: Change<ExpectsChange>,
+    /// Entries in place of all those there are.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub schedule: Change<Vec<ScheduleEntry>>,
+    /// Time zone of the schedule; removed: the host's.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub timezone: Change<String>,
+}
+
+impl ObjectiveChange {
+    /// Returns true if every part stays as it is.
+    pub fn is_empty(&self) -> bool {
+        *self == ObjectiveChange::default()
+    }
+}
+
+/// Change of a [`LimitView`](crate::objective::LimitView).
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitChange {
+    /// Maximum rate of reads and writes together.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub total: Change<String>,
+    /// Maximum rate of reads.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub read: Change<String>,
+    /// Maximum rate of writes.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub write: Change<String>,
+    /// Rates above the limit that may be used for a while.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub burst: Change<BurstChange>,
+}
+
+/// Change of a [`BurstView`](crate::objective::BurstView).
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BurstChange {
+    /// Rate of reads and writes together.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub total: Change<String>,
+    /// Rate of reads.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub read: Change<String>,
+    /// Rate of writes.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub write: Change<String>,
+    /// Longest time for which these rates may be used.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub length: Change<String>,
+}
+
+/// Change of a [`GroupView`](crate::objective::GroupView).
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupChange {
+    /// Name of the group.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub name: Change<String>,
+    /// Weight of the group, 1 to 10000.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub weight: Change<u32>,
+}
+
+/// Change of an [`ExpectsView`](crate::objective::ExpectsView).
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExpectsChange {
+    /// Reads among the requests: `70 %`.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub reads: Change<String>,
+    /// Access pattern: `random`, `sequential` or `40 % sequential`.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub access: Change<String>,
+    /// Size of a request: `16 KiB`.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub size: Change<String>,
+}
+
+/// Entry of a schedule, and body of `POST /v1/vms/{name}/schedule`: a time, and the parts of the
+/// objective that differ then.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScheduleEntry {
+    /// Date and time of an entry that holds once: `2026-12-01T18:00`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Time of day at which an entry of each day begins; midnight where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Time of day, or date and time, at which the entry ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Days of the week, `mon` to `sun`, on which the entry begins; every day where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<String>,
+    /// Applies the entry even if it does not fit the device at its time.
+    #[serde(skip_serializing_if = "is_false")]
+    pub force: bool,
+    /// Parts of the objective while the entry holds. `timezone` among them is that of the whole
+    /// schedule, and only in a request; `schedule` is refused.
+    #[serde(flatten)]
+    pub parts: ObjectiveChange,
+}
+
+/// Returns true for a flag that need not be written.
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::{refuses_unknown, round_trip};
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn a_change_says_what_stays_what_goes_and_what_is_new() {
+        assert!(ObjectiveChange::default().is_empty());
+        round_trip(&ObjectiveChange::default(), "{}");
+        let change = ObjectiveChange {
+            reservation: text("120 IOPS").into(),
+            limit: Change::Set(LimitChange {
+                total: text("500 IOPS").into(),
+                burst: Change::Remove,
+                ..LimitChange::default()
+            }),
+            weight: Change::Set(7),
+            latency: Change::Remove,
+            ..ObjectiveChange::default()
+        };
+        assert!(!change.is_empty());
+        let head = r#"{"reservation":"120 IOPS","limit":{"total":"500 IOPS","burst":null},"#;
+        round_trip(&change, &format!(r#"{head}"weight":7,"latency":null}}"#));
+        let group = ObjectiveChange {
+            group: Change::Set(GroupChange {
+                name: Change::Keep,
+                weight: Change::Set(200),
+            }),
+            expects: Change::Set(ExpectsChange {
+                access: text("random").into(),
+                ..ExpectsChange::default()
+            }),
+            schedule: Change::Remove,
+            timezone: text("UTC").into(),
+            ..ObjectiveChange::default()
+        };
+        let head = r#"{"group":{"weight":200},"expects":{"access":"random"},"#;
+        round_trip(
+            &group,
+            &format!(r#"{head}"schedule":null,"timezone":"UTC"}}"#),
+        );
+    }
+
+    #[test]
+    fn a_part_that_is_misspelt_is_refused() {
+        refuses_unknown::<ObjectiveChange>(r#"{"limt":null}"#);
+        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"reads":"5 MB/s"}}"#);
+        refuses_unknown::<ObjectiveChange>(r#"{"limit":{"burst":{"lenght":"5 s"}}}"#);
+        refuses_unknown::<ObjectiveChange>(r#"{"group":{"title":"servers"}}"#);
+        refuses_unknown::<ObjectiveChange>(r#"{"expects":{"writes":"70 %"}}"#);
+    }
+
+    #[test]
+    fn an_entry_has_its_time_beside_its_parts() {
+        let evening = ScheduleEntry {
+            from: Some("18:00".to_owned()),
+            until: Some("23:00".to_owned()),
+            days: vec!["mon".to_owned()],
+            force: true,
+            parts: ObjectiveChange {
+                target: Change::Set("50 MB/s".to_owned()),
+                limit: Change::Remove,
+                ..ObjectiveChange::default()
+            },
+            ..ScheduleEntry::default()
+        };
+        let time = r#"{"from":"18:00","until":"23:00","days":["mon"],"force":true,"#;
+        round_trip(
+            &evening,
+            &format!(r#"{time}"limit":null,"target":"50 MB/s"}}"#),
+        );
+        let once = ScheduleEntry {
+            at: Some("2026-12-01T18:00".to_owned()),
+            ..ScheduleEntry::default()
+        };
+        round_trip(&once, r#"{"at":"2026-12-01T18:00"}"#);
+    }
+}

@@ -1,0 +1,287 @@
+//! Devices.
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::PolicyView;
+use crate::vm::PartView;
+
+/// Device at the time of the answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// Name in the configuration.
+    pub name: String,
+    /// Kind of the device, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
+    pub backing: String,
+    /// Policy in force.
+    pub policy: PolicyView,
+    /// Maximum number of I/Os in flight.
+    pub depth: u32,
+    /// Size of the largest device I/O.
+    pub max_io_bytes: u32,
+    /// I/Os with the device now.
+    pub in_flight: u32,
+    /// I/Os with the device that do not count against its queue depth, because their disks hang.
+    #[serde(default)]
+    pub uncounted: u32,
+    /// Age of the oldest I/O with the device in nanoseconds; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_io_ns: Option<u64>,
+    /// Guest requests inside the engine.
+    pub requests: u32,
+    /// Units waiting for the device.
+    pub queued: u32,
+    /// I/Os handed to the device since the start.
+    pub started: u64,
+    /// I/Os that ended since the start.
+    pub ended: u64,
+    /// I/Os that failed since the start.
+    pub errors: u64,
+    /// Time in which room was left unused on purpose.
+    pub deliberate_ns: u64,
+    /// Waits of the policy in force for requests that might come; absent where it never waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitsView>,
+    /// Comparison with the device's profile; absent where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftView>,
+    /// Cap below the device that was learnt; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_cap: Option<CapView>,
+    /// I/Os in flight that were found to be enough for the device's throughput; absent where the
+    /// depth is as it was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapted_depth: Option<u32>,
+    /// Costs of requests, as far as they were learnt; absent where the policy does not reckon with
+    /// them, or the device has a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt_costs: Option<CostsView>,
+    /// Names of the device's VMs.
+    pub vms: Vec<String>,
+    /// Exports with fault rules; absent where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks_with_faults: Vec<String>,
+    /// Parts of the VMs' objectives that the policy in force does not enforce.
+    pub not_enforced: Vec<DevicePart>,
+    /// Clock of the device's event loop, in nanoseconds, when this was taken.
+    pub taken_at_ns: u64,
+}
+
+/// Waits for requests that might come, since the policy took over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WaitsView {
+    /// Waits begun.
+    pub begun: u64,
+    /// Waits that such a request ended.
+    pub succeeded: u64,
+}
+
+/// Part of a VM's objective that its device's policy does not enforce.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DevicePart {
+    /// Name of the VM.
+    pub vm: String,
+    /// Part of its objective; its fields stand beside `vm`.
+    #[serde(flatten)]
+    pub part: PartView,
+}
+
+/// Comparison of a device with its profile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DriftView {
+    /// Time that passed by the time that the profile gives for what was done meanwhile, smoothed;
+    /// above 1: slower. 1 until something was judged.
+    pub ratio: f64,
+    /// Standard deviation of single seconds around the ratio.
+    pub spread: f64,
+    /// Seconds that were judged: those in which the device had enough to do.
+    pub seconds_judged: u64,
+    /// `slower` or `faster` than the profile says; absent while it agrees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parted: Option<String>,
+    /// Time since which it agrees or does not, by the loop's clock; 0: from the start.
+    pub since_ns: u64,
+    /// I/Os that must be in flight for a second to count.
+    pub enough_in_flight: u32,
+    /// True if the device's depth is below that, so that nothing will be judged.
+    pub too_shallow: bool,
+}
+
+/// Cap below a device that was learnt, such as a cloud's.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CapView {
+    /// I/Os a second; absent where they are not capped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<f64>,
+    /// Bytes a second; absent where they are not capped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<u64>,
+    /// True if one of the two is capped, and it is not known which: all I/Os had one size.
+    pub either: bool,
+    /// Time since which a cap has been known, by the loop's clock.
+    pub since_ns: u64,
+}
+
+/// Costs of requests that were learnt of a device without a profile.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CostsView {
+    /// Windows that were learnt from: those in which the device was full.
+    pub windows: u64,
+    /// Windows that said nothing: the device was not full, or an I/O failed.
+    pub idle_windows: u64,
+    /// Half the width of a 90 % interval in parts of the cost, in the mean over the kinds that were
+    /// seen; absent before any was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
+    /// Kinds of I/O that were seen.
+    pub kinds: Vec<CostView>,
+}
+
+/// Cost of one I/O of a kind.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CostView {
+    /// Kind of I/O: `random read` and the like.
+    pub kind: String,
+    /// I/Os that were learnt from.
+    pub ios: u64,
+    /// Mean size of these I/Os.
+    pub size_bytes: u32,
+    /// Time of the full device that one of this size takes.
+    pub time_ns: f64,
+    /// Half the width of its 90 % interval, in parts of it.
+    pub within: f64,
+    /// True if the interval is narrow enough for the cost to be relied on.
+    pub known: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::round_trip;
+
+    fn device() -> DeviceView {
+        DeviceView {
+            name: "disk0".to_owned(),
+            backing: "memory".to_owned(),
+            policy: PolicyView {
+                name: "fifo".to_owned(),
+                controller: None,
+                regulator: "open".to_owned(),
+                dispatcher: "fifo".to_owned(),
+                enforces: Vec::new(),
+                params: Vec::new(),
+            },
+            depth: 32,
+            max_io_bytes: 1 << 20,
+            in_flight: 1,
+            uncounted: 0,
+            oldest_io_ns: None,
+            requests: 2,
+            queued: 3,
+            started: 4,
+            ended: 5,
+            errors: 6,
+            deliberate_ns: 7,
+            waits: None,
+            drift: None,
+            learnt_cap: None,
+            adapted_depth: None,
+            learnt_costs: None,
+            vms: vec!["oltp".to_owned()],
+            disks_with_faults: Vec::new(),
+            not_enforced: Vec::new(),
+            taken_at_ns: 8,
+        }
+    }
+
+    const HEAD: &str = concat!(
+        r#"{"name":"disk0","backing":"memory","policy":{"name":"fifo","controller":null,"#,
+        r#""regulator":"open","dispatcher":"fifo","enforces":[],"params":[]},"depth":32,"#,
+        r#""max_io_bytes":1048576,"in_flight":1,"#,
+    );
+    const COUNTERS: &str =
+        r#""requests":2,"queued":3,"started":4,"ended":5,"errors":6,"deliberate_ns":7,"#;
+
+    #[test]
+    fn what_a_device_does_not_have_is_absent() {
+        let tail = r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#;
+        round_trip(
+            &device(),
+            &format!(r#"{HEAD}"uncounted":0,{COUNTERS}{tail}"#),
+        );
+        // Daemons that count every I/O.
+        let early: DeviceView =
+            serde_json::from_str(&format!("{HEAD}{COUNTERS}{tail}")).expect("complete");
+        assert_eq!(early, device());
+    }
+
+    #[test]
+    fn a_device_shows_all_that_is_known_of_it() {
+        let device = DeviceView {
+            uncounted: 1,
+            oldest_io_ns: Some(11),
+            waits: Some(WaitsView {
+                begun: 7,
+                succeeded: 5,
+            }),
+            drift: Some(DriftView {
+                ratio: 1.25,
+                spread: 0.5,
+                seconds_judged: 60,
+                parted: Some("slower".to_owned()),
+                since_ns: 3,
+                enough_in_flight: 32,
+                too_shallow: false,
+            }),
+            learnt_cap: Some(CapView {
+                iops: Some(3000.0),
+                bytes_per_s: Some(125),
+                either: true,
+                since_ns: 4,
+            }),
+            adapted_depth: Some(12),
+            learnt_costs: Some(CostsView {
+                windows: 90,
+                idle_windows: 12,
+                within: Some(0.125),
+                kinds: vec![CostView {
+                    kind: "random read".to_owned(),
+                    ios: 700,
+                    size_bytes: 4096,
+                    time_ns: 1234.5,
+                    within: 0.125,
+                    known: true,
+                }],
+            }),
+            disks_with_faults: vec!["oltp".to_owned()],
+            not_enforced: vec![DevicePart {
+                vm: "oltp".to_owned(),
+                part: PartView {
+                    part: "latency".to_owned(),
+                    value: "30 ms".to_owned(),
+                    enforced_by: Vec::new(),
+                },
+            }],
+            ..device()
+        };
+        let io = r#""uncounted":1,"oldest_io_ns":11,"#;
+        let drift = concat!(
+            r#""waits":{"begun":7,"succeeded":5},"drift":{"ratio":1.25,"spread":0.5,"#,
+            r#""seconds_judged":60,"parted":"slower","since_ns":3,"enough_in_flight":32,"#,
+            r#""too_shallow":false},"learnt_cap":{"iops":3000.0,"bytes_per_s":125,"either":true,"#,
+            r#""since_ns":4},"adapted_depth":12,"#,
+        );
+        let costs = concat!(
+            r#""learnt_costs":{"windows":90,"idle_windows":12,"within":0.125,"kinds":[{"#,
+            r#""kind":"random read","ios":700,"size_bytes":4096,"time_ns":1234.5,"#,
+            r#""within":0.125,"known":true}]},"#,
+        );
+        let tail = concat!(
+            r#""vms":["oltp"],"disks_with_faults":["oltp"],"not_enforced":[{"vm":"oltp","#,
+            r#""part":"latency","value":"30 ms","enforced_by":[]}],"taken_at_ns":8}"#,
+        );
+        round_trip(
+            &device,
+            &format!("{HEAD}{io}{COUNTERS}{drift}{costs}{tail}"),
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! Disks of a VM.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fault::FaultRequest;
+
+/// Disk of a VM at the time of the answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DiskView {
+    /// NBD export name.
+    pub export: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Reason why the disk refuses requests; `null` while it is well.
+    pub failed: Option<String>,
+    /// Age of the disk's oldest I/O with the device in nanoseconds; absent while it has none there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_io_ns: Option<u64>,
+    /// Nanoseconds since an I/O of the disk last ended, while the disk hangs; absent otherwise. A
+    /// hung disk gets one I/O at a time and other disks go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hung_for_ns: Option<u64>,
+    /// Number of fault rules in force.
+    #[serde(default)]
+    pub fault_rules: u32,
+    /// Requests that these rules, and earlier ones, have struck since the daemon started.
+    #[serde(default)]
+    pub faults_injected: u64,
+}
+
+/// Body of `PUT /v1/vms/{name}/disks/{export}`, and disk of a [`VmRequest`](crate::vm::VmRequest):
+/// a `[[vm.disk]]` of the configuration.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskRequest {
+    /// NBD export name; the VM's name where it is left out for the only disk of a VM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// Path of the disk's file, relative to the daemon's configuration file; absent on devices that
+    /// keep disks in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Size: `20 GiB`; that of its file where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// Way in which a missing file is made: `no`, `sparse` or `preallocated`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub create: Option<String>,
+    /// Interpretation of the file: `raw`, or looked for where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Refuses writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Smallest unit of a request: `512 B`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<String>,
+    /// Fault rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fault: Vec<FaultRequest>,
+    /// Further keys as they were typed, which the daemon refuses where it does not know them.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+/// Body of `PATCH /v1/vms/{name}/disks/{export}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizeRequest {
+    /// New size of the disk: `40 GiB`.
+    pub size: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::{refuses_unknown, round_trip};
+
+    #[test]
+    fn a_disk_that_is_well_says_so() {
+        let mut disk = DiskView {
+            export: "oltp".to_owned(),
+            size_bytes: 1 << 30,
+            failed: None,
+            oldest_io_ns: None,
+            hung_for_ns: None,
+            fault_rules: 0,
+            faults_injected: 0,
+        };
+        let head = r#"{"export":"oltp","size_bytes":1073741824,"#;
+        let rules = r#""fault_rules":0,"faults_injected":0}"#;
+        round_trip(&disk, &format!(r#"{head}"failed":null,{rules}"#));
+        // Daemons without fault rules.
+        let early = r#"{"export":"oltp","size_bytes":1073741824,"failed":null}"#;
+        let early: DiskView = serde_json::from_str(early).expect("complete");
+        assert_eq!(early, disk);
+        disk.failed = Some("fsync: EIO".to_owned());
+        disk.oldest_io_ns = Some(11);
+        disk.hung_for_ns = Some(6);
+        let state = r#""failed":"fsync: EIO","oldest_io_ns":11,"hung_for_ns":6,"#;
+        round_trip(&disk, &format!("{head}{state}{rules}"));
+    }
+
+    #[test]
+    fn a_request_has_the_keys_of_the_configuration() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut disk = DiskRequest {
+            export: text("logs"),
+            path: text("/vm/logs.raw"),
+            size: text("20 GiB"),
+            create: text("sparse"),
+            format: text("raw"),
+            read_only: Some(false),
+            block_size: text("4 KiB"),
+            fault: vec![FaultRequest {
+                error: text("EIO"),
+                ..FaultRequest::default()
+            }],
+            other: BTreeMap::new(),
+        };
+        let place = r#"{"export":"logs","path":"/vm/logs.raw","size":"20 GiB","create":"sparse","#;
+        let form = r#""format":"raw","read_only":false,"block_size":"4 KiB","#;
+        let fault = r#""fault":[{"error":"EIO"}]"#;
+        round_trip(&disk, &format!("{place}{form}{fault}}}"));
+        disk.other.insert("colour".to_owned(), "red".into());
+        round_trip(&disk, &format!(r#"{place}{form}{fault},"colour":"red"}}"#));
+        round_trip(&DiskRequest::default(), "{}");
+        let size = SizeRequest {
+            size: "40 GiB".to_owned(),
+        };
+        round_trip(&size, r#"{"size":"40 GiB"}"#);
+        refuses_unknown::<SizeRequest>(r#"{"size":"40 GiB","sice":"40 GiB"}"#);
+    }
+}

@@ -1,0 +1,200 @@
+//! Fault rules: disks that misbehave on purpose.
+
+use serde::{Deserialize, Serialize};
+
+/// Fault rules of a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DiskFaultsView {
+    /// NBD export name of the disk.
+    pub export: String,
+    /// Name of its VM.
+    pub vm: String,
+    /// Name of its device.
+    pub device: String,
+    /// Requests that a rule struck since the daemon started, by rules that are gone as well.
+    pub injected: u64,
+    /// Rules in force, in the order in which they are asked.
+    pub rules: Vec<FaultView>,
+}
+
+/// Fault rule: what can be written into a configuration file, its state and its counters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FaultView {
+    /// Number of the rule among those that the disk ever had.
+    pub number: u32,
+    /// State of the rule: `waiting`, `armed` or `over`.
+    pub state: String,
+    /// Requests that met its conditions while it was armed, and that no rule before it struck.
+    pub met: u64,
+    /// Requests that it struck.
+    pub injected: u64,
+    /// Operations that it applies to: `any`, or several of `read`, `write`, `flush`, `discard` and
+    /// `write-zeroes`.
+    pub on: Vec<String>,
+    /// First byte of the disk that it applies to; absent: the disk's first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Number of bytes that it applies to; absent: to the disk's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<String>,
+    /// Strikes each request of this number, counted over those it applies to.
+    pub every: u64,
+    /// Probability with which it strikes such a request.
+    pub probability: String,
+    /// Seed of the draws; absent where nothing is drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Time from its making until it is armed; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Time for which it is armed; absent: for ever.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<String>,
+    /// Maximum number of requests that it strikes; absent: no maximum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Time that a request takes longer; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<String>,
+    /// Error of the reply, such as `EIO`; `none` for a request that is torn and reported as done;
+    /// absent where the request does not fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Bytes of a write that reach the medium; absent: all of them, or none with `error`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torn: Option<String>,
+}
+
+/// Body of `POST /v1/disks/{export}/faults`, and a `[[vm.disk.fault]]` of the configuration. At
+/// least one of `stall`, `error` and `torn` says what happens.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FaultRequest {
+    /// Operations that the rule applies to; all of them where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
+    /// First byte of the disk that it applies to: `1 GiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Number of bytes that it applies to: `64 KiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<String>,
+    /// Strikes each request of this number: 100 for one in a hundred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// Probability with which it strikes such a request: `0.1 %`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probability: Option<String>,
+    /// Seed of the draws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Time until the rule is armed: `10 s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Time for which it is armed: `5 s`.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<String>,
+    /// Maximum number of requests that it strikes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Time that a request takes longer: `2 s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall: Option<String>,
+    /// Error of the reply: `EIO`, `ENOSPC`, `EPERM` or `EINVAL`; with `torn` also `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Bytes of a write that reach the medium, in whole sectors of 512 B.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torn: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::{refuses_unknown, round_trip};
+
+    fn text(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    fn rule() -> FaultView {
+        FaultView {
+            number: 1,
+            state: "armed".to_owned(),
+            met: 7,
+            injected: 2,
+            on: vec!["any".to_owned()],
+            from: None,
+            length: None,
+            every: 1,
+            probability: "100 %".to_owned(),
+            seed: None,
+            after: None,
+            lasts: None,
+            count: None,
+            stall: None,
+            error: None,
+            torn: None,
+        }
+    }
+
+    #[test]
+    fn conditions_that_a_rule_does_not_have_are_absent() {
+        let head = r#"{"number":1,"state":"armed","met":7,"injected":2,"on":["any"],"#;
+        let short = format!(r#"{head}"every":1,"probability":"100 %"}}"#);
+        round_trip(&rule(), &short);
+        let whole = FaultView {
+            from: text("1 GiB"),
+            length: text("64 KiB"),
+            seed: Some(9),
+            after: text("10 s"),
+            lasts: text("5 s"),
+            count: Some(3),
+            stall: text("2 s"),
+            error: text("none"),
+            torn: text("512 B"),
+            ..rule()
+        };
+        let place = r#""from":"1 GiB","length":"64 KiB","every":1,"probability":"100 %","seed":9,"#;
+        let time = r#""after":"10 s","for":"5 s","count":3,"#;
+        let effect = r#""stall":"2 s","error":"none","torn":"512 B"}"#;
+        round_trip(&whole, &format!("{head}{place}{time}{effect}"));
+        let disk = DiskFaultsView {
+            export: "oltp".to_owned(),
+            vm: "vm1".to_owned(),
+            device: "disk0".to_owned(),
+            injected: 4,
+            rules: vec![rule()],
+        };
+        let head = r#"{"export":"oltp","vm":"vm1","device":"disk0","injected":4,"rules":"#;
+        round_trip(&disk, &format!("{head}[{short}]}}"));
+    }
+
+    #[test]
+    fn a_request_says_what_happens_and_when() {
+        let request = FaultRequest {
+            on: vec!["read".to_owned(), "write".to_owned()],
+            from: text("1 GiB"),
+            length: text("64 KiB"),
+            every: Some(100),
+            probability: text("1 %"),
+            seed: Some(7),
+            after: text("10 s"),
+            lasts: text("5 s"),
+            count: Some(3),
+            stall: text("2 s"),
+            error: text("EIO"),
+            torn: text("0 B"),
+        };
+        let place = r#"{"on":["read","write"],"from":"1 GiB","length":"64 KiB","every":100,"#;
+        let time = r#""probability":"1 %","seed":7,"after":"10 s","for":"5 s","count":3,"#;
+        let effect = r#""stall":"2 s","error":"EIO","torn":"0 B"}"#;
+        round_trip(&request, &format!("{place}{time}{effect}"));
+        let short = FaultRequest {
+            stall: text("2 s"),
+            ..FaultRequest::default()
+        };
+        round_trip(&short, r#"{"stall":"2 s"}"#);
+        refuses_unknown::<FaultRequest>(r#"{"stal":"2 s"}"#);
+    }
+}

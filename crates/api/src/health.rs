@@ -1,0 +1,121 @@
+//! Health of the daemon.
+//!
+//! A reason that concerns one disk, VM or medium never makes the whole daemon unhealthy: a
+//! supervisor that restarted the daemon would take down every other VM. The HTTP status is 503 only
+//! if the daemon itself cannot go on ([`Severity::Failing`]).
+
+use serde::{Deserialize, Serialize};
+
+/// Body of the answer to `GET /healthz`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Health {
+    /// Worst severity of all reasons: `ok`, `degraded` or `failing`.
+    pub status: Severity,
+    /// Reasons as sentences that name their subject, for people.
+    pub problems: Vec<String>,
+    /// Reasons with their kind and subject, for programs; in the same order as `problems`.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
+}
+
+/// Severity of a [`Reason`], and of the daemon as a whole; ordered from good to bad.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Nothing is wrong.
+    Ok,
+    /// Some disk or VM is not served as it should be; the daemon goes on.
+    Degraded,
+    /// The daemon itself cannot go on.
+    Failing,
+}
+
+/// The kind of a [`Reason`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonKind {
+    /// A persisted VM could not be served after a restart.
+    VmNotServed,
+    /// The event loop of a device does not answer.
+    LoopSilent,
+    /// A disk refuses requests after a failed fsync.
+    DiskFailed,
+    /// No I/O of a disk ends while the device goes on for others.
+    DiskHung,
+    /// An I/O of a disk has been with the device for ten seconds or longer.
+    OldIo,
+}
+
+impl ReasonKind {
+    /// Returns the severity of a reason of this kind.
+    pub fn severity(self) -> Severity {
+        match self {
+            ReasonKind::LoopSilent => Severity::Failing,
+            ReasonKind::VmNotServed
+            | ReasonKind::DiskFailed
+            | ReasonKind::DiskHung
+            | ReasonKind::OldIo => Severity::Degraded,
+        }
+    }
+}
+
+/// Cause that makes the daemon less than healthy, and its subject.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reason {
+    /// Kind of the cause.
+    pub kind: ReasonKind,
+    /// Name of the device concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Name of the VM concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
+    /// NBD export name of the disk concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// Explanation for people, without the subject.
+    pub what: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::round_trip;
+
+    #[test]
+    fn a_reason_names_only_the_subjects_that_it_has() {
+        let silent = Reason {
+            kind: ReasonKind::LoopSilent,
+            device: Some("disk0".to_owned()),
+            vm: None,
+            export: None,
+            what: "no answer".to_owned(),
+        };
+        let health = Health {
+            status: silent.kind.severity(),
+            problems: vec!["device disk0: no answer".to_owned()],
+            reasons: vec![silent],
+        };
+        let text = r#"{"status":"failing","problems":["device disk0: no answer"],"reasons":[{"#;
+        let reason = r#""kind":"loop_silent","device":"disk0","what":"no answer"}]}"#;
+        round_trip(&health, &format!("{text}{reason}"));
+        let early: Health = serde_json::from_str(r#"{"status":"ok","problems":[]}"#)
+            .expect("daemons that give no reasons");
+        assert_eq!((early.status, early.reasons), (Severity::Ok, Vec::new()));
+    }
+
+    #[test]
+    fn only_a_loop_that_is_silent_makes_the_daemon_fail() {
+        let all = [
+            (ReasonKind::VmNotServed, "vm_not_served"),
+            (ReasonKind::DiskFailed, "disk_failed"),
+            (ReasonKind::DiskHung, "disk_hung"),
+            (ReasonKind::OldIo, "old_io"),
+        ];
+        for (kind, name) in all {
+            round_trip(&kind, &format!("{name:?}"));
+            assert_eq!(kind.severity(), Severity::Degraded);
+        }
+        assert!(Severity::Ok < Severity::Degraded && Severity::Degraded < Severity::Failing);
+    }
+}

@@ -1,0 +1,157 @@
+//! Queries: what may stand behind the `?` of a path. Their text, `?` included, is their
+//! [`Display`](std::fmt::Display); it is empty where nothing is asked for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Query of every change of a VM, its objective, its schedule or its disks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChangeQuery {
+    /// Makes the change even where it would be refused for what it does to others: an objective
+    /// that does not fit, clients that are cut off, bytes that are lost.
+    pub force: bool,
+    /// Makes the change survive a restart: it is durable when it is answered.
+    pub persist: bool,
+}
+
+/// Query of `GET /v1/stats`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatsQuery {
+    /// Adds the buckets of each histogram.
+    #[serde(default)]
+    pub buckets: bool,
+    /// Statistical interval of a [`PrecisionView`](crate::tuning::PrecisionView), such as `10s`:
+    /// whole seconds up to 300 s; 30 s where it is left out.
+    pub interval: Option<String>,
+}
+
+/// Query of `PUT /v1/vms/{name}/job`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransferQuery {
+    /// Cancels a deadline transfer that runs for the new one.
+    pub replace: bool,
+}
+
+/// Query of `PUT /v1/vms/{name}/learnt`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearntQuery {
+    /// Place of the VM's disks, compared with the place where the state was learnt.
+    pub disks: LearntDisks,
+}
+
+/// Place of a VM's disks, compared with the place where something was learnt of the VM.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LearntDisks {
+    /// The file names the disks that it was learnt on; the daemon compares them with those it has.
+    #[default]
+    Tell,
+    /// Same disks, whatever the file names.
+    Same,
+    /// Other disks: what belongs to the disks is learnt anew.
+    Moved,
+}
+
+impl fmt::Display for ChangeQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let force = self.force.then_some("force=true");
+        let persist = self.persist.then_some("persist=true");
+        write(f, force.into_iter().chain(persist))
+    }
+}
+
+impl fmt::Display for StatsQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let buckets = self.buckets.then(|| "buckets=true".to_owned());
+        let interval = (self.interval.as_ref()).map(|interval| format!("interval={interval}"));
+        write(f, buckets.into_iter().chain(interval))
+    }
+}
+
+impl fmt::Display for TransferQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.replace.then_some("replace=true"))
+    }
+}
+
+impl fmt::Display for LearntQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let disks = match self.disks {
+            LearntDisks::Tell => None,
+            LearntDisks::Same => Some("disks=same"),
+            LearntDisks::Moved => Some("disks=moved"),
+        };
+        write(f, disks)
+    }
+}
+
+/// Writes `?first&second`, or nothing.
+fn write<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    parts: impl IntoIterator<Item = T>,
+) -> fmt::Result {
+    for (index, part) in parts.into_iter().enumerate() {
+        let mark = if index == 0 { '?' } else { '&' };
+        write!(f, "{mark}{part}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::{refuses_unknown, round_trip};
+
+    #[test]
+    fn nothing_stands_behind_a_path_where_nothing_is_asked_for() {
+        assert_eq!(ChangeQuery::default().to_string(), "");
+        assert_eq!(StatsQuery::default().to_string(), "");
+        assert_eq!(TransferQuery::default().to_string(), "");
+        assert_eq!(LearntQuery::default().to_string(), "");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_joined() {
+        let query = |force, persist| ChangeQuery { force, persist }.to_string();
+        assert_eq!(query(true, false), "?force=true");
+        assert_eq!(query(false, true), "?persist=true");
+        assert_eq!(query(true, true), "?force=true&persist=true");
+        let stats = StatsQuery {
+            buckets: true,
+            interval: Some("10s".to_owned()),
+        };
+        assert_eq!(stats.to_string(), "?buckets=true&interval=10s");
+        assert_eq!(TransferQuery { replace: true }.to_string(), "?replace=true");
+        let learnt = |disks| LearntQuery { disks }.to_string();
+        assert_eq!(learnt(LearntDisks::Same), "?disks=same");
+        assert_eq!(learnt(LearntDisks::Moved), "?disks=moved");
+    }
+
+    #[test]
+    fn queries_are_read_as_they_are_written() {
+        let change = ChangeQuery {
+            force: true,
+            persist: false,
+        };
+        round_trip(&change, r#"{"force":true,"persist":false}"#);
+        let stats = StatsQuery {
+            buckets: true,
+            interval: None,
+        };
+        round_trip(&stats, r#"{"buckets":true,"interval":null}"#);
+        let learnt = LearntQuery {
+            disks: LearntDisks::Moved,
+        };
+        round_trip(&learnt, r#"{"disks":"moved"}"#);
+        round_trip(&TransferQuery { replace: true }, r#"{"replace":true}"#);
+        refuses_unknown::<ChangeQuery>(r#"{"sure":true}"#);
+        refuses_unknown::<StatsQuery>(r#"{"bucket":true}"#);
+        refuses_unknown::<TransferQuery>(r#"{"force":true}"#);
+        refuses_unknown::<LearntQuery>(r#"{"disk":"same"}"#);
+    }
+}

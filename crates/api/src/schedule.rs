@@ -1,0 +1,82 @@
+//! Schedules: objectives that change by the clock.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::objective::ObjectiveView;
+
+/// Schedule of a VM, and which of its entries is to be in force.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ScheduleView {
+    /// Time zone that the schedule names; `null`: the system's.
+    pub timezone: Option<String>,
+    /// Time of day there: `2026-11-22T18:30:00+01:00[Europe/Berlin]`.
+    pub now: String,
+    /// Objective outside of all entries.
+    pub base: ObjectiveView,
+    /// Entries in the configuration's words; each reads as a
+    /// [`ScheduleEntry`](crate::change::ScheduleEntry).
+    pub entries: Vec<Value>,
+    /// Number, from 1, of the entry that is to be in force now; `null`: the base is.
+    pub entry: Option<usize>,
+    /// Reason why the objective that is due is not in force; absent where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// Next change; `null`: none ever comes.
+    pub next: Option<NextView>,
+}
+
+/// Next change of an objective by its schedule.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NextView {
+    /// Time of the change in the schedule's time zone.
+    pub at: String,
+    /// Seconds until then, rounded up.
+    pub in_s: u64,
+    /// Number, from 1, of the entry that comes in force; `null`: the base does.
+    pub entry: Option<usize>,
+    /// Whole objective from then on.
+    pub objective: ObjectiveView,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::test_json::round_trip;
+
+    #[test]
+    fn a_schedule_says_what_holds_and_what_comes_next() {
+        let base = ObjectiveView::default();
+        let written = serde_json::to_string(&base).expect("plain data");
+        let mut schedule = ScheduleView {
+            timezone: None,
+            now: "2026-11-22T18:30:00+01:00[Europe/Berlin]".to_owned(),
+            base: base.clone(),
+            entries: vec![json!({ "from": "18:00", "target": "50 MB/s" })],
+            entry: Some(1),
+            held: None,
+            next: None,
+        };
+        let head = r#"{"timezone":null,"now":"2026-11-22T18:30:00+01:00[Europe/Berlin]","base":"#;
+        let entries = r#""entries":[{"from":"18:00","target":"50 MB/s"}],"entry":1"#;
+        round_trip(
+            &schedule,
+            &format!(r#"{head}{written},{entries},"next":null}}"#),
+        );
+        schedule.held = Some("it does not fit".to_owned());
+        schedule.next = Some(NextView {
+            at: "2026-11-22T23:00:00+01:00[Europe/Berlin]".to_owned(),
+            in_s: 16_200,
+            entry: None,
+            objective: base,
+        });
+        let next = r#""next":{"at":"2026-11-22T23:00:00+01:00[Europe/Berlin]","in_s":16200"#;
+        let tail = format!(r#"{next},"entry":null,"objective":{written}}}}}"#);
+        round_trip(
+            &schedule,
+            &format!(r#"{head}{written},{entries},"held":"it does not fit",{tail}"#),
+        );
+    }
+}

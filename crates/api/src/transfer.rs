@@ -1,0 +1,215 @@
+//! Deadline transfers: amounts of data that VMs are to move by a deadline. Paths and fields call
+//! one a `job`.
+
+use serde::{Deserialize, Serialize};
+
+/// Deadline transfers of a VM.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct VmTransfersView {
+    /// Name of the VM.
+    pub vm: String,
+    /// Name of its device.
+    pub device: String,
+    /// Name of the policy in force on the device.
+    pub policy: String,
+    /// Transfer that runs; absent where none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<TransferView>,
+    /// Last transfer that is over; absent where none is since the daemon started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<EndedTransferView>,
+    /// Transfers that are over since the daemon started.
+    pub ended: EndedTransfersView,
+}
+
+/// Deadline transfer that runs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TransferView {
+    /// Bytes that are to be read and written in all.
+    pub size_bytes: u64,
+    /// Bytes of them that have moved.
+    pub moved_bytes: u64,
+    /// Bytes a second that the VM moved over the last interval; absent before they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<u64>,
+    /// Time at which it began, in the host's time zone; unique among the transfers of the VM.
+    pub begun: String,
+    /// Deadline, in the host's time zone.
+    pub due: String,
+    /// Seconds until the deadline; negative once that has passed.
+    pub due_in_s: f64,
+    /// Time of its end at the present bandwidth; absent: never, or nothing is known of that yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+    /// Seconds until `done`; absent as that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done_in_s: Option<f64>,
+    /// Seconds from `done` to the deadline, negative: late; absent as `done` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_s: Option<f64>,
+    /// I/O priority class of the VM at present: `realtime`, `best-effort` or `idle`.
+    pub class: String,
+    /// True if the policy in force sees to it that the deadline is met, as far as it can be.
+    pub enforced: bool,
+    /// True if the deadline cannot be met at present, and no other VM is slowed down for it.
+    pub given_up: bool,
+    /// True if the whole device would meet the deadline.
+    pub possible: bool,
+    /// Shortest time in seconds from its beginning in which the whole device would do it; absent
+    /// where the device's throughput is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_deadline_s: Option<f64>,
+    /// Forecast for people: `done at 14:03:10, 40 s early`.
+    pub forecast: String,
+    /// Notes for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Deadline transfer that is over.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EndedTransferView {
+    /// Bytes that were to be read and written in all.
+    pub size_bytes: u64,
+    /// Bytes of them that had moved.
+    pub moved_bytes: u64,
+    /// Time at which it began, in the host's time zone.
+    pub begun: String,
+    /// Deadline, in the host's time zone.
+    pub due: String,
+    /// Time at which it ended, in the host's time zone.
+    pub ended: String,
+    /// Seconds from its end to the deadline; negative: late.
+    pub early_s: f64,
+    /// `met`, `missed` or `cancelled`.
+    pub outcome: String,
+    /// Result for people: `met at 14:03:10, 40 s early`.
+    pub said: String,
+}
+
+/// Numbers of deadline transfers that are over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct EndedTransfersView {
+    /// Transfers done by their deadlines.
+    pub met: u64,
+    /// Transfers done after their deadlines.
+    pub missed: u64,
+    /// Transfers cancelled before they were done.
+    pub cancelled: u64,
+}
+
+/// Body of `PUT /v1/vms/{name}/job`. One of `deadline`, `by` and `tolerance` says by when.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferRequest {
+    /// Bytes that are to be read and written in all: `2 GiB`.
+    pub size: String,
+    /// Time from now to the deadline: `60 s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// Deadline as a time of day or date: `14:03`, `2026-12-01T06:00`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Part of the shortest possible duration that may pass on top of it: 0.3 is 30 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::{refuses_unknown, round_trip};
+
+    fn running() -> TransferView {
+        TransferView {
+            size_bytes: 2_000_000_000,
+            moved_bytes: 0,
+            bytes_per_s: None,
+            begun: "2026-11-22T13:00:00+01:00[Europe/Berlin]".to_owned(),
+            due: "2026-11-22T13:01:00+01:00[Europe/Berlin]".to_owned(),
+            due_in_s: 60.0,
+            done: None,
+            done_in_s: None,
+            early_s: None,
+            class: "best-effort".to_owned(),
+            enforced: false,
+            given_up: false,
+            possible: true,
+            least_deadline_s: None,
+            forecast: "not known".to_owned(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_transfer_is_absent() {
+        let times = r#""begun":"2026-11-22T13:00:00+01:00[Europe/Berlin]","#;
+        let due = r#""due":"2026-11-22T13:01:00+01:00[Europe/Berlin]","due_in_s":60.0,"#;
+        let state = r#""class":"best-effort","enforced":false,"given_up":false,"possible":true,"#;
+        let text = r#""forecast":"not known"}"#;
+        let bytes = r#"{"size_bytes":2000000000,"moved_bytes":0,"#;
+        round_trip(&running(), &format!("{bytes}{times}{due}{state}{text}"));
+        let known = TransferView {
+            bytes_per_s: Some(50_000_000),
+            done: Some("2026-11-22T13:00:40+01:00[Europe/Berlin]".to_owned()),
+            done_in_s: Some(40.0),
+            early_s: Some(20.125),
+            least_deadline_s: Some(20.0),
+            notes: vec!["it is past its deadline".to_owned()],
+            ..running()
+        };
+        let rate = r#""bytes_per_s":50000000,"#;
+        let done = r#""done":"2026-11-22T13:00:40+01:00[Europe/Berlin]","done_in_s":40.0,"#;
+        let early = r#""early_s":20.125,"#;
+        let text = r#""least_deadline_s":20.0,"forecast":"not known","notes":["#;
+        let notes = r#""it is past its deadline"]}"#;
+        let head = format!("{bytes}{rate}{times}{due}{done}{early}");
+        round_trip(&known, &format!("{head}{state}{text}{notes}"));
+    }
+
+    #[test]
+    fn transfers_of_a_vm_are_the_one_that_runs_the_last_and_their_numbers() {
+        let mut vm = VmTransfersView {
+            vm: "oltp".to_owned(),
+            device: "disk0".to_owned(),
+            policy: "pridyn".to_owned(),
+            job: None,
+            last: None,
+            ended: EndedTransfersView::default(),
+        };
+        let head = r#"{"vm":"oltp","device":"disk0","policy":"pridyn","#;
+        let none = r#""ended":{"met":0,"missed":0,"cancelled":0}}"#;
+        round_trip(&vm, &format!("{head}{none}"));
+        vm.last = Some(EndedTransferView {
+            size_bytes: 2,
+            moved_bytes: 1,
+            begun: "a".to_owned(),
+            due: "b".to_owned(),
+            ended: "c".to_owned(),
+            early_s: -5.0,
+            outcome: "missed".to_owned(),
+            said: "missed by 5 s".to_owned(),
+        });
+        let last = r#""last":{"size_bytes":2,"moved_bytes":1,"begun":"a","due":"b","ended":"c","#;
+        let said = r#""early_s":-5.0,"outcome":"missed","said":"missed by 5 s"},"#;
+        round_trip(&vm, &format!("{head}{last}{said}{none}"));
+        vm.job = Some(running());
+        let job = serde_json::to_string(&running()).expect("plain data");
+        round_trip(&vm, &format!(r#"{head}"job":{job},{last}{said}{none}"#));
+    }
+
+    #[test]
+    fn a_request_says_by_when_in_one_way() {
+        let mut request = TransferRequest {
+            size: "2 GiB".to_owned(),
+            tolerance: Some(0.3),
+            ..TransferRequest::default()
+        };
+        round_trip(&request, r#"{"size":"2 GiB","tolerance":0.3}"#);
+        (request.tolerance, request.by) = (None, Some("14:03".to_owned()));
+        round_trip(&request, r#"{"size":"2 GiB","by":"14:03"}"#);
+        (request.by, request.deadline) = (None, Some("60 s".to_owned()));
+        round_trip(&request, r#"{"size":"2 GiB","deadline":"60 s"}"#);
+        refuses_unknown::<TransferRequest>(r#"{"size":"2 GiB","dedline":"60 s"}"#);
+    }
+}

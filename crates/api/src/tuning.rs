@@ -1,0 +1,192 @@
+//! Precision with which a VM's bandwidth is held, and how the VM is tuned to its target. Reports of
+//! the simulator have the same types.
+
+use serde::{Deserialize, Serialize};
+
+/// Precision of a VM's bandwidth: B, beta and V of the V-Cup paper, definitions 2.1 to 2.3.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PrecisionView {
+    /// Whole seconds that count: those in which the VM had something outstanding.
+    pub seconds: u32,
+    /// Seconds of the same time in which it had nothing outstanding, which do not count.
+    pub idle_seconds: u32,
+    /// Statistical interval of beta, in seconds that count.
+    pub interval_s: u32,
+    /// Mean bandwidth; absent where no second counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_bytes_per_s: Option<u64>,
+    /// Target; absent where the VM has none in bytes a second. Then there is neither B nor beta.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_bytes_per_s: Option<u64>,
+    /// B: distance of the mean from the target, negative below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_percent: Option<f64>,
+    /// Beta: mean of |B| over the intervals; absent before the first whole one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absolute_error_percent: Option<f64>,
+    /// V: mean distance of seconds from their mean, relative to it; absent where nothing moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variability_percent: Option<f64>,
+}
+
+/// Tuning of a VM to its target at present.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TuningView {
+    /// Maximum size of the VM's I/Os; absent: that of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_limit_bytes: Option<u32>,
+    /// Rate at which I/Os may follow each other; absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<ThrottleView>,
+    /// Time for which each tuning action holds.
+    pub window_ns: u64,
+    /// True while no better window is looked for.
+    pub settled: bool,
+    /// Bandwidth that tuning actions aim at; absent: only IOPS are held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aim_bytes_per_s: Option<u64>,
+    /// Bandwidths that can be promised; absent: they were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<RangeView>,
+    /// Progress of the measurement of the range; absent where it is not being measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiling: Option<ProfilingView>,
+    /// B over the tuner's last statistical interval; absent before the first has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_percent: Option<f64>,
+    /// V over the tuner's last statistical interval; absent before the first has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variability_percent: Option<f64>,
+    /// Bandwidth that the device does not reach though the VM asks for it; absent while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inadequate: Option<InadequateView>,
+}
+
+/// Throttle: one of these.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThrottleView {
+    /// Bytes a second; what comes late is made good.
+    ExactlyBytesPerS(u64),
+    /// Maximum of bytes a second; what comes late is lost.
+    AtMostBytesPerS(u64),
+    /// I/Os a second.
+    Iops(f64),
+}
+
+/// Bandwidths that a VM was found to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RangeView {
+    /// Bandwidth at one page an I/O; less needs a throttle.
+    pub lowest_bytes_per_s: u64,
+    /// Highest bandwidth that was measured.
+    pub highest_bytes_per_s: u64,
+    /// Merge limit at which the highest bandwidth was measured.
+    pub merge_limit_bytes: u32,
+}
+
+/// Progress of profiling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProfilingView {
+    /// Merge limits that are measured.
+    pub done: u32,
+    /// Merge limits in all.
+    pub of: u32,
+}
+
+/// Capacity that is too small for a target.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct InadequateView {
+    /// Time since which it has been too small, by the clock of the loop or of the simulation.
+    pub since_ns: u64,
+    /// Bandwidth that can be had instead: what the VM had of late.
+    pub bytes_per_s: u64,
+    /// I/Os a second of the device that can be had instead.
+    pub iops: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_json::round_trip;
+
+    #[test]
+    fn precision_of_nothing_has_no_figures() {
+        let mut precision = PrecisionView {
+            seconds: 0,
+            idle_seconds: 0,
+            interval_s: 30,
+            mean_bytes_per_s: None,
+            target_bytes_per_s: None,
+            error_percent: None,
+            absolute_error_percent: None,
+            variability_percent: None,
+        };
+        let head = r#"{"seconds":0,"idle_seconds":0,"interval_s":30"#;
+        round_trip(&precision, &format!("{head}}}"));
+        precision.mean_bytes_per_s = Some(31);
+        precision.target_bytes_per_s = Some(30);
+        precision.error_percent = Some(-5.0);
+        precision.absolute_error_percent = Some(5.5);
+        precision.variability_percent = Some(9.5238);
+        let bytes = r#""mean_bytes_per_s":31,"target_bytes_per_s":30,"error_percent":-5.0"#;
+        let percent = r#""absolute_error_percent":5.5,"variability_percent":9.5238}"#;
+        round_trip(&precision, &format!("{head},{bytes},{percent}"));
+    }
+
+    #[test]
+    fn tuning_has_what_is_known_of_it() {
+        let mut tuning = TuningView {
+            merge_limit_bytes: None,
+            throttle: None,
+            window_ns: 78_000_000,
+            settled: true,
+            aim_bytes_per_s: None,
+            range: None,
+            profiling: None,
+            error_percent: None,
+            variability_percent: None,
+            inadequate: None,
+        };
+        round_trip(&tuning, r#"{"window_ns":78000000,"settled":true}"#);
+        tuning.merge_limit_bytes = Some(8192);
+        tuning.throttle = Some(ThrottleView::Iops(1500.25));
+        tuning.aim_bytes_per_s = Some(30);
+        tuning.range = Some(RangeView {
+            lowest_bytes_per_s: 17,
+            highest_bytes_per_s: 68,
+            merge_limit_bytes: 45_056,
+        });
+        tuning.profiling = Some(ProfilingView { done: 3, of: 11 });
+        tuning.error_percent = Some(-1.2);
+        tuning.variability_percent = Some(3.4);
+        tuning.inadequate = Some(InadequateView {
+            since_ns: 5,
+            bytes_per_s: 68,
+            iops: 1.5,
+        });
+        let head = r#"{"merge_limit_bytes":8192,"throttle":{"iops":1500.25},"#;
+        let window = r#""window_ns":78000000,"settled":true,"aim_bytes_per_s":30,"#;
+        let range = r#""range":{"lowest_bytes_per_s":17,"highest_bytes_per_s":68,"#;
+        let limit = r#""merge_limit_bytes":45056},"profiling":{"done":3,"of":11},"#;
+        let percent = r#""error_percent":-1.2,"variability_percent":3.4,"#;
+        let tail = r#""inadequate":{"since_ns":5,"bytes_per_s":68,"iops":1.5}}"#;
+        round_trip(
+            &tuning,
+            &format!("{head}{window}{range}{limit}{percent}{tail}"),
+        );
+    }
+
+    #[test]
+    fn a_throttle_is_one_of_three() {
+        round_trip(
+            &ThrottleView::ExactlyBytesPerS(7),
+            r#"{"exactly_bytes_per_s":7}"#,
+        );
+        round_trip(
+            &ThrottleView::AtMostBytesPerS(7),
+            r#"{"at_most_bytes_per_s":7}"#,
+        );
+        round_trip(&ThrottleView::Iops(7.0), r#"{"iops":7.0}"#);
+    }
+}
