@@ -13,8 +13,8 @@ pub struct DeviceSpec {
     pub max_io: u32,
     /// The backing can only write zeroes out: then `WriteZeroes` costs and splits like a write.
     pub zeroes_are_writes: bool,
-    /// Mean extra time of an I/O that does not continue the last one: a disk's seek and half a turn.
-    /// Zero: none, as on flash, or not known.
+    /// Mean extra time of an I/O that does not continue the last one: a disk's seek and half a
+    /// turn. Zero: none, as on flash, or not known.
     pub positioning: Nanos,
     /// Bytes a second that one sequential stream can have; 0: not known.
     pub bytes_per_s: u64,
@@ -34,7 +34,7 @@ impl DeviceSpec {
     }
 
     /// Places for I/Os: every [`IoId::index`](crate::request::IoId::index) is below it. Without
-    /// `Engine::set_hung_disks_aside` only the first `depth` of
+    /// `DeviceMut::set_hung_disks_aside` only the first `depth` of
     /// them are used.
     pub const fn io_slots(&self) -> u32 {
         self.depth + self.uncounted_most()
@@ -47,7 +47,7 @@ pub struct DeviceFacts {
     /// What the engine was told of it.
     pub spec: DeviceSpec,
     /// I/Os with the device now, without those of disks that hang
-    /// (`Engine::uncounted`).
+    /// (`Device::uncounted`).
     pub in_flight: u32,
     /// Guest requests inside the engine, waiting or in flight.
     pub requests: u32,
@@ -76,9 +76,29 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Units of VMs that a regulator has let in, or that none holds, and that have not ended. One that
-    /// goes in parts is one until the last of them has ended. The background's, which no credits hold, do
-    /// not count.
+    /// Creates the figures of a device that has not done anything yet.
+    pub fn new(spec: DeviceSpec) -> DeviceFacts {
+        DeviceFacts {
+            spec,
+            in_flight: 0,
+            requests: 0,
+            queued: 0,
+            pending: 0,
+            started: 0,
+            ended: 0,
+            errors: 0,
+            last_end: Nanos::ZERO,
+            idle: Nanos::ZERO,
+            last_addr: 0,
+            deliberate: Nanos::ZERO,
+            background: BackgroundFacts::default(),
+            parts: PartFacts::default(),
+        }
+    }
+
+    /// Units of VMs that a regulator has let in, or that none holds, and that have not ended. One
+    /// that goes in parts is one until the last of them has ended. The background's, which no
+    /// credits hold, do not count.
     pub fn inside(&self) -> u32 {
         let background = self.background.in_flight + self.background.queued;
         self.in_flight - self.parts.in_flight + self.queued - self.pending - background
@@ -109,7 +129,8 @@ pub struct BackgroundFacts {
     pub ended: u64,
 }
 
-/// I/Os of VMs that are a part of a unit, and not its last one: the unit waits still, or did when they went.
+/// I/Os of VMs that are a part of a unit, and not its last one: the unit waits still, or did when
+/// they went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PartFacts {
     /// With the device now.

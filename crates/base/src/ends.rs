@@ -62,7 +62,8 @@ impl Ends {
     }
 }
 
-/// The ends of the I/Os that the device did last without doing something for another VM between them.
+/// The ends of the I/Os that the device did last without doing something for another VM between
+/// them.
 #[derive(Clone, Debug)]
 pub struct Run {
     ends: Ends,

@@ -1,4 +1,5 @@
-//! What a controller has learnt of a VM, or the engine of its device, as bytes that outlive the engine.
+//! What a controller has learnt of a VM, or the engine of its device, as bytes that outlive the
+//! engine.
 //!
 //! A [`Blob`] is named after the part that wrote it and has a version of that part's own. Only
 //! that part reads it, field by field; bytes from anywhere else, or cut short, are refused:

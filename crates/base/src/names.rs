@@ -20,28 +20,16 @@ pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour; anything
-/// above `enough` may be reported as just above it.
+/// Returns the number of letters to change, add, leave out or swap with their neighbour, upper and
+/// lower case being the same; just above `enough` for names that are certainly further apart.
 fn distance(a: &str, b: &str, enough: usize) -> usize {
-    let a: Vec<char> = a.to_lowercase().chars().collect();
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    if a.len().abs_diff(b.len()) > enough || a.len() > 64 {
+    let (a, b) = (a.to_lowercase(), b.to_lowercase());
+    let (len, other) = (a.chars().count(), b.chars().count());
+    // The table of distances has `len * other` entries, and `a` is whatever somebody typed.
+    if len.abs_diff(other) > enough || len > 64 {
         return enough + 1;
     }
-    let mut before = vec![0; b.len() + 1];
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = change.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = core::mem::replace(&mut last, row);
-    }
-    last[b.len()]
+    strsim::osa_distance(&a, &b)
 }
 
 #[cfg(test)]

@@ -93,8 +93,8 @@ impl Pacer {
         }
     }
 
-    /// The same pace at another rate, as late or as early as it is. For rates that are turned all the
-    /// time; [`Pacer::set_rate`] keeps a limit's debt in requests.
+    /// The same pace at another rate, as late or as early as it is. For rates that are turned all
+    /// the time; [`Pacer::set_rate`] keeps a limit's debt in requests.
     pub fn turned(self, per_s: u64) -> Pacer {
         match per_s == self.rate {
             true => self,

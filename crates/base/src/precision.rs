@@ -1,9 +1,11 @@
-//! How precisely a bandwidth is held: error, absolute error and variability. Li et al., "Customizable
-//! SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, definitions 2.1 to 2.3.
+//! How precisely a bandwidth is held: error, absolute error and variability. Li et al.,
+//! "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, definitions
+//! 2.1 to 2.3.
 //!
-//! All three are about samples, the units (bytes mostly) moved in each second of an interval. They are
-//! quotients of integers, exact until the last step: what is returned is in millionths, rounded to the
-//! nearest, halves away from zero. So the same samples give the same figures on every machine.
+//! All three are about samples, the units (bytes mostly) moved in each second of an interval. They
+//! are quotients of integers, exact until the last step: what is returned is in millionths, rounded
+//! to the nearest, halves away from zero. So the same samples give the same figures on every
+//! machine.
 //!
 //! ```
 //! use tidegate_base::precision;
@@ -17,7 +19,8 @@
 //! assert_eq!(precision::variability(&seconds), Some(95_238));
 //! ```
 
-/// The statistical interval of beta where nobody says another, in seconds: that of the paper's section 5.
+/// The statistical interval of beta where nobody says another, in seconds: that of the paper's
+/// section 5.
 pub const INTERVAL_S: u32 = 30;
 
 /// One: what a quotient of 1 is in millionths.
@@ -33,8 +36,8 @@ pub fn error(samples: &[u64], target: u64) -> Option<i64> {
     Some(if moved < due { -part } else { part })
 }
 
-/// Beta, definition 2.2: the mean of |B| over the intervals of `interval` samples each that there are
-/// whole, in millionths. `None`: there is no whole one, or the target is 0.
+/// Beta, definition 2.2: the mean of |B| over the intervals of `interval` samples each that there
+/// are whole, in millionths. `None`: there is no whole one, or the target is 0.
 pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u64> {
     let intervals = samples.len().checked_div(interval)?;
     let due_in_each = due(interval, target)?;
@@ -43,8 +46,9 @@ pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u
     Some(millionths(off, due(intervals, 1)? * due_in_each))
 }
 
-/// V, definition 2.3: by how much a sample is off the samples' own mean, on average, relative to that
-/// mean, in millionths; a mean absolute deviation. `None`: without samples, or where all are 0.
+/// V, definition 2.3: by how much a sample is off the samples' own mean, on average, relative to
+/// that mean, in millionths; a mean absolute deviation. `None`: without samples, or where all are
+/// 0.
 pub fn variability(samples: &[u64]) -> Option<u64> {
     let moved = sum(samples);
     let seconds = samples.len() as u128;
@@ -106,8 +110,8 @@ fn due(samples: usize, target: u64) -> Option<u128> {
     (due > 0).then_some(due)
 }
 
-/// A quotient in millionths, to the nearest. Sums of samples stay below 2^84 for as many samples as fit
-/// a memory of 2^20 of them, and their products below 2^104, so nothing overflows.
+/// A quotient in millionths, to the nearest. Sums of samples stay below 2^84 for as many samples as
+/// fit a memory of 2^20 of them, and their products below 2^104, so nothing overflows.
 fn millionths(part: u128, whole: u128) -> u64 {
     let twice = part * 2 * u128::from(MILLION) / whole;
     u64::try_from(twice.div_ceil(2)).unwrap_or(u64::MAX)

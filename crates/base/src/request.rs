@@ -197,8 +197,8 @@ pub struct DeviceIo {
     pub first_ops: u32,
     /// Bytes of those guest requests, whole (also what later parts will carry).
     pub first_bytes: u64,
-    /// Bytes of the guest request that this is a part of, whole. As many as `len` where it is no part, or
-    /// has company, and where the request was charged before it came apart.
+    /// Bytes of the guest request that this is a part of, whole. As many as `len` where it is no
+    /// part, or has company, and where the request was charged before it came apart.
     pub part_of: u32,
     /// When the first of its guest requests arrived, also of one that was begun before.
     pub arrived: Nanos,
@@ -273,7 +273,7 @@ pub struct Done {
     /// Where its time went.
     pub account: Account,
     /// Bytes of payload memory that the request holds: to be given back with
-    /// `Engine::return_payload` once its reply was sent. 0: it holds
+    /// `AdmissionMut::return_payload` once its reply was sent. 0: it holds
     /// none, as every one where payload memory is not bounded.
     pub payload: u32,
 }

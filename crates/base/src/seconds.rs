@@ -1,18 +1,18 @@
 //! What a VM moved in each of the last seconds: the samples that its precision is made of
 //! ([`Precision`], definitions 2.1 to 2.3 of the V-Cup paper).
 //!
-//! Seconds are those of the driver's clock, whole ones: the one that runs is not among them, nor the one
-//! in which counting began. Bytes are those of reads and writes that were answered well, in the second in
-//! which they were. A second in which the VM had nothing inside from its begin to its end is an idle one:
-//! it says nothing of how precisely the VM was served, and is counted apart.
+//! Seconds are those of the driver's clock, whole ones: the one that runs is not among them, nor
+//! the one in which counting began. Bytes are those of reads and writes that were answered well, in
+//! the second in which they were. A second in which the VM had nothing inside from its begin to its
+//! end is an idle one: it says nothing of how precisely the VM was served, and is counted apart.
 //!
 //! ```text
 //!   an answer --------------- another second than the VM's last? ---> the last one is closed, and all
 //!   a request after none -----^                                       between, which are idle or empty
 //! ```
 //!
-//! Where it is the same second, which it nearly always is, that is one comparison. A second is closed in a
-//! few stores, and after a long time without anything in at most [`KEPT`] of them.
+//! Where it is the same second, which it nearly always is, that is one comparison. A second is
+//! closed in a few stores, and after a long time without anything in at most [`KEPT`] of them.
 
 use crate::precision::Precision;
 use crate::time::Nanos;
@@ -66,8 +66,8 @@ impl Seconds {
         (self.running, self.before) = (second, total);
     }
 
-    /// It is this second now. `total`: bytes that had moved in all before; `asked`: the VM had something
-    /// inside ever since the last time, or nothing at all.
+    /// It is this second now. `total`: bytes that had moved in all before; `asked`: the VM had
+    /// something inside ever since the last time, or nothing at all.
     pub fn pass(&mut self, second: u32, total: u64, asked: bool) {
         let passed = second.wrapping_sub(self.running);
         if passed == 0 {
@@ -96,8 +96,8 @@ impl Seconds {
         moved.map(|moved| (moved != IDLE).then_some(moved))
     }
 
-    /// How precisely a bandwidth was held in them: the target, in bytes a second, if there is one, over
-    /// statistical intervals of so many seconds in which the VM had something inside.
+    /// How precisely a bandwidth was held in them: the target, in bytes a second, if there is one,
+    /// over statistical intervals of so many seconds in which the VM had something inside.
     pub fn precision(&self, target: Option<u64>, interval: u32) -> Precision {
         let samples: Vec<u64> = self.iter().flatten().collect();
         let idle = self.iter().filter(Option::is_none).count() as u32;

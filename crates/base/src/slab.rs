@@ -1,4 +1,221 @@
-//! Slot numbers of the slabs in which requests, VMs and I/Os live.
+//! Slab: values in numbered slots that are used again, told apart by generations.
 
 /// Slot number that stands for "no slot": the end of a list threaded through a slab.
 pub const NIL: u32 = u32::MAX;
+
+/// Values in slots. A slot that was given back is the first to be used again; its generation tells
+/// handles of its former value from those of its present one. A slot that is free keeps its last
+/// value, so that giving back and taking cost no move.
+#[derive(Debug)]
+pub struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    /// First free slot; [`NIL`]: none is.
+    free: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    value: T,
+    /// Number of times that the slot was given back, modulo 2^32.
+    generation: u32,
+    /// The free slot behind this one, while it is free itself.
+    next_free: u32,
+    taken: bool,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab::new()
+    }
+}
+
+impl<T> Slab<T> {
+    /// Creates a slab without slots.
+    pub const fn new() -> Slab<T> {
+        Slab {
+            slots: Vec::new(),
+            free: NIL,
+        }
+    }
+
+    /// Adds slots until there are `slots`, each with a value of `vacant`. They are taken after
+    /// all that are free now, in the order of their numbers.
+    pub fn grow(&mut self, slots: u32, vacant: impl Fn() -> T) {
+        let before = self.slots.len() as u32;
+        if slots <= before {
+            return;
+        }
+        let slot = |next: u32| Slot {
+            value: vacant(),
+            generation: 0,
+            next_free: if next == slots { NIL } else { next },
+            taken: false,
+        };
+        self.slots.extend((before + 1..=slots).map(slot));
+        let (mut last, mut next) = (NIL, self.free);
+        while next != NIL {
+            (last, next) = (next, self.slots[next as usize].next_free);
+        }
+        match last {
+            NIL => self.free = before,
+            last => self.slots[last as usize].next_free = before,
+        }
+    }
+
+    /// Number of slots, taken and free.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns whether there are no slots at all.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Takes a free slot and returns its number; makes one where none is free.
+    pub fn insert(&mut self, value: T) -> u32 {
+        if self.free == NIL {
+            let slot = Slot {
+                value,
+                generation: 0,
+                next_free: NIL,
+                taken: true,
+            };
+            self.slots.push(slot);
+            return self.slots.len() as u32 - 1;
+        }
+        let index = self.free;
+        *self.take(index) = value;
+        index
+    }
+
+    /// Number of the slot that is taken next without making one; [`NIL`]: none is free.
+    #[inline]
+    pub fn next_free(&self) -> u32 {
+        self.free
+    }
+
+    /// Takes the slot that [`Slab::next_free`] names; its last value is still in it.
+    ///
+    /// # Panics
+    /// When `index` is not the slot that is next.
+    #[inline]
+    pub fn take(&mut self, index: u32) -> &mut T {
+        assert!(index == self.free, "the first free slot is taken");
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next_free;
+        slot.taken = true;
+        &mut slot.value
+    }
+
+    /// Gives a slot back: its generation is another one from now on.
+    ///
+    /// # Panics
+    /// When the slot is free.
+    #[inline]
+    pub fn give_back(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        assert!(slot.taken, "a slot that is free is given back");
+        slot.taken = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.next_free = self.free;
+        self.free = index;
+    }
+
+    /// Generation of a slot.
+    ///
+    /// # Panics
+    /// When there is no such slot, as with all methods that take a slot's number alone.
+    #[inline]
+    pub fn generation(&self, index: u32) -> u32 {
+        self.slots[index as usize].generation
+    }
+
+    /// Returns whether a slot is taken.
+    #[inline]
+    pub fn is_taken(&self, index: u32) -> bool {
+        self.slots[index as usize].taken
+    }
+
+    /// Value in a taken slot of this generation; `None`: there is none (any more).
+    #[inline]
+    pub fn get(&self, index: u32, generation: u32) -> Option<&T> {
+        let slot = self.slots.get(index as usize)?;
+        (slot.taken && slot.generation == generation).then_some(&slot.value)
+    }
+
+    /// Value in a slot, whatever its generation; that of a free one is its last.
+    #[inline]
+    pub fn at(&self, index: u32) -> &T {
+        &self.slots[index as usize].value
+    }
+
+    /// Value in a slot, to be changed.
+    #[inline]
+    pub fn at_mut(&mut self, index: u32) -> &mut T {
+        &mut self.slots[index as usize].value
+    }
+
+    /// Iterates over the taken slots in the order of their numbers.
+    pub fn taken(&self) -> impl Iterator<Item = (u32, &T)> {
+        let slots = self.slots.iter().zip(0..);
+        slots
+            .filter(|(slot, _)| slot.taken)
+            .map(|(slot, index)| (index, &slot.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_used_again_under_another_generation() {
+        let mut slab = Slab::new();
+        assert_eq!(
+            [slab.insert('a'), slab.insert('b'), slab.insert('c')],
+            [0, 1, 2]
+        );
+        let before = slab.generation(1);
+        assert_eq!(slab.get(1, before), Some(&'b'));
+        slab.give_back(1);
+        assert_eq!((slab.get(1, before), slab.is_taken(1)), (None, false));
+        assert_eq!(*slab.at(1), 'b', "a free slot keeps its value");
+        slab.give_back(0);
+        // The slot that was given back last is taken first.
+        assert_eq!(
+            [slab.insert('d'), slab.insert('e'), slab.insert('f')],
+            [0, 1, 3]
+        );
+        assert_eq!(
+            (slab.get(1, before), slab.get(1, before + 1)),
+            (None, Some(&'e'))
+        );
+        assert_eq!(slab.get(9, 0), None);
+    }
+
+    #[test]
+    fn slots_that_were_added_are_taken_last_and_in_order() {
+        let mut slab = Slab::new();
+        slab.grow(2, || 0);
+        assert_eq!(slab.next_free(), 0);
+        *slab.take(0) = 5;
+        slab.grow(4, || 9);
+        slab.grow(3, || 7);
+        assert_eq!(slab.len(), 4);
+        assert_eq!([slab.insert(1), slab.insert(2), slab.insert(3)], [1, 2, 3]);
+        assert_eq!(slab.next_free(), NIL);
+        let all: Vec<_> = slab.taken().map(|(index, &value)| (index, value)).collect();
+        assert_eq!(all, [(0, 5), (1, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "free is given back")]
+    fn a_slot_is_given_back_once() {
+        let mut slab = Slab::new();
+        let index = slab.insert(());
+        slab.give_back(index);
+        slab.give_back(index);
+    }
+}
