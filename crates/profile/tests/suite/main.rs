@@ -1,0 +1,4 @@
+//! Integration tests of the profiler: one binary, a module for each subject.
+
+mod catalogue;
+mod measuring;
