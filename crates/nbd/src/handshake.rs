@@ -4,10 +4,11 @@
 
 use crate::error::Fatal;
 use crate::export::Exports;
-use crate::options;
+use crate::options::{self, Agreed, Outcome};
+use crate::output::Output;
 use crate::reply::ReplyStyle;
 use crate::request::Reason;
-use crate::session::{Limits, Opened, Output};
+use crate::step::{Limits, Opened};
 use crate::wire::*;
 
 const OPTION_HEAD_LEN: usize = 16;
@@ -21,23 +22,6 @@ pub(crate) enum Event {
     Output,
     Abort,
     Open { opened: Box<Opened>, at: u64 },
-}
-
-/// What an option led to, once it was answered.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Answered,
-    Abort,
-    Open(Box<Opened>),
-}
-
-/// What the options have agreed on so far.
-#[derive(Debug, Default)]
-pub(crate) struct Agreed {
-    pub(crate) no_zeroes: bool,
-    pub(crate) style: ReplyStyle,
-    /// The export for which `base:allocation` was selected, by the name the client used.
-    pub(crate) context_for: Option<String>,
 }
 
 #[derive(Debug)]
@@ -344,25 +328,6 @@ impl Handshake {
             }
             Stage::ClientFlags | Stage::Option => unreachable!("no option has been read"),
         }))
-    }
-}
-
-impl Output {
-    /// One reply to an option, of the concatenated `data`.
-    pub(crate) fn reply(&mut self, option: u32, kind: u32, data: &[&[u8]]) {
-        let len: usize = data.iter().map(|d| d.len()).sum();
-        self.bytes.reserve(REP_HEAD_LEN + len);
-        self.put(&NBD_REP_MAGIC.to_be_bytes());
-        self.put(&option.to_be_bytes());
-        self.put(&kind.to_be_bytes());
-        self.put(&(len as u32).to_be_bytes());
-        for d in data {
-            self.put(d);
-        }
-    }
-
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
     }
 }
 

@@ -2,13 +2,30 @@
 
 use crate::error::Fatal;
 use crate::export::{BlockSize, Export, Exports};
-use crate::handshake::{Agreed, Outcome};
+use crate::output::Output;
 use crate::reply::ReplyStyle;
-use crate::session::{Limits, Opened, Output};
+use crate::step::{Limits, Opened};
 use crate::wire::*;
 
 /// Most of a client's own words that are repeated to it in an error message.
 const QUOTED_LEN_MAX: usize = 128;
+
+/// What an option led to, once it was answered.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answered,
+    Abort,
+    Open(Box<Opened>),
+}
+
+/// What the options have agreed on so far.
+#[derive(Debug, Default)]
+pub(crate) struct Agreed {
+    pub(crate) no_zeroes: bool,
+    pub(crate) style: ReplyStyle,
+    /// The export for which `base:allocation` was selected, by the name the client used.
+    pub(crate) context_for: Option<String>,
+}
 
 /// What an option works on.
 pub(crate) struct Context<'a> {

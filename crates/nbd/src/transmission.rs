@@ -3,7 +3,7 @@
 use crate::error::{Fatal, NbdError};
 use crate::reply::ReplyStyle;
 use crate::request::{Command, Reason, Rejected, Request};
-use crate::session::{Disconnect, Opened, Step};
+use crate::step::{Disconnect, Opened, Step};
 use crate::wire::*;
 
 /// What the transmission phase needs to know, and where it is in the stream.
