@@ -4,7 +4,7 @@
 //! a second of model time, and nanoseconds of this machine's time for each I/O, with what the
 //! driver takes. The best of several rounds is shown. Names behind `--` choose devices.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/suite/common/mod.rs"]
 mod common;
 
 use common::{KIB, Load, keep};

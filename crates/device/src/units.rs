@@ -47,6 +47,18 @@ impl Quantity {
         }
     }
 
+    /// Every spelling of its units that is read: those of [`Quantity::allowed`], and others that
+    /// are not written.
+    pub fn spellings(self) -> impl Iterator<Item = &'static str> {
+        let others: &[&str] = match self {
+            Quantity::Bytes => &["KB"],
+            Quantity::Duration => &["\u{b5}s", "\u{3bc}s"],
+            Quantity::Bandwidth => &["KB/s"],
+            Quantity::Rotation => &[],
+        };
+        self.allowed().split(", ").chain(others.iter().copied())
+    }
+
     /// How one looks.
     pub const fn example(self) -> &'static str {
         match self {
@@ -378,6 +390,21 @@ figure! {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn every_spelling_of_a_unit_is_read() {
+        let quantities = [
+            Quantity::Bytes,
+            Quantity::Duration,
+            Quantity::Bandwidth,
+            Quantity::Rotation,
+        ];
+        for quantity in quantities {
+            for unit in quantity.spellings() {
+                assert!(quantity.scale(unit).is_some(), "{quantity:?}: {unit}");
+            }
+        }
+    }
 
     #[test]
     fn reads_what_people_write() {

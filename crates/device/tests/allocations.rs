@@ -2,6 +2,7 @@
 //!
 //! One test in its own binary: the counter must see this thread's work alone.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use common::{Rng, array_of, in_order, interleaved, io};

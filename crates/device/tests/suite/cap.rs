@@ -1,8 +1,6 @@
 //! A cap in front of a device lets pass what it says, and no more.
 
-mod common;
-
-use common::{KIB, MIB, Rng, keep, once};
+use crate::common::{KIB, MIB, Rng, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::cap::{CapFigures, Capped};
@@ -13,7 +11,7 @@ use tidegate_device::{Model, ModelIo};
 const SECOND: u64 = 1_000_000_000;
 
 fn capped(cap: &str) -> Entry {
-    let text = include_str!("../../../devices/nvme-1tb.toml");
+    let text = include_str!("../../../../devices/nvme-1tb.toml");
     let text = text.replace("\"nvme-1tb\"", "\"capped\"");
     catalogue::parse(&format!("{text}\n[cap]\n{cap}\n"), "test").unwrap()
 }
@@ -159,12 +157,12 @@ fn a_cap_stands_in_front_of_a_built_in_device() {
 #[test]
 fn a_wrong_cap_is_refused_at_its_place() {
     let refused = |cap: &str, expected: &str| {
-        let text = include_str!("../../../devices/nvme-1tb.toml");
+        let text = include_str!("../../../../devices/nvme-1tb.toml");
         let text = format!("{text}\n[cap]\n{cap}\n");
         let said = catalogue::parse(&text, "my.toml").unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");
     };
-    let line = include_str!("../../../devices/nvme-1tb.toml")
+    let line = include_str!("../../../../devices/nvme-1tb.toml")
         .lines()
         .count()
         + 3;

@@ -1,8 +1,6 @@
 //! Surfaces, native command queuing and the write cache of a hard disk.
 
-mod common;
-
-use common::{HDD, KIB, Load, MIB, Rng, close, in_order, io, keep, once};
+use crate::common::{HDD, KIB, Load, MIB, Rng, close, in_order, io, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
@@ -22,7 +20,7 @@ fn cached() -> Box<dyn Model> {
 
 /// The cached drive, in order of arrival.
 fn cached_in_order() -> Box<dyn Model> {
-    let text = include_str!("../../../devices/hdd-7200-1tb-cached.toml");
+    let text = include_str!("../../../../devices/hdd-7200-1tb-cached.toml");
     let ncq = text.find("\n[hdd.ncq]").unwrap();
     catalogue::parse(&text[..ncq], "test").unwrap().build()
 }

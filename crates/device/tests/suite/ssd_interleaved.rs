@@ -1,10 +1,8 @@
 //! The flash disk whose commands share the interface, against arithmetic and against the same disk
 //! in order.
 
-mod common;
-
-use common::flash::{figures, ssd, us};
-use common::{KIB, MIB, Rng, any_op, close, io, keep, once};
+use crate::common::flash::{figures, ssd, us};
+use crate::common::{KIB, MIB, Rng, any_op, close, io, keep, once};
 use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;

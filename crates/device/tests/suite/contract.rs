@@ -1,8 +1,6 @@
 //! What every model of the catalogue owes its driver.
 
-mod common;
-
-use common::{KIB, MIB, any_op, array_of, in_order, interleaved};
+use crate::common::{KIB, MIB, any_op, array_of, in_order, interleaved};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tidegate_core::request::Op;
@@ -17,7 +15,7 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let mut entries: Vec<Entry> = catalogue::entries().collect();
     entries.push(in_order());
     let parse = |text: &str| catalogue::parse(text, "test").unwrap();
-    let cached = include_str!("../../../devices/hdd-7200-1tb-cached.toml");
+    let cached = include_str!("../../../../devices/hdd-7200-1tb-cached.toml");
     entries.push(parse(&cached[..cached.find("\n[hdd.ncq]").unwrap()]));
     // A cache so small that it is always full.
     entries.push(parse(
@@ -28,7 +26,7 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         let text = text.replace("99.3 GB", "32 MiB");
         text.replace("size = \"32 MiB\"", "size = \"1 MiB\"")
     };
-    let nvme = small(include_str!("../../../devices/nvme-1tb.toml"));
+    let nvme = small(include_str!("../../../../devices/nvme-1tb.toml"));
     entries.push(parse(&nvme));
     let (shared, sata) = (
         small(&interleaved("nvme-1tb")),

@@ -1,8 +1,6 @@
 //! The hard disk model against what its datasheet promises.
 
-mod common;
-
-use common::{KIB, Load, MIB, Rng, close, in_order, io, keep, once};
+use crate::common::{KIB, Load, MIB, Rng, close, in_order, io, keep, once};
 use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;

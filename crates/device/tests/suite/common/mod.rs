@@ -15,7 +15,7 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 
 /// The text of an entry.
-pub const HDD: &str = include_str!("../../../../devices/hdd-7200-1tb.toml");
+pub const HDD: &str = include_str!("../../../../../devices/hdd-7200-1tb.toml");
 
 /// The same drive, which serves its commands in order of arrival.
 pub fn in_order() -> Entry {
@@ -26,8 +26,8 @@ pub fn in_order() -> Entry {
 /// A flash disk of the catalogue whose commands share the interface.
 pub fn interleaved(name: &str) -> String {
     let text = match name {
-        "nvme-1tb" => include_str!("../../../../devices/nvme-1tb.toml"),
-        _ => include_str!("../../../../devices/ssd-sata-300gb.toml"),
+        "nvme-1tb" => include_str!("../../../../../devices/nvme-1tb.toml"),
+        _ => include_str!("../../../../../devices/ssd-sata-300gb.toml"),
     };
     let text = text.replace(name, &format!("{name}, interleaved")).replace(
         "full_duplex",

@@ -1,9 +1,7 @@
 //! The flash disk model against arithmetic on its figures.
 
-mod common;
-
-use common::flash::{ssd, us};
-use common::{KIB, Load, MIB, Rng, close, io, keep, once};
+use crate::common::flash::{ssd, us};
+use crate::common::{KIB, Load, MIB, Rng, close, io, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::ssd::{GarbageFigures, PrefetchFigures, Ssd, ZeroesFigure};

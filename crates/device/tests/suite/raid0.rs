@@ -1,8 +1,6 @@
 //! The array against its members.
 
-mod common;
-
-use common::{KIB, Load, MIB, array_of, close, interleaved, io, once};
+use crate::common::{KIB, Load, MIB, array_of, close, interleaved, io, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
