@@ -14,9 +14,9 @@ use tidegate_base::time::Nanos;
 
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
-/// Half the width of a point's 95 % confidence interval, in percent of its mean, beyond which no promise is
-/// reckoned by it. Plans keep a headroom of 20 % of the device's time: a rate that may be a quarter lower takes a third
-/// more time, which is more than that.
+/// Half the width of a point's 95 % confidence interval, in percent of its mean, beyond which no
+/// promise is reckoned by it. Plans keep a headroom of 20 % of the device's time: a rate that may
+/// be a quarter lower takes a third more time, which is more than that.
 pub const TRUSTED_WITHIN_PERCENT: f64 = 25.0;
 /// Points that a message about imprecise ones names.
 const IMPRECISE_SHOWN: usize = 3;
@@ -396,7 +396,8 @@ mod tests {
         assert_eq!(curve.time_ps(65536), 1_000_000_000);
         assert_eq!(curve.time_ps(65536 + 61440), 1_750_000_000);
         assert_eq!(flat(1000.0).time_ps(8 << 20), 1_000_000_000);
-        // The last line falls: what was measured stays what it is, and beyond it nothing is quicker.
+        // The last line falls: what was measured stays what it is, and beyond it nothing is
+        // quicker.
         let falls = Curve::new(&[(4096, 1000.0), (8192, 2000.0)]).expect("a curve");
         assert_eq!(falls.time_ps(8192), 500_000_000);
         assert_eq!(falls.time_ps(65536), 500_000_000);

@@ -1,13 +1,13 @@
 //! Recursive least squares with a prior and forgetting: a Kalman filter whose state walks.
 //!
-//! The state is what an I/O of each kind and [`Node`](super::NODES) costs. A window says that the sum
-//! of costs over all I/Os of it was its length; so each window is one equation, however long it
-//! was, with an error in parts of its length. How large that is, is itself estimated, from how far windows
-//! are off. Forgetting pulls the covariance towards that of the prior: what is not seen any more
-//! becomes as uncertain as it was, and no more uncertain than that (no wind-up).
+//! The state is what an I/O of each kind and [`Node`](super::NODES) costs. A window says that the
+//! sum of costs over all I/Os of it was its length; so each window is one equation, however long it
+//! was, with an error in parts of its length. How large that is, is itself estimated, from how far
+//! windows are off. Forgetting pulls the covariance towards that of the prior: what is not seen any
+//! more becomes as uncertain as it was, and no more uncertain than that (no wind-up).
 //!
-//! Only sums, products and quotients, the same number of them for each window, in one order: the same
-//! windows give the same bits on every machine.
+//! Only sums, products and quotients, the same number of them for each window, in one order: the
+//! same windows give the same bits on every machine.
 
 use core::ops::RangeInclusive;
 
@@ -15,12 +15,13 @@ use super::prior::{self, COSTS, Weights};
 use super::{KINDS, MOST};
 use tidegate_base::learnt::{Blob, BlobError, Fields};
 
-/// Few of all costs, by place and how many I/Os: those that are of one size, two nodes for each kind.
+/// Few of all costs, by place and how many I/Os: those that are of one size, two nodes for each
+/// kind.
 pub(super) type Few = [(usize, f64); 2 * KINDS];
 
-/// What part of the way to the prior's covariance each window goes. The prior's is about 5 in parts of
-/// the cost squared: what is not seen any more is unsure by 10 % again after some 1,000 windows, and
-/// of what is seen well in each, with an error of 3 % a window, the last 10 count.
+/// What part of the way to the prior's covariance each window goes. The prior's is about 5 in parts
+/// of the cost squared: what is not seen any more is unsure by 10 % again after some 1,000 windows,
+/// and of what is seen well in each, with an error of 3 % a window, the last 10 count.
 const FORGET: f64 = 2e-6;
 /// What a window counts in the smoothed error.
 const SMOOTH: f64 = 0.05;
@@ -33,7 +34,8 @@ const OFF_IN_A_ROW: u64 = 20;
 const OFF: f64 = 1.3;
 /// In standard deviations: no accident of what is unsure.
 const BEYOND: f64 = 3.0;
-/// How much of what was known is not any more, on another device, or after a time in which nobody looked.
+/// How much of what was known is not any more, on another device, or after a time in which nobody
+/// looked.
 const DOUBT: f64 = 0.02;
 /// Nanoseconds that no I/O of 1 MiB or less takes of any device, nor can be told from nothing.
 const POSSIBLE: RangeInclusive<f64> = 1e-3..=1e12;
@@ -147,8 +149,9 @@ impl Filter {
         self.bound();
     }
 
-    /// Whether a window is off by more than what is unsure explains. Nothing is learnt from it: it was
-    /// an accident, or all of the device is another by now, which several in a row to one side tell.
+    /// Whether a window is off by more than what is unsure explains. Nothing is learnt from it: it
+    /// was an accident, or all of the device is another by now, which several in a row to one side
+    /// tell.
     fn is_off(&mut self, part: &Weights, len: f64, reckoned: f64) -> bool {
         let error = 1.0 - reckoned / len;
         let beyond = error * error > BEYOND * BEYOND * (self.known(part) + self.noise);
@@ -241,10 +244,10 @@ impl Filter {
         (off, known)
     }
 
-    /// No I/O takes less than nothing: the cost that is lowest by its prior is put back to the least
-    /// that there is, and others move along as far as they are not told apart from it: a projection by
-    /// the covariance (Simon, Kalman filtering with state constraints, IET Control Theory 2010). It is
-    /// no observation, so nothing becomes surer by it.
+    /// No I/O takes less than nothing: the cost that is lowest by its prior is put back to the
+    /// least that there is, and others move along as far as they are not told apart from it: a
+    /// projection by the covariance (Simon, Kalman filtering with state constraints, IET Control
+    /// Theory 2010). It is no observation, so nothing becomes surer by it.
     fn bound(&mut self) {
         for _ in 0..4 {
             let part = |at: usize| self.costs[at] / self.prior[at];

@@ -1,35 +1,35 @@
 //! What requests cost of a device that nobody has measured, learnt while it works.
 //!
-//! vFair (Lu et al., SoCC 2015, section 4.1) reckons with 1 / P of its equation 3: what a request of a
-//! pattern takes of the device when it is saturated. Its P come from a profile. Where there is none,
-//! they can be had from the same equation turned round: in a window in which the device always had
-//! enough to do, the costs of all that it did sum up to the window's length,
+//! vFair (Lu et al., SoCC 2015, section 4.1) reckons with 1 / P of its equation 3: what a request
+//! of a pattern takes of the device when it is saturated. Its P come from a profile. Where there is
+//! none, they can be had from the same equation turned round: in a window in which the device
+//! always had enough to do, the costs of all that it did sum up to the window's length,
 //!
 //! ```text
 //!   length = sum over kinds and sizes of  I/Os x cost
 //! ```
 //!
-//! so each such window is an equation for the costs, and with windows of unlike mixes they
-//! can be told apart. `filter` solves them recursively; `prior` is what is taken for granted before.
+//! so each such window is an equation for the costs, and with windows of unlike mixes they can be
+//! told apart. `filter` solves them recursively; `prior` is what is taken for granted before.
 //!
-//! **Kinds.** Reads and writes, sequential and random, each by size: costs at powers of two from 4 KiB
-//! to 1 MiB, on the line between them for others, as a profile's curves have them
-//! ([`Curve`](crate::profile::Curve)). An I/O is sequential as in the pattern t' (`pattern`): what the
-//! device gets counts, not what a VM asked for.
+//! **Kinds.** Reads and writes, sequential and random, each by size: costs at powers of two from 4
+//! KiB to 1 MiB, on the line between them for others, as a profile's curves have them
+//! ([`Curve`](crate::profile::Curve)). An I/O is sequential as in the pattern t' (`pattern`): what
+//! the device gets counts, not what a VM asked for.
 //!
 //! **Windows.** A window is over after 120 ms and [`IOS`] ends, or after a second; it counts when
-//! enough was in flight for 95 % of it, nothing failed, and it had at least 16 ends. An I/O belongs to
-//! the window in which it ends: with a queue in front of what is the bottleneck, most of what is in
-//! flight has cost nothing yet.
+//! enough was in flight for 95 % of it, nothing failed, and it had at least 16 ends. An I/O belongs
+//! to the window in which it ends: with a queue in front of what is the bottleneck, most of what is
+//! in flight has cost nothing yet.
 //!
 //! **What cannot be told apart.** VMs that are always served in the same proportion have one sum
 //! between them, however long one looks. So a controller that learns varies proportions a little,
-//! back and forth, window by window: [`CostEstimator::dither`], a signal of its own for each VM whose
-//! mean is nothing, large while much is unsure and small later (persistent excitation).
+//! back and forth, window by window: [`CostEstimator::dither`], a signal of its own for each VM
+//! whose mean is nothing, large while much is unsure and small later (persistent excitation).
 //!
 //! **How sure.** Each answer has the half width of its 90 % interval, by the filter's covariance:
-//! [`LearntCost::within`]. What was seen seldom, long ago or never apart from others is uncertain by
-//! this. Above [`LearntCost::KNOWN`] it is as good as not known.
+//! [`LearntCost::within`]. What was seen seldom, long ago or never apart from others is uncertain
+//! by this. Above [`LearntCost::KNOWN`] it is as good as not known.
 //!
 //! Memory is fixed; a request costs a few additions, a window some ten thousand operations.
 
@@ -69,8 +69,8 @@ const LONGEST: Nanos = Nanos::SECOND;
 /// Ends after which a window that is long enough is over.
 pub const IOS: u32 = 128;
 const FEWEST: u32 = 16;
-/// The device has enough to do with so many I/Os in flight, or three quarters of the most that there
-/// may be, whoever says so: it, a depth that was found to be enough, or the dispatcher.
+/// The device has enough to do with so many I/Os in flight, or three quarters of the most that
+/// there may be, whoever says so: it, a depth that was found to be enough, or the dispatcher.
 const ENOUGH: u32 = 24;
 
 /// By how much proportions are varied at least, and at most.
@@ -118,15 +118,16 @@ pub struct LearntKind {
 pub struct Learnt {
     /// Windows that were learnt from.
     pub windows: u64,
-    /// Windows in which the device had not enough to do, or an I/O failed: nothing can be learnt then.
+    /// Windows in which the device had not enough to do, or an I/O failed: nothing can be learnt
+    /// then.
     pub idle_windows: u64,
     /// Sequential reads, random ones, then writes likewise.
     pub kinds: [LearntKind; KINDS],
 }
 
 impl Learnt {
-    /// How sure it is of what it has seen: the mean of `within` over the kinds, by the time they took;
-    /// infinite before anything was seen.
+    /// How sure it is of what it has seen: the mean of `within` over the kinds, by the time they
+    /// took; infinite before anything was seen.
     pub fn within(&self) -> f64 {
         let time = |kind: &LearntKind| kind.ios as f64 * kind.cost.time_ps;
         let seen = || self.kinds.iter().filter(|kind| kind.ios > 0);
@@ -174,8 +175,9 @@ struct Window {
     from: Nanos,
     /// Until when time is counted.
     seen: Nanos,
-    /// Time in which the device had not enough to do. A flush beside enough of what has a cost is none
-    /// of it: a database always has one in flight, and its costs are learnt as they are beside it.
+    /// Time in which the device had not enough to do. A flush beside enough of what has a cost is
+    /// none of it: a database always has one in flight, and its costs are learnt as they are beside
+    /// it.
     slack: Nanos,
     /// I/Os in flight that move data.
     data: u32,
@@ -202,8 +204,8 @@ impl CostEstimator {
         }
     }
 
-    /// An I/O goes to the device, of which it moves so many bytes. `depth`: I/Os in flight at most, as
-    /// things stand and by the dispatcher.
+    /// An I/O goes to the device, of which it moves so many bytes. `depth`: I/Os in flight at most,
+    /// as things stand and by the dispatcher.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo, bytes: u32, depth: u32) {
         let window = &mut self.window;
         window.pass(now, enough(depth));
@@ -267,8 +269,8 @@ impl CostEstimator {
         self.window.restart();
     }
 
-    /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or since
-    /// [`CostEstimator::import`].
+    /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or
+    /// since [`CostEstimator::import`].
     pub fn export(&self) -> Option<Blob> {
         if self.filter.windows() == self.imported {
             return None;
@@ -281,9 +283,9 @@ impl CostEstimator {
         Some(blob)
     }
 
-    /// Goes on with what was learnt of the device before, less sure of it, as where the device is another
-    /// one by now: it counts at once, is not known until it is seen again, and is soon learnt anew where
-    /// that shows something else.
+    /// Goes on with what was learnt of the device before, less sure of it, as where the device is
+    /// another one by now: it counts at once, is not known until it is seen again, and is soon
+    /// learnt anew where that shows something else.
     ///
     /// # Errors
     /// When it is not that, or cannot be. Then nothing has changed.
@@ -358,9 +360,9 @@ impl CostEstimator {
         }
     }
 
-    /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so that costs
-    /// can be told apart: at most a half either way, by how unsure its cost is ([`LearntCost::within`]).
-    /// Over two windows its mean is 0.
+    /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so
+    /// that costs can be told apart: at most a half either way, by how unsure its cost is
+    /// ([`LearntCost::within`]). Over two windows its mean is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
         let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
         let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));

@@ -16,8 +16,8 @@ const RATE: f64 = 0.25;
 /// An I/O that continues another costs this part of what one elsewhere costs for its place alone.
 const IN_PLACE: f64 = 1.0 / 40.0;
 
-/// How far costs may be from the prior, in parts of it: all together, each direction, each kind, with
-/// the size's logarithm (from the middle of the sizes to either end), and each by itself.
+/// How far costs may be from the prior, in parts of it: all together, each direction, each kind,
+/// with the size's logarithm (from the middle of the sizes to either end), and each by itself.
 const ALL: f64 = 1.0;
 const DIRECTION: f64 = 1.5;
 const KIND: f64 = 1.0;

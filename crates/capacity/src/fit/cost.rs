@@ -82,8 +82,8 @@ impl Mixing {
         (self.ends[stretch], self.ends[stretch + 1])
     }
 
-    /// The factor in a stretch, in millionths. Between two neighbouring proportions it rises or falls:
-    /// the larger end bounds it.
+    /// The factor in a stretch, in millionths. Between two neighbouring proportions it rises or
+    /// falls: the larger end bounds it.
     pub(super) fn in_stretch(&self, stretch: usize, size: u32) -> u64 {
         let factors = self.of(size);
         factors[stretch].max(factors[stretch + 1])
@@ -100,8 +100,9 @@ impl Mixing {
     }
 }
 
-/// By how much more random requests take in a mix with so many reads, in thousandths, than reads and
-/// writes alone do; in millionths, rounded up, at least one. A mix that takes less is not counted on.
+/// By how much more random requests take in a mix with so many reads, in thousandths, than reads
+/// and writes alone do; in millionths, rounded up, at least one. A mix that takes less is not
+/// counted on.
 fn mixing(profile: &Profile, reads: u32, bytes: u32) -> u64 {
     let pattern = Pattern {
         reads: f64::from(reads) / 1000.0,

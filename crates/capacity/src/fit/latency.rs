@@ -1,25 +1,25 @@
 //! Latency bounds: a demand-bound test for deadlines that do not preempt.
 //!
-//! What is due first goes first (`edf`). A request of VM i that arrives when everything is against it
-//! waits for all that is with the device, of whoever has the longest there; for one request of every
-//! VM with a bound that is due no later, and for what more of those comes meanwhile; then for itself.
-//! For every bound t that was promised there must hold
+//! What is due first goes first (`edf`). A request of VM i that arrives when everything is against
+//! it waits for all that is with the device, of whoever has the longest there; for one request of
+//! every VM with a bound that is due no later, and for what more of those comes meanwhile; then for
+//! itself. For every bound t that was promised there must hold
 //!
 //! ```text
 //! all in flight + longest service of those due by t + sum over j due by t of (c_j + (t - L_j) u_j) <= t
 //! ```
 //!
-//! with L the bounds, c the time of the device that a request takes (one's own counts as part of its
-//! service) and u the part of the device that was promised, by which what comes in t - L_j is bounded:
-//! requests come no denser than was promised, evenly. While all u together are below one, the left
-//! side grows slower than t from one bound to the next, so these are all there is to look at. (Jeffay,
-//! Stanat and Martel, *On Non-Preemptive Scheduling of Periodic and Sporadic Tasks*, RTSS 1991, has
-//! the test for one server; Albers and Slomka, *An Event Stream Driven Approximation for the Analysis
-//! of Real-Time Systems*, ECRTS 2004, the line above the steps.)
+//! with L the bounds, c the time of the device that a request takes (one's own counts as part of
+//! its service) and u the part of the device that was promised, by which what comes in t - L_j is
+//! bounded: requests come no denser than was promised, evenly. While all u together are below one,
+//! the left side grows slower than t from one bound to the next, so these are all there is to look
+//! at. (Jeffay, Stanat and Martel, *On Non-Preemptive Scheduling of Periodic and Sporadic Tasks*,
+//! RTSS 1991, has the test for one server; Albers and Slomka, *An Event Stream Driven Approximation
+//! for the Analysis of Real-Time Systems*, ECRTS 2004, the line above the steps.)
 //!
-//! What is in flight and one's own service are the profile's 99th percentiles, so that is what a bound is
-//! held for; the whole is divided by the headroom, as device time is. What a profile does not say is
-//! how long reads wait for writes that the device answered before it had done them.
+//! What is in flight and one's own service are the profile's 99th percentiles, so that is what a
+//! bound is held for; the whole is divided by the headroom, as device time is. What a profile does
+//! not say is how long reads wait for writes that the device answered before it had done them.
 
 use super::cost::{Costs, Mixing, ONE, points, times};
 use super::load::Load;
@@ -117,8 +117,8 @@ impl Demand {
     }
 }
 
-/// Picoseconds until all that is with the device has ended, of anybody, VMs without a promise, too: as
-/// long as the longest of it stays. `None`: not measured.
+/// Picoseconds until all that is with the device has ended, of anybody, VMs without a promise, too:
+/// as long as the longest of it stays. `None`: not measured.
 fn in_flight(costs: &Costs<'_>, loads: &[Load], dearer: impl Fn(u32) -> u64) -> Option<u64> {
     let mut longest = 0;
     for load in loads {
@@ -169,8 +169,8 @@ impl Vm {
 }
 
 /// Picoseconds that 99 of 100 random requests stay with the device at that depth, by the measured
-/// depth that is no less; beyond the deepest in proportion. A size above those measured stays longer
-/// as it costs more. `None`: not measured.
+/// depth that is no less; beyond the deepest in proportion. A size above those measured stays
+/// longer as it costs more. `None`: not measured.
 fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u32) -> Option<u64> {
     let other = match direction {
         Direction::Read => Direction::Write,

@@ -1,10 +1,10 @@
 //! Reads and writes that meet: what the VMs can make of the device at worst.
 //!
-//! Random reads and writes make each other dearer, by how much depends on their proportion. VMs need
-//! not all ask at once, so every proportion that a part of what was promised can have is looked
-//! at: in each stretch between measured proportions, all of the direction that there is less of, and of
-//! the other the dearest, as much as that proportion takes. The worst of these is no less than what
-//! any part of the load takes; so whatever is added, it never becomes less.
+//! Random reads and writes make each other dearer, by how much depends on their proportion. VMs
+//! need not all ask at once, so every proportion that a part of what was promised can have is
+//! looked at: in each stretch between measured proportions, all of the direction that there is less
+//! of, and of the other the dearest, as much as that proportion takes. The worst of these is no
+//! less than what any part of the load takes; so whatever is added, it never becomes less.
 
 use super::cost::{Costs, Mixing, times};
 use super::load::{Load, MILLION};

@@ -2,12 +2,12 @@
 //!
 //! Three things must be enough, each for all VMs at once:
 //!
-//! - **Device time.** A reservation (a target, too) takes its requests a second times what one takes
-//!   of the device, by the saturation profile (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The
-//!   sum may be at most the headroom, 80 % unless said: what is beyond is for what no profile
-//!   knows. `mix` says how reads and writes that meet are reckoned.
-//! - **Latency.** A request with a bound waits for what is with the device, for what is due
-//!   before it, and is then with the device itself: a demand-bound test as for deadlines that do not
+//! - **Device time.** A reservation (a target, too) takes its requests a second times what one
+//!   takes of the device, by the saturation profile (vFair, Lu et al., SoCC 2015, section 4.1, in
+//!   3D). The sum may be at most the headroom, 80 % unless said: what is beyond is for what no
+//!   profile knows. `mix` says how reads and writes that meet are reckoned.
+//! - **Latency.** A request with a bound waits for what is with the device, for what is due before
+//!   it, and is then with the device itself: a demand-bound test as for deadlines that do not
 //!   preempt (`latency`). That may take the headroom's part of the bound.
 //! - **Capacity.** The bytes of the disks.
 //!
@@ -15,9 +15,10 @@
 //! promised, can make of the device at worst. So nothing that is added makes it fit better, and the
 //! order of VMs does not matter. Times are whole picoseconds, rounded up.
 //!
-//! What is not said of a VM's requests ([`Expects`](tidegate_base::expect::Expects)) is assumed: they are
-//! random; as long as the size their rate is counted at (4 KiB where it names none, 128 KiB for a
-//! bandwidth, what both give where there are both); all reads or all writes, whichever is dearer.
+//! What is not said of a VM's requests ([`Expects`](tidegate_base::expect::Expects)) is assumed:
+//! they are random; as long as the size their rate is counted at (4 KiB where it names none, 128
+//! KiB for a bandwidth, what both give where there are both); all reads or all writes, whichever is
+//! dearer.
 //!
 //! ```
 //! use tidegate_capacity::fit::{Assumed, Device, Tenant, reckon};
@@ -190,9 +191,9 @@ impl Fit {
         }
     }
 
-    /// Whether it does not fit and makes that worse than it was `before`, which has the same tenants in
-    /// the same order, or the first of them. Promises may be too much already: then less is welcome,
-    /// and more is not.
+    /// Whether it does not fit and makes that worse than it was `before`, which has the same
+    /// tenants in the same order, or the first of them. Promises may be too much already: then less
+    /// is welcome, and more is not.
     pub fn is_worse_than(&self, before: &Fit) -> bool {
         let time = self.time_ps > self.budget_ps && self.time_ps > before.time_ps;
         let disks = self.capacity.is_some_and(|bytes| self.disk_bytes > bytes)

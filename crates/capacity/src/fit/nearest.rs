@@ -12,8 +12,9 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
 /// What one of them could be promised, with the others as they are: the largest reservation and
 /// target, in whole IOPS and kB/s and in the proportion that was asked for, and with those the
-/// shortest latency bound no shorter than asked for, to three digits. What cannot be promised at all is left out.
-/// `None`: nothing of its promise is too much, or taking it all away does not help.
+/// shortest latency bound no shorter than asked for, to three digits. What cannot be promised at
+/// all is left out. `None`: nothing of its promise is too much, or taking it all away does not
+/// help.
 pub fn nearest(
     device: &Device<'_>,
     tenants: &[Tenant<'_>],
@@ -50,7 +51,8 @@ pub fn nearest(
             let holds = |ns: u64| held(&with(&bounded(Some(Nanos(ns)))));
             match holds(LATENCY_MAX.0) {
                 true => {
-                    // The longest that does not hold is one nanosecond short of the shortest that does.
+                    // The longest that does not hold is one nanosecond short of the shortest that
+                    // does.
                     let beyond = last(LATENCY_MAX.0 - asked.0, |ns| !holds(asked.0 + ns))?;
                     bounded(Some(rounded_up(Nanos(asked.0 + beyond + 1))))
                 }

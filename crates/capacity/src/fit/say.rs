@@ -71,8 +71,8 @@ fn late_reason(name: &str, bound: &Bound) -> String {
     text
 }
 
-/// Why it does not fit, that one of them is promised what it is promised, and what would fit instead.
-/// `None`: it fits.
+/// Why it does not fit, that one of them is promised what it is promised, and what would fit
+/// instead. `None`: it fits.
 pub fn refusal(
     device: &Device<'_>,
     tenants: &[Tenant<'_>],

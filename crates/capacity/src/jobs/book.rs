@@ -33,7 +33,8 @@ impl DeviceTime {
         }
     }
 
-    /// Whether VMs kept the device busy since then, so long: what was waited for on purpose was theirs, too.
+    /// Whether VMs kept the device busy since then, so long: what was waited for on purpose was
+    /// theirs, too.
     fn was_busy(&self, then: &DeviceTime, long: Nanos) -> bool {
         let idle = self.idle.since(then.idle);
         let idle = idle.since(self.deliberate.since(then.deliberate));
@@ -58,7 +59,8 @@ pub struct Book {
 }
 
 impl Book {
-    /// Of a device that is said to do so many bytes a second for one VM; 0: nothing is said. It sleeps.
+    /// Of a device that is said to do so many bytes a second for one VM; 0: nothing is said. It
+    /// sleeps.
     pub fn new(now: Nanos, alone: u64, terms: JobTerms, device: DeviceTime) -> Book {
         let mut book = Book {
             predictor: Predictor::new(now, Capacity::learnt(alone)),

@@ -1,8 +1,9 @@
-//! What a device does in all with so many that use it: MaxBW - BWloss(N), section 4.2.1 and figure 4.4 of
-//! the thesis.
+//! What a device does in all with so many that use it: MaxBW - BWloss(N), section 4.2.1 and figure
+//! 4.4 of the thesis.
 //!
-//! It is given, or learnt: an exponential mean of the total bandwidth by N. For an N that was not seen the
-//! nearest smaller one stands that was, and before any was seen what the device is said to do for one.
+//! It is given, or learnt: an exponential mean of the total bandwidth by N. For an N that was not
+//! seen the nearest smaller one stands that was, and before any was seen what the device is said to
+//! do for one.
 
 use tidegate_base::learnt::{Blob, BlobError};
 use tidegate_base::objective::Rate;
@@ -13,7 +14,8 @@ const VERSION: u16 = 1;
 /// A new total counts for so much of the mean: one in eight.
 const WEIGHT: u64 = 8;
 
-/// What a device does in all, in bytes a second, by how many use it: given, or learnt as an exponential mean.
+/// What a device does in all, in bytes a second, by how many use it: given, or learnt as an
+/// exponential mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capacity {
     /// MaxBW, and what two or more lose of it.
@@ -63,7 +65,8 @@ impl Capacity {
         self.best = best;
     }
 
-    /// What one has at best who is alone, as far as is known: less is possible, more is not. 0: nothing is known.
+    /// What one has at best who is alone, as far as is known: less is possible, more is not. 0:
+    /// nothing is known.
     pub fn best(&self) -> u64 {
         match (self.given, self.seen[0]) {
             (None, 0) => self.best.max(self.of(1)),
@@ -75,7 +78,8 @@ impl Capacity {
     pub fn of(&self, n: usize) -> u64 {
         let n = n.clamp(1, Capacity::MOST);
         if let Some((max, loss)) = self.given {
-            // Who gives a loss of all there is gets next to nothing, which is not the same as not known.
+            // Who gives a loss of all there is gets next to nothing, which is not the same as not
+            // known.
             return if n == 1 {
                 max
             } else {

@@ -1,15 +1,15 @@
 //! Deadlines for requests that bring none: section 4.2.1 of the thesis, equations 4.1 and 4.2.
 //!
-//! Makespan is the time that a request takes with "the full disk bandwidth", which among N that use the disk
-//! is MaxBW - BWloss(N) ([`Capacity`](super::Capacity)). So the text has it, and figure 4.5 agrees: two that
-//! share evenly miss nothing any more at a tolerance of 1. Equation 4.1 as printed,
-//! `IOSize / (MaxBW - BWloss) / N`, divides once more by N.
+//! Makespan is the time that a request takes with "the full disk bandwidth", which among N that use
+//! the disk is MaxBW - BWloss(N) ([`Capacity`](super::Capacity)). So the text has it, and figure
+//! 4.5 agrees: two that share evenly miss nothing any more at a tolerance of 1. Equation 4.1 as
+//! printed, `IOSize / (MaxBW - BWloss) / N`, divides once more by N.
 
 use tidegate_base::time::Nanos;
 
 /// Equation 4.1: how long `bytes` take of `n` that use a disk of `max_bandwidth` with a loss of
-/// `bandwidth_loss` for so many, both in bytes a second, rounded up; [`Nanos::MAX`] where the loss is all
-/// there is. `as_printed`: divided by `n` once more.
+/// `bandwidth_loss` for so many, both in bytes a second, rounded up; [`Nanos::MAX`] where the loss
+/// is all there is. `as_printed`: divided by `n` once more.
 ///
 /// ```
 /// use tidegate_capacity::jobs::deadline::makespan;

@@ -5,8 +5,9 @@ use tidegate_base::time::Nanos;
 
 /// Latency predictor and priority manager together: [`Predictor`] and [`Priorities`].
 ///
-/// Whoever runs it says what moved, calls [`PriorityManager::measure`] every interval (three seconds in the
-/// thesis) and [`PriorityManager::cycle`] after each job that begins or ends, and carries out the changes.
+/// Whoever runs it says what moved, calls [`PriorityManager::measure`] every interval (three
+/// seconds in the thesis) and [`PriorityManager::cycle`] after each job that begins or ends, and
+/// carries out the changes.
 #[derive(Clone, Debug)]
 pub struct PriorityManager {
     predictor: Predictor,
@@ -60,8 +61,8 @@ impl PriorityManager {
         self.note_turned(&out[from..]);
     }
 
-    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is given. Its job
-    /// does not wait for others' longer than it can make up for.
+    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is
+    /// given. Its job does not wait for others' longer than it can make up for.
     pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
         self.predictor.set_limit(who, limit);
     }
@@ -81,8 +82,8 @@ impl PriorityManager {
         self.priorities.is_given_up(who)
     }
 
-    /// A job begins; one that the same had before is over. Returns whether it can be met at all, as far as
-    /// is known: by the whole device.
+    /// A job begins; one that the same had before is over. Returns whether it can be met at all, as
+    /// far as is known: by the whole device.
     pub fn begin(&mut self, who: usize, job: Job, out: &mut Vec<Change>) -> bool {
         self.end(who, out);
         self.predictor.begin(who, job, false);
@@ -90,8 +91,8 @@ impl PriorityManager {
         self.predictor.is_possible(who, job.begun)
     }
 
-    /// An admission controller let somebody's job in on these terms: it has this class, and until it ends
-    /// others are down at these.
+    /// An admission controller let somebody's job in on these terms: it has this class, and until
+    /// it ends others are down at these.
     pub fn admitted(
         &mut self,
         who: usize,
@@ -102,8 +103,8 @@ impl PriorityManager {
         self.priorities.admitted(who, class, lowered, out);
     }
 
-    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it is best
-    /// effort again but for what others' jobs take.
+    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it
+    /// is best effort again but for what others' jobs take.
     pub fn end(&mut self, who: usize, out: &mut Vec<Change>) {
         if self.predictor.end(who).is_some() {
             let from = out.len();
@@ -128,13 +129,14 @@ impl PriorityManager {
         self.predictor.moved(who, bytes)
     }
 
-    /// What comes of somebody's job at the bandwidth that it has; `None`: it has none, or neither it nor
-    /// the device was measured yet.
+    /// What comes of somebody's job at the bandwidth that it has; `None`: it has none, or neither
+    /// it nor the device was measured yet.
     pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
         self.predictor.forecast(who, now)
     }
 
-    /// An interval is over: what moved in it is what everybody has, and what follows from that is done.
+    /// An interval is over: what moved in it is what everybody has, and what follows from that is
+    /// done.
     pub fn measure(&mut self, now: Nanos, out: &mut Vec<Change>) {
         self.predictor.measure(now, false);
         self.cycle(now, out);

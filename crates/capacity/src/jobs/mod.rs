@@ -1,6 +1,7 @@
-//! Jobs: so many bytes of a VM, by when. What comes of them at the bandwidth they have, and which class of
-//! priority each VM ought to have so that they end in time. Jain and Lakshmi, "PriDyn: Enabling Differentiated
-//! I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and Jain's thesis, chapters 3 and 4.
+//! Jobs: so many bytes of a VM, by when. What comes of them at the bandwidth they have, and which
+//! class of priority each VM ought to have so that they end in time. Jain and Lakshmi, "PriDyn:
+//! Enabling Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and
+//! Jain's thesis, chapters 3 and 4.
 //!
 //! ```text
 //!   what moved, every interval --> Predictor (steps 1 to 5: B, L) --> Priorities (steps 6 to 21: classes)
@@ -8,9 +9,10 @@
 //!                                  Capacity (MaxBW - BWloss(N)), for those not measured yet
 //! ```
 //!
-//! These three know no device, clock or VM: [`PriorityManager`] is both halves for who manages the priorities
-//! of a host's processes, or of a host in theory. In the engine (`Engine::begin_job`) the predictor is what
-//! all roles may read, whatever the policy, and the controller `pridyn` has the priorities.
+//! These three know no device, clock or VM: [`PriorityManager`] is both halves for who manages the
+//! priorities of a host's processes, or of a host in theory. In the engine (`JobsMut::begin_job`)
+//! the predictor is what all roles may read, whatever the policy, and the controller `pridyn` has
+//! the priorities.
 
 mod book;
 mod capacity;

@@ -8,7 +8,8 @@ use tidegate_base::time::Nanos;
 #[derive(Clone, Debug, Default)]
 struct Process {
     job: Option<Job>,
-    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as is known.
+    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as
+    /// is known.
     limit: Option<u64>,
     /// B: what it moved a second in the last interval; `None`: not measured yet.
     bandwidth: Option<u64>,
@@ -96,14 +97,16 @@ impl Predictor {
         self.process(who)?.bandwidth
     }
 
-    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is given.
+    /// Somebody takes so many bytes a second at most, whatever it is given; `None`: all that it is
+    /// given.
     pub fn set_limit(&mut self, who: usize, limit: Option<u64>) {
         if let Some(process) = self.process_mut(who) {
             process.limit = limit;
         }
     }
 
-    /// What somebody has who has the whole device to itself, as far as is known: 0 where that is not.
+    /// What somebody has who has the whole device to itself, as far as is known: 0 where that is
+    /// not.
     pub(super) fn of_the_whole(&self, who: usize) -> u64 {
         let limit = self.process(who).and_then(|process| process.limit);
         self.capacity.of(1).min(limit.unwrap_or(u64::MAX))
@@ -160,7 +163,8 @@ impl Predictor {
         }
     }
 
-    /// Measuring begins anew, after a time in which nobody did. `is_quiet`: who moved nothing of late.
+    /// Measuring begins anew, after a time in which nobody did. `is_quiet`: who moved nothing of
+    /// late.
     pub fn restart(&mut self, now: Nanos, is_quiet: impl Fn(usize) -> bool) {
         (self.since, self.whole) = (now, true);
         for (who, process) in self.processes.iter_mut().enumerate() {
@@ -172,9 +176,9 @@ impl Predictor {
         }
     }
 
-    /// An interval is over: what moved in it is what everybody has. Of a job that began in its last two
-    /// thirds nothing is known yet. `busy`: they kept the device busy all the time, so that it is learnt
-    /// what it does.
+    /// An interval is over: what moved in it is what everybody has. Of a job that began in its last
+    /// two thirds nothing is known yet. `busy`: they kept the device busy all the time, so that it
+    /// is learnt what it does.
     pub fn measure(&mut self, now: Nanos, busy: bool) {
         let interval = now.since(self.since);
         if busy && self.whole && interval > Nanos::ZERO {
@@ -195,8 +199,8 @@ impl Predictor {
         (self.since, self.whole) = (now, true);
     }
 
-    /// How many shared the interval that is over, and what they had together. Who had little counts for
-    /// little: so many as would, with even shares, have a sum of squares like theirs.
+    /// How many shared the interval that is over, and what they had together. Who had little counts
+    /// for little: so many as would, with even shares, have a sum of squares like theirs.
     fn usage(&self, interval: Nanos) -> (usize, u64) {
         // In kilobytes, so that no square of a sum is too large.
         let moved = |process: &Process| {
@@ -218,7 +222,8 @@ impl Predictor {
         }
     }
 
-    /// It has a job, or it asked for something in the last interval: the others take nothing from anybody.
+    /// It has a job, or it asked for something in the last interval: the others take nothing from
+    /// anybody.
     pub(super) fn is_active(&self, who: usize) -> bool {
         self.process(who).is_some_and(Process::is_active)
     }
@@ -235,15 +240,16 @@ impl Predictor {
         process.bandwidth.or_else(share)
     }
 
-    /// What comes of somebody's job at the bandwidth that it has; `None`: it has no job, or nothing is
-    /// known yet of what it has.
+    /// What comes of somebody's job at the bandwidth that it has; `None`: it has no job, or nothing
+    /// is known yet of what it has.
     pub fn forecast(&self, who: usize, now: Nanos) -> Option<Forecast> {
         let process = self.process(who)?;
         let job = process.job.as_ref()?;
         Some(job.forecast(now, self.expected(process)?))
     }
 
-    /// Whether somebody's job is in time if it has the whole device from `now` on, as far as is known.
+    /// Whether somebody's job is in time if it has the whole device from `now` on, as far as is
+    /// known.
     pub fn is_possible(&self, who: usize, now: Nanos) -> bool {
         let limit = self.process(who).and_then(|process| process.limit);
         let whole = self.capacity.best().min(limit.unwrap_or(u64::MAX));

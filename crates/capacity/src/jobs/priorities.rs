@@ -1,4 +1,5 @@
-//! Who has which class of priority: figure 3.3 of the thesis, steps 6 to 21, and the guard of section 4.2.2.
+//! Who has which class of priority: figure 3.3 of the thesis, steps 6 to 21, and the guard of
+//! section 4.2.2.
 
 use super::{Job, Predictor};
 use tidegate_base::objective::Priority;
@@ -59,7 +60,8 @@ pub struct Change {
     pub class: Class,
 }
 
-/// For whose jobs somebody was lowered, a step each. There are two steps from the top to the bottom.
+/// For whose jobs somebody was lowered, a step each. There are two steps from the top to the
+/// bottom.
 #[derive(Clone, Copy, Default, Debug)]
 struct Lowered([Option<usize>; 2]);
 
@@ -113,9 +115,9 @@ struct Critical {
 
 /// Decides who has which class so that jobs end in time, one step a cycle.
 ///
-/// Whoever runs it calls [`Priorities::cycle`] every interval (three seconds in the thesis), and after each
-/// job that begins or ends, and carries out the changes. Who has a job, and which bandwidth, is said by the
-/// [`Predictor`]; somebody without a job has all the time there is.
+/// Whoever runs it calls [`Priorities::cycle`] every interval (three seconds in the thesis), and
+/// after each job that begins or ends, and carries out the changes. Who has a job, and which
+/// bandwidth, is said by the [`Predictor`]; somebody without a job has all the time there is.
 #[derive(Clone, Debug, Default)]
 pub struct Priorities {
     places: Vec<Option<Place>>,
@@ -124,10 +126,10 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// Steps 6 to 17 to the letter. Deadlines are compared by their length, not by when they are; a job that
-    /// was given up is critical again in the next cycle; and one that was lowered for another is critical by
-    /// what it has meanwhile, so that two that would both be in time one after the other take turns at being
-    /// lowered. The guard holds all the same.
+    /// Steps 6 to 17 to the letter. Deadlines are compared by their length, not by when they are; a
+    /// job that was given up is critical again in the next cycle; and one that was lowered for
+    /// another is critical by what it has meanwhile, so that two that would both be in time one
+    /// after the other take turns at being lowered. The guard holds all the same.
     pub fn as_printed(self) -> Priorities {
         let as_printed = true;
         Priorities { as_printed, ..self }
@@ -139,7 +141,8 @@ impl Priorities {
         Priorities { unguarded, ..self }
     }
 
-    /// Somebody comes, with the class that it has when nobody's job changes that; `who` is nobody yet.
+    /// Somebody comes, with the class that it has when nobody's job changes that; `who` is nobody
+    /// yet.
     pub fn add(&mut self, who: usize, base: Class) {
         if self.places.len() <= who {
             self.places.resize(who + 1, None);
@@ -189,8 +192,8 @@ impl Priorities {
         }
     }
 
-    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it is what
-    /// it was but for what others' jobs take. Those that were given up may be met now.
+    /// A job is done, or is not wanted any more: who was lowered for it is restored, and who had it
+    /// is what it was but for what others' jobs take. Those that were given up may be met now.
     pub fn job_ended(&mut self, who: usize, out: &mut Vec<Change>) {
         if let Some(place) = self.place(who) {
             let class = place.base.lowered(place.lowered.steps());
@@ -200,7 +203,8 @@ impl Priorities {
         self.job_began();
     }
 
-    /// Somebody's job was let in on these terms: it has this class, and until it ends others are down at these.
+    /// Somebody's job was let in on these terms: it has this class, and until it ends others are
+    /// down at these.
     pub fn admitted(
         &mut self,
         who: usize,
@@ -266,8 +270,8 @@ impl Priorities {
             .min_by_key(|critical| critical.by)
     }
 
-    /// Steps 8 and 9: of those who have more time and keep their own deadlines, the one with the most time
-    /// to spare.
+    /// Steps 8 and 9: of those who have more time and keep their own deadlines, the one with the
+    /// most time to spare.
     fn best_to_lower(
         &self,
         critical: &Critical,
@@ -353,7 +357,8 @@ impl Priorities {
     }
 }
 
-/// It was lowered for jobs of others, and is in time if it has the device once they are due, as far as it can use that.
+/// It was lowered for jobs of others, and is in time if it has the device once they are due, as far
+/// as it can use that.
 fn can_wait(predictor: &Predictor, who: usize, place: &Place, job: &Job) -> bool {
     let helped = place
         .lowered

@@ -33,8 +33,8 @@ pub struct JobStatus {
     pub forecast: Forecast,
     /// Its VM's class just now; best effort under policies without classes.
     pub class: Class,
-    /// Case 3 came of it: as things are it cannot be met, so nobody suffers for it until a job begins or
-    /// ends.
+    /// Case 3 came of it: as things are it cannot be met, so nobody suffers for it until a job
+    /// begins or ends.
     pub given_up: bool,
     /// The whole device would do it in time, as far as is known.
     pub possible: bool,

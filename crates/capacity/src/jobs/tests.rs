@@ -4,8 +4,8 @@ use tidegate_base::time::Nanos;
 const MB: u64 = 1_000_000;
 const CYCLE: Nanos = Nanos::from_secs(3);
 
-/// A disk that knows classes: real time has all that it asks for, then best effort; idle has what they leave.
-/// Within a class all have the same.
+/// A disk that knows classes: real time has all that it asks for, then best effort; idle has what
+/// they leave. Within a class all have the same.
 struct Disk {
     manager: PriorityManager,
     now: Nanos,
@@ -96,8 +96,8 @@ impl Disk {
     }
 }
 
-/// Use case 1 of the thesis: two writers of 3,000 MB on a disk of 54 MB/s, deadlines of the first from what is
-/// met anyway to what cannot be.
+/// Use case 1 of the thesis: two writers of 3,000 MB on a disk of 54 MB/s, deadlines of the first
+/// from what is met anyway to what cannot be.
 #[test]
 fn deadlines_are_met_wherever_the_disk_can() {
     for deadline in [120, 112, 100, 80, 70, 64] {
@@ -114,14 +114,16 @@ fn deadlines_are_met_wherever_the_disk_can() {
         // The other one is no later than it would be: the disk is as busy.
         assert!(disk.took(1).expect("it ended") <= 112.0);
     }
-    // As printed, what the second has while it is lowered for the first makes it critical: both take turns.
+    // As printed, what the second has while it is lowered for the first makes it critical: both
+    // take turns.
     let mut disk = Disk::new(54 * MB, &[54 * MB; 2]);
     disk.manager = disk.manager.clone().as_printed();
     disk.begin(1, 3_000 * MB, 1_000);
     disk.begin(0, 3_000 * MB, 70);
     disk.run(200);
     assert!(disk.changes.len() > 20 && disk.took(0).is_some_and(|took| took > 70.0));
-    // Alone it would take 55.6 s. Until it is seen that it cannot be met its neighbour may suffer, then no more.
+    // Alone it would take 55.6 s. Until it is seen that it cannot be met its neighbour may suffer,
+    // then no more.
     let mut disk = Disk::new(54 * MB, &[54 * MB; 2]);
     disk.begin(1, 3_000 * MB, 1_000);
     assert!(!disk.begin(0, 3_000 * MB, 50));
@@ -133,7 +135,8 @@ fn deadlines_are_met_wherever_the_disk_can() {
 
 #[test]
 fn one_step_a_cycle_case_one_then_two_then_three() {
-    // Neither the neighbours' being idle nor real time gives it what it needs: it asks for too little itself.
+    // Neither the neighbours' being idle nor real time gives it what it needs: it asks for too
+    // little itself.
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB]);
     disk.run(3);
     disk.begin(0, 1_000 * MB, 100);
@@ -146,7 +149,8 @@ fn one_step_a_cycle_case_one_then_two_then_three() {
         (12, 1, Class::BestEffort),
         (12, 2, Class::BestEffort),
     ];
-    // 1,000 MB in 100 s are 10 MB/s; a third of the disk is taken for granted before it is measured.
+    // 1,000 MB in 100 s are 10 MB/s; a third of the disk is taken for granted before it is
+    // measured.
     let mut expected = expected.to_vec();
     for step in &mut expected {
         step.0 += 3;
@@ -154,8 +158,8 @@ fn one_step_a_cycle_case_one_then_two_then_three() {
     assert_eq!(disk.changes, expected);
 }
 
-/// The algorithm as printed takes a job that it gave up for a critical one again in the next cycle, and lowers,
-/// raises, raises and gives up with period 4.
+/// The algorithm as printed takes a job that it gave up for a critical one again in the next cycle,
+/// and lowers, raises, raises and gives up with period 4.
 #[test]
 fn what_was_given_up_stays_so_until_a_job_begins_or_ends() {
     let mut disk = Disk::new(50 * MB, &[5 * MB, 50 * MB, 50 * MB, 50 * MB]);
@@ -196,7 +200,8 @@ fn who_was_lowered_for_a_job_is_restored_at_its_end() {
     assert_eq!(disk.manager.class(0), None);
 }
 
-/// The disk does both side by side, but who takes 10 MB/s at most cannot make up for what it lost to the other.
+/// The disk does both side by side, but who takes 10 MB/s at most cannot make up for what it lost
+/// to the other.
 #[test]
 fn who_cannot_take_the_whole_disk_does_not_wait_for_longer_than_it_can_make_up_for() {
     let late = |limit| {
@@ -345,7 +350,8 @@ fn what_is_not_measured_has_its_part_of_the_device() {
     assert!(manager.begin(0, job(Nanos::ZERO), &mut out));
     let done = manager.forecast(0, Nanos::ZERO).expect("it has a job").done;
     assert_eq!(done, Nanos::from_secs(10));
-    // Two of the three turn out to do nothing; a job that begins just before the end is not measured yet.
+    // Two of the three turn out to do nothing; a job that begins just before the end is not
+    // measured yet.
     manager.moved(0, 30 * MB);
     let late = Nanos(2_900_000_000);
     assert!(manager.begin(1, job(late), &mut out));
